@@ -304,7 +304,7 @@ impl Gateway {
             if is_failing {
                 ticks.reset_after(KEEP_AGAIN);
             }
-            gateway.subscriptions.look();
+            gateway.subscriptions.reevaluate();
         }
     }
 

@@ -237,7 +237,7 @@ impl Subscriptions {
 
     /// Evaluates the subscribers again if the runnable primitives have changed. It does not wait for a running
     /// evaluation: the next call notices changes made during it.
-    pub fn look(self: &Arc<Self>) {
+    pub fn reevaluate(self: &Arc<Self>) {
         let offers = self.pipeline.offers_stamp();
         let last = self.evaluated.try_lock();
         let is_new = last.is_ok_and(|last| last.as_ref().is_none_or(|last| last.offers != offers));
@@ -388,7 +388,7 @@ impl PendingChanges {
 impl ResourceListener for Subscriptions {
     fn offers_changed(&self) {
         if let Some(own) = self.own.upgrade() {
-            own.look();
+            own.reevaluate();
         }
     }
 

@@ -79,7 +79,7 @@ pub(crate) struct PinnedItems {
 #[derive(Default)]
 struct PinnedState {
     items: HashMap<ItemKey, ItemPin>,
-    /// Lists by upstream, with the number of the snapshot that was in force when the look began.
+    /// Lists by upstream, with the number of the snapshot that was in force when the poll began.
     listed: HashMap<String, (u64, ListedItems)>,
     /// Number of the snapshot in force.
     snapshot: u64,
@@ -91,7 +91,7 @@ struct ItemPin {
     schemas: Schemas<String>,
     /// Last result of the comparison.
     comparison: PinComparison,
-    /// Number of the first snapshot that contains it: looks that began before are not compared with it.
+    /// Number of the first snapshot that contains it: polls that began before are not compared with it.
     since: u64,
 }
 
@@ -131,7 +131,7 @@ impl PinnedItems {
         self.known.lock().snapshot
     }
 
-    /// Records the lists of the upstream, from a look that began while `snapshot` was in force.
+    /// Records the lists of the upstream, from a poll that began while `snapshot` was in force.
     pub(crate) fn learn(&self, upstream: &str, lists: &Lists, snapshot: u64) {
         let pinned: HashSet<(List, String)> = {
             let known = self.known.lock();
@@ -178,11 +178,11 @@ impl PinnedItems {
         let mut incompatible = 0;
         let mut removed = 0;
         for (item, accepted) in items.iter_mut() {
-            let looked = listed.get(&item.upstream).filter(|(snapshot, _)| *snapshot >= accepted.since);
+            let polled = listed.get(&item.upstream).filter(|(snapshot, _)| *snapshot >= accepted.since);
             let now = match of {
                 Some(upstream) if item.upstream != upstream => accepted.comparison,
                 _ => {
-                    looked.map_or(PinComparison::Same, |(_, listed)| compare(item, &accepted.schemas, listed))
+                    polled.map_or(PinComparison::Same, |(_, listed)| compare(item, &accepted.schemas, listed))
                 }
             };
             if std::mem::replace(&mut accepted.comparison, now) != now {
@@ -456,10 +456,10 @@ mod tests {
         let began = items.snapshot();
         let accepted = tool(&listed["inputSchema"], &pin::pin(&listed));
         items.replace([(SERVER, &earlier), (SERVER, &accepted)]);
-        assert!(items.offers(SERVER, &accepted), "by the look before");
+        assert!(items.offers(SERVER, &accepted), "by the poll before");
         assert!(!items.offers(SERVER, &earlier), "that one is judged as it was");
         items.learn("u", &lists(vec![]), began);
-        assert!(items.offers(SERVER, &accepted), "by a look that was under way");
+        assert!(items.offers(SERVER, &accepted), "by a poll that was under way");
         items.learn("u", &lists(vec![listed]), items.snapshot());
         assert!(items.offers(SERVER, &accepted));
         items.learn("u", &lists(vec![]), items.snapshot());

@@ -1,7 +1,7 @@
-//! Looks at the lists of upstreams: one task for each upstream with accepted items.
+//! Polls of the lists of upstreams: one task for each upstream with accepted items.
 //!
-//! Keeps true: a task looks when the upstream reports a changed list, when a call opens a session, at each call if
-//! the upstream reports no changes, at most every second, and at least every minute; a call waits a moment for a look
+//! Keeps true: a task polls when the upstream reports a changed list, when a call opens a session, at each call if
+//! the upstream reports no changes, at most every second, and at least every minute; a call waits a moment for a poll
 //! if the last one is stale. The task ends after 10 minutes without a call. Bound: one task for each upstream that
 //! specs name; for a package, one for each server.
 
@@ -19,41 +19,41 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::pinned::{PinnedItems, is_same_package};
 
-/// Maximum interval between two looks.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Minimum interval between two looks.
+/// Maximum interval between two polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// Minimum interval between two polls.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// Age from which a look is stale if the upstream reports no changes.
+/// Age from which a poll is stale if the upstream reports no changes.
 const STALE: Duration = Duration::from_secs(5);
 /// Time without a call after which the task ends.
 const IDLE: Duration = Duration::from_secs(600);
-/// Pause after a failed look.
+/// Pause after a failed poll.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Timeout of a look, including the handshake if it needs one: an upstream that sends a little now and then is not
-/// waited for.
+/// Timeout of a poll, including the handshake if it needs one: it also ends the wait for an upstream that sends its
+/// answer in small pieces.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Method of looking at one upstream.
+/// Method of polling one upstream.
 #[async_trait]
-pub(crate) trait Looks: Send + 'static {
-    /// Lists the current items. `Err`: the reason of the failure; the next look starts from the beginning.
-    async fn look(&mut self) -> Result<LookResult, String>;
+pub(crate) trait Poller: Send + 'static {
+    /// Lists the current items. `Err`: the reason of the failure; the next poll starts from the beginning.
+    async fn poll(&mut self) -> Result<PollResult, String>;
 
     /// Returns once the upstream reports a changed list, for as long as it can report.
     async fn changed(&mut self);
 }
 
-/// Result of a look.
-pub(crate) struct LookResult {
+/// Result of a poll.
+pub(crate) struct PollResult {
     pub lists: Lists,
     /// Whether the upstream reports changes of its lists.
     pub tells_of_changes: bool,
 }
 
-/// Looks at all upstreams of one kind.
+/// Watches of all upstreams of one kind.
 pub(crate) struct Watches {
     pub items: Arc<PinnedItems>,
-    /// Maximum time that a call waits for the first look, or for a new one if the last is stale.
+    /// Maximum time that a call waits for the first poll, or for a new one if the last is stale.
     patience: Duration,
     /// Watches by the name that pins use, and its current location.
     by_name: Mutex<HashMap<(String, String), Arc<Watch>>>,
@@ -63,33 +63,33 @@ pub(crate) struct Watches {
 pub(crate) struct Upstream<'a> {
     /// Name that its pins use.
     pub name: &'a str,
-    /// Current location of the name; if a name moves, its previous location is not looked at any more.
+    /// Current location of the name; if a name moves, its previous location is no longer polled.
     pub place: &'a str,
-    /// Whether to look again, because the call opens a session.
+    /// Whether to poll again, because the call opens a session.
     pub again: bool,
 }
 
 struct Watch {
-    /// Notified when another look is wanted.
+    /// Notified when another poll is wanted.
     wanted: Notify,
     used: Mutex<Instant>,
     is_over: AtomicBool,
     /// Whether the upstream reports no changes.
     is_mute: AtomicBool,
-    /// Time of the last look, successful or not.
-    looked: watch::Sender<Option<Instant>>,
+    /// Time of the last poll, successful or not.
+    polled: watch::Sender<Option<Instant>>,
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Watches {
-    /// Creates the watches. `patience` is the maximum time that a call waits for a look.
+    /// Creates the watches. `patience` is the maximum time that a call waits for a poll.
     pub(crate) fn of(items: Arc<PinnedItems>, patience: Duration) -> Watches {
         Watches { items, patience, by_name: Mutex::default() }
     }
 
-    /// Prepares a call to the upstream; `looks` is the method of looking at it. Returns once there is a look, and a
+    /// Prepares a call to the upstream; `poller` is the method of polling it. Returns after a first poll, and a
     /// recent one if the upstream reports no changes, or after the maximum wait.
-    pub(crate) async fn enter<L: Looks>(&self, upstream: Upstream<'_>, looks: impl FnOnce() -> L) {
+    pub(crate) async fn enter<L: Poller>(&self, upstream: Upstream<'_>, poller: impl FnOnce() -> L) {
         let Upstream { name, place, again } = upstream;
         if !self.items.has_pins_of(name) {
             return;
@@ -102,7 +102,7 @@ impl Watches {
                 Some(watch) => (watch.clone(), false),
                 None => {
                     by_name.retain(|(of, _), _| of != name);
-                    let watch = begin(name, looks(), &self.items);
+                    let watch = begin(name, poller(), &self.items);
                     by_name.insert(key, watch.clone());
                     (watch, true)
                 }
@@ -114,16 +114,16 @@ impl Watches {
             watch.wanted.notify_one();
         }
         let counts = |at: Instant| !is_mute || at.elapsed() < STALE;
-        let mut looked = watch.looked.subscribe();
-        let looking = looked.wait_for(|looked| looked.is_some_and(counts));
-        if tokio::time::timeout(self.patience, looking).await.is_err() {
+        let mut polled = watch.polled.subscribe();
+        let polling = polled.wait_for(|polled| polled.is_some_and(counts));
+        if tokio::time::timeout(self.patience, polling).await.is_err() {
             // An upstream that cannot be listed usually cannot be called either; if it can, calls do not all wait
-            // for the look.
-            watch.looked();
+            // for the poll.
+            watch.polled();
         }
     }
 
-    /// Requests looks at a package, because one of its processes has reported to a call that its lists changed. It
+    /// Requests polls of a package, because one of its processes has reported to a call that its lists changed. It
     /// reports that only once, and other servers may share it.
     pub(crate) fn changed(&self, name: &str) {
         let by_name = self.by_name.lock();
@@ -138,46 +138,46 @@ impl Watches {
     }
 }
 
-fn begin<L: Looks>(name: &str, looks: L, items: &Arc<PinnedItems>) -> Arc<Watch> {
+fn begin<L: Poller>(name: &str, poller: L, items: &Arc<PinnedItems>) -> Arc<Watch> {
     let watch = Arc::new(Watch {
         wanted: Notify::new(),
         used: Mutex::new(Instant::now()),
         is_over: AtomicBool::new(false),
         is_mute: AtomicBool::new(false),
-        looked: watch::Sender::new(None),
+        polled: watch::Sender::new(None),
         task: Mutex::default(),
     });
-    let looking =
-        WatchTask { watch: Arc::downgrade(&watch), name: name.to_owned(), looks, items: items.clone() };
-    *watch.task.lock() = Some(AbortOnDropHandle::new(tokio::spawn(looking.run())));
+    let polling =
+        WatchTask { watch: Arc::downgrade(&watch), name: name.to_owned(), poller, items: items.clone() };
+    *watch.task.lock() = Some(AbortOnDropHandle::new(tokio::spawn(polling.run())));
     watch
 }
 
 impl Watch {
-    fn looked(&self) {
-        self.looked.send_replace(Some(Instant::now()));
+    fn polled(&self) {
+        self.polled.send_replace(Some(Instant::now()));
     }
 }
 
-/// The task that looks at one upstream.
+/// The task that polls one upstream.
 struct WatchTask<L> {
     watch: Weak<Watch>,
     name: String,
-    looks: L,
+    poller: L,
     items: Arc<PinnedItems>,
 }
 
-impl<L: Looks> WatchTask<L> {
-    /// Looks until the upstream is not needed any more.
+impl<L: Poller> WatchTask<L> {
+    /// Polls until the upstream is no longer needed.
     async fn run(mut self) {
         loop {
             let next = Instant::now() + BETWEEN;
             let snapshot = self.items.snapshot();
-            let look = tokio::time::timeout(LONGEST, self.looks.look()).await;
-            let look = look.unwrap_or_else(|_| Err("it did not answer in time".into()));
+            let poll = tokio::time::timeout(LONGEST, self.poller.poll()).await;
+            let poll = poll.unwrap_or_else(|_| Err("it did not answer in time".into()));
             let Some(watch) = self.watch.upgrade() else { return };
-            let failed = match look {
-                Ok(LookResult { lists, tells_of_changes }) => {
+            let failed = match poll {
+                Ok(PollResult { lists, tells_of_changes }) => {
                     self.items.learn(&self.name, &lists, snapshot);
                     watch.is_mute.store(!tells_of_changes, Ordering::Release);
                     false
@@ -187,7 +187,7 @@ impl<L: Looks> WatchTask<L> {
                     true
                 }
             };
-            watch.looked();
+            watch.polled();
             if self.is_over(&watch) {
                 return;
             }
@@ -197,16 +197,16 @@ impl<L: Looks> WatchTask<L> {
                 continue;
             }
             tokio::select! {
-                () = self.looks.changed() => {}
+                () = self.poller.changed() => {}
                 () = watch.wanted.notified() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
             drop(watch);
             tokio::time::sleep_until(next).await;
         }
     }
 
-    /// Whether the upstream is not needed any more.
+    /// Whether the upstream is no longer needed.
     fn is_over(&self, watch: &Watch) -> bool {
         let is_over = watch.used.lock().elapsed() > IDLE || !self.items.has_pins_of(&self.name);
         if is_over {
@@ -224,17 +224,17 @@ mod tests {
     use super::*;
     use crate::accepted::pinned::package;
 
-    /// Look that reports the server of each look.
+    /// Poller that reports the server of each poll.
     struct Reporting {
         server: &'static str,
-        looks: mpsc::Sender<&'static str>,
+        poller: mpsc::Sender<&'static str>,
     }
 
     #[async_trait]
-    impl Looks for Reporting {
-        async fn look(&mut self) -> Result<LookResult, String> {
-            self.looks.send(self.server).await.map_err(|error| error.to_string())?;
-            Ok(LookResult { lists: Lists::default(), tells_of_changes: true })
+    impl Poller for Reporting {
+        async fn poll(&mut self) -> Result<PollResult, String> {
+            self.poller.send(self.server).await.map_err(|error| error.to_string())?;
+            Ok(PollResult { lists: Lists::default(), tells_of_changes: true })
         }
 
         async fn changed(&mut self) {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_package_that_has_changed_is_looked_at_for_each_server_that_runs_it() {
+    async fn a_package_that_has_changed_is_polled_for_each_server_that_runs_it() {
         let target = |package: &str| McpStdio {
             package: package.into(),
             tool: "t".into(),
@@ -260,18 +260,18 @@ mod tests {
         let items = Arc::new(PinnedItems::default());
         items.replace(primitives.iter().map(|(server, primitive)| (*server, primitive)));
         let watches = Watches::of(items, Duration::from_secs(10));
-        let (looks, mut looked) = mpsc::channel(8);
+        let (poller, mut polled) = mpsc::channel(8);
         for (server, target) in run {
             let name = package(server, &primitive(target), target);
             let upstream = Upstream { name: &name, place: &name, again: false };
-            watches.enter(upstream, || Reporting { server, looks: looks.clone() }).await;
-            assert_eq!(looked.recv().await, Some(server));
+            watches.enter(upstream, || Reporting { server, poller: poller.clone() }).await;
+            assert_eq!(polled.recv().await, Some(server));
         }
         let told = Instant::now();
         watches.changed(&package("crm", &primitive(&shared), &shared));
-        let mut again = [looked.recv().await, looked.recv().await];
+        let mut again = [polled.recv().await, polled.recv().await];
         again.sort_unstable();
         assert_eq!(again, [Some("crm"), Some("shop")]);
-        assert!(told.elapsed() < LOOK_EVERY, "as soon as it was told");
+        assert!(told.elapsed() < POLL_INTERVAL, "as soon as it was told");
     }
 }

@@ -181,14 +181,14 @@ impl<'a> HostedCall<'a> {
         loop {
             self.check_silence()?;
             sleep(self.backoff.pause()).await;
-            if let Some(known) = self.look(self.etag.clone()).await? {
+            if let Some(known) = self.read_state(self.etag.clone()).await? {
                 return Ok(known);
             }
         }
     }
 
     /// Reads the state; `None` if it is still `unless`.
-    async fn look(&mut self, unless: Option<HeaderValue>) -> Result<Option<KnownState>, Refusal> {
+    async fn read_state(&mut self, unless: Option<HeaderValue>) -> Result<Option<KnownState>, Refusal> {
         loop {
             let retry_after = match self.service.get(unless.as_ref()).await {
                 Ok(answer) if answer.status.is_success() => return self.read(answer).map(Some),
@@ -235,7 +235,7 @@ impl<'a> HostedCall<'a> {
                 AnswerDelivery::Stale => {}
                 AnswerDelivery::Unsure => unsure = true,
             }
-            let Some(next) = self.look(None).await? else {
+            let Some(next) = self.read_state(None).await? else {
                 return Err(unanswered(self.call(), "the service reports no state of the call"));
             };
             // If the answer may have been accepted, an identical question is a new one.

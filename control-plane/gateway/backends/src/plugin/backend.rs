@@ -124,7 +124,7 @@ impl Backend for StdioBackend {
         let name = pinned::package(server, primitive, target);
         if let Some(fleet) = plugins.runtimes.get(&plugin.language) {
             let upstream = Upstream { name: &name, place: &name, again: false };
-            let look = || {
+            let poller = || {
                 let place = packages::PackageLocation {
                     fleet: fleet.clone(),
                     known: plugins.preparing.known.clone(),
@@ -134,7 +134,7 @@ impl Backend for StdioBackend {
                 Package::of((plugin.clone(), hints.clone()), place, called_as)
             };
             tokio::select! {
-                () = plugins.packages.enter(upstream, look) => {}
+                () = plugins.packages.enter(upstream, poller) => {}
                 () = execution.call.cancelled() => return Err(Refusal::Cancelled),
             }
             // A call that another gateway has begun was not refused there.

@@ -24,7 +24,7 @@ use serde_json::Value;
 use super::availability::KnownPlugins;
 use super::reference::{STDIO, called_as};
 use crate::accepted::pinned::PinnedItems;
-use crate::accepted::watching::{LookResult, Looks, Watches};
+use crate::accepted::watching::{PollResult, Poller, Watches};
 
 /// Maximum time that a call waits for a look: the package's process may have to start first, for which the call would
 /// wait too.
@@ -109,8 +109,8 @@ impl Package {
 }
 
 #[async_trait]
-impl Looks for Package {
-    async fn look(&mut self) -> Result<LookResult, String> {
+impl Poller for Package {
+    async fn poll(&mut self) -> Result<PollResult, String> {
         use tunnel_event::Type;
         let mut tunnel = self.open().await?;
         loop {
@@ -145,7 +145,7 @@ impl Looks for Package {
 }
 
 /// Reads the lists. Items that are not JSON objects are kept, but none of them can have been accepted.
-fn read(said: McpLists) -> Result<LookResult, String> {
+fn read(said: McpLists) -> Result<PollResult, String> {
     let McpLists { tools, prompts, resources, templates, tells_of_changes } = said;
     let list = |json: Option<ppp::Json>| -> Result<Vec<Value>, String> {
         let bytes = json.map(|json| json.value).unwrap_or_default();
@@ -166,14 +166,14 @@ fn read(said: McpLists) -> Result<LookResult, String> {
         templates: list(templates)?,
         ..Lists::default()
     };
-    Ok(LookResult { lists, tells_of_changes })
+    Ok(PollResult { lists, tells_of_changes })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn said(tools: &str) -> Result<LookResult, String> {
+    fn said(tools: &str) -> Result<PollResult, String> {
         let tools = Some(ppp::Json { value: tools.as_bytes().to_vec() });
         read(McpLists { tools, tells_of_changes: true, ..McpLists::default() })
     }

@@ -35,12 +35,12 @@ use crate::outbound::upstream::unanswered;
 
 mod completion;
 mod following;
-mod looking;
+mod polling;
 mod sessions;
 mod standing;
 
 use following::Followings;
-use looking::OverHttp;
+use polling::OverHttp;
 use sessions::{Sessions, Slot};
 
 /// Longest silence of a connection; the silence of an upstream within a call is bounded there.
@@ -67,7 +67,7 @@ impl McpUpstreams {
         Ok(McpUpstreams {
             outbound: Outbound::with_silence(SILENCE)?,
             sessions: Arc::default(),
-            watches: Watches::of(Arc::new(PinnedItems::counted_by(metrics)), looking::PATIENCE),
+            watches: Watches::of(Arc::new(PinnedItems::counted_by(metrics)), polling::PATIENCE),
             followings: Followings::default(),
             crowded: LogLimit::default(),
             tasks: Arc::default(),

@@ -31,7 +31,7 @@ struct Inner {
 struct SkippedCall {
     found: Instant,
     /// Time of the last check under the current snapshot.
-    looked: Option<Instant>,
+    checked: Option<Instant>,
 }
 
 impl SkippedCalls {
@@ -40,7 +40,7 @@ impl SkippedCalls {
         let mut inner = self.inner.lock();
         if inner.revision != revision {
             inner.revision = revision;
-            inner.calls.values_mut().for_each(|call| call.looked = None);
+            inner.calls.values_mut().for_each(|call| call.checked = None);
         }
         inner.calls.len()
     }
@@ -54,8 +54,8 @@ impl SkippedCalls {
             inner.calls.retain(|call, _| there.contains(call));
         }
         let rests = |orphan: &Orphan| {
-            let looked = inner.calls.get(&orphan.call).and_then(|call| call.looked);
-            looked.is_some_and(|looked| looked.elapsed() < FOR)
+            let checked = inner.calls.get(&orphan.call).and_then(|call| call.checked);
+            checked.is_some_and(|checked| checked.elapsed() < FOR)
         };
         orphans.retain(|orphan| !rests(orphan));
         // All gateways find the same calls: each starts with another one.
@@ -68,13 +68,13 @@ impl SkippedCalls {
         let now = Instant::now();
         let mut inner = self.inner.lock();
         if let Some(known) = inner.calls.get_mut(&call) {
-            known.looked = Some(now);
+            known.checked = Some(now);
             return Some(now.duration_since(known.found));
         }
         if inner.calls.len() >= MAX {
             return Some(Duration::ZERO);
         }
-        inner.calls.insert(call, SkippedCall { found: now, looked: Some(now) });
+        inner.calls.insert(call, SkippedCall { found: now, checked: Some(now) });
         None
     }
 }

@@ -159,7 +159,7 @@ impl Mirror {
             }
             end_if_expired(&self.call);
             self.attend().await;
-            let came = self.look().await;
+            let came = self.read_events().await;
             pauses = if came { doubling(FIRST_LOOK, LAST_LOOK) } else { pauses };
             if Instant::now() >= stands_at {
                 stands_at = Instant::now() + STANDS_EVERY;
@@ -206,7 +206,7 @@ impl Mirror {
     }
 
     /// Reads new events; true if there were any.
-    async fn look(&mut self) -> bool {
+    async fn read_events(&mut self) -> bool {
         let Some(events) = self.pipeline.active.events() else { return false };
         let kept = events.read(self.call.id, self.next).await;
         match kept {
@@ -343,7 +343,7 @@ impl Mirror {
             },
         };
         // Events that came before the end.
-        self.look().await;
+        self.read_events().await;
         call.finish(outcome);
         true
     }

@@ -105,7 +105,7 @@ async fn who_listens_is_told_when_what_could_not_run_can() {
     assert_eq!(stream.method().await, "notifications/subscriptions/acknowledged");
     picky.mend();
     until_async("it is there again", async || listed(&fixture).await.contains("sweep")).await;
-    fixture.gateway.subscriptions.look();
+    fixture.gateway.subscriptions.reevaluate();
     assert_eq!(stream.method().await, TOOLS);
 }
 

@@ -87,7 +87,7 @@ async fn what_an_upstream_says_it_has_changed_is_not_served_and_what_refuses_mor
         assert_eq!(shown().await, is_shown.then(|| first.clone()), "{now}");
         if was_shown != is_shown {
             // The sweep of a gateway looks every two seconds.
-            fixture.gateway.subscriptions.look();
+            fixture.gateway.subscriptions.reevaluate();
             assert_eq!(listening.method().await, TOOLS, "{now}");
             was_shown = is_shown;
         }

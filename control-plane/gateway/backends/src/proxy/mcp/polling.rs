@@ -1,4 +1,4 @@
-//! Looks at upstreams over HTTP, each in one separate session.
+//! Polls of upstreams over HTTP, each in one separate session.
 //!
 //! Keeps true: it lists as a client with all capabilities, like `asp import`, so that an item that a server lists to
 //! some clients only does not count as removed; requests of the server are refused.
@@ -11,12 +11,12 @@ use asp_mcp_client::listing::{every_capability, list};
 use async_trait::async_trait;
 use reqwest::StatusCode;
 
-use crate::accepted::watching::{LookResult, Looks};
+use crate::accepted::watching::{PollResult, Poller};
 
-/// Maximum time that a call waits for a look.
+/// Maximum time that a call waits for a poll.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Session for looks at one upstream.
+/// Session for polls of one upstream.
 pub(super) struct OverHttp {
     client: Client,
     session: Option<Session>,
@@ -27,9 +27,9 @@ impl OverHttp {
         OverHttp { client, session: None }
     }
 
-    async fn listed(&self, session: Session) -> Result<(LookResult, Session), ClientFault> {
+    async fn listed(&self, session: Session) -> Result<(PollResult, Session), ClientFault> {
         let lists = list(&self.client, &session).await?;
-        Ok((LookResult { lists, tells_of_changes: session.tells_of_lists() }, session))
+        Ok((PollResult { lists, tells_of_changes: session.tells_of_lists() }, session))
     }
 
     async fn open(&self) -> Result<Session, ClientFault> {
@@ -40,22 +40,22 @@ impl OverHttp {
 }
 
 #[async_trait]
-impl Looks for OverHttp {
-    async fn look(&mut self) -> Result<LookResult, String> {
+impl Poller for OverHttp {
+    async fn poll(&mut self) -> Result<PollResult, String> {
         self.client.proof.renew(&self.client.url).await;
         if let Some(session) = &self.session {
             session.proves_as(&self.client);
         }
-        // Returned only if all went well; otherwise the next look opens another session.
-        let looked = async {
+        // Returned only if all went well; otherwise the next poll opens another session.
+        let polled = async {
             let session = match self.session.take() {
                 Some(session) => session,
                 None => self.open().await?,
             };
             self.listed(session).await
         };
-        let (looked, session) = match looked.await {
-            Ok(looked) => looked,
+        let (polled, session) = match polled.await {
+            Ok(polled) => polled,
             Err(fault) => {
                 if matches!(fault, ClientFault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
                     self.client.proof.refused().await;
@@ -64,7 +64,7 @@ impl Looks for OverHttp {
             }
         };
         self.session = Some(session);
-        Ok(looked)
+        Ok(polled)
     }
 
     async fn changed(&mut self) {
