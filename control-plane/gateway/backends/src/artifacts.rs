@@ -129,8 +129,8 @@ fn unavailable(error: BlobError) -> Refusal {
     Refusal::Upstream("artifacts cannot be read at the moment: ask again later".into())
 }
 
-/// Returns the location of the bytes instead of them: a list of one URL (RFC 2483), which works for a while for
-/// anyone who has it.
+/// Returns the location of the bytes instead of them: a list of one URL (RFC 2483), which is valid for a limited time
+/// for everyone who has it.
 fn linked(uri: &str, meta: &BlobMeta, size: u64, link: &Link) -> Output {
     let expires = rfc3339(u64::try_from(link.expires_ms).unwrap_or(0));
     let content = json!({

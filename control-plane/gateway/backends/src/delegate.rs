@@ -45,7 +45,7 @@ impl Delegates {
         Ok(Delegates { outbound: Outbound::with_silence(SILENCE)?, breakers: Breakers::default(), endpoints })
     }
 
-    /// Chooses who answers in a call: a primitive, if the spec names one; only the client for its roots, and if the
+    /// Chooses the answerer in a call: a primitive, if the spec names one; only the client for its roots, and if the
     /// spec requires the client; otherwise the client if it can, unless the spec prefers the platform; otherwise the
     /// platform, if the spec or the operator names an endpoint for it.
     ///
@@ -126,8 +126,8 @@ impl Delegates {
     }
 }
 
-/// Whether policy allows the delegate. An explicit "no" counts for a delegate as for a primitive; a primitive that
-/// needs an approval needs an explicit allow here, since nobody can be asked.
+/// Whether policy allows the delegate. An explicit deny applies to a delegate as to a primitive; a primitive that
+/// needs an approval needs an explicit allow here, because nobody can approve.
 fn is_allowed(snapshot: &Snapshot, call: &Call, delegate: &Dependency) -> bool {
     let ruling = snapshot.policy.rule(&call.caller, &delegate.entry.primitive, call.protocol);
     matches!(ruling, asp_snapshot::policy::Ruling::Allowed(_))

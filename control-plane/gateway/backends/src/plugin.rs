@@ -191,7 +191,7 @@ impl Plugins {
         self.authorizer.check_plugin_token(&execution.call).map_err(unproved)?;
         let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await;
         let exchanged = exchanged.map_err(unproved)?;
-        let lent = LeasedCredential::of(&self.authorizer, &execution.call).await.map_err(unproved)?;
+        let lease = LeasedCredential::of(&self.authorizer, &execution.call).await.map_err(unproved)?;
         let delegates = self.delegates.clone();
         let listener = self.listener.clone();
         let clients = Arc::new(Clients::of(execution.call.clone(), &[]));
@@ -204,7 +204,7 @@ impl Plugins {
             fleet,
             minter,
             exchanged,
-            lent,
+            lease,
             delegates,
             listener,
             clients,
@@ -271,7 +271,7 @@ impl Plugins {
         }
     }
 
-    /// Records what a rejection says about the plugin at a runtime beyond this call.
+    /// Records the state of the plugin at a runtime that a rejection reveals.
     fn note(&self, job: &Job<'_>, runtime: &Runtime, rejection: &Rejection) {
         match rejection {
             Rejection::Impossible(reason) => self.preparing.refused(runtime, &job.plugin, reason),
@@ -373,8 +373,8 @@ impl Plugins {
                 };
             }
         };
-        if let Some(lent) = &job.lent {
-            tunnel.renews(|sender| lent.follow(sender));
+        if let Some(lease) = &job.lease {
+            tunnel.renews(|sender| lease.follow(sender));
         }
         if let Some(place) = place {
             admission::tell_queued(call, place);

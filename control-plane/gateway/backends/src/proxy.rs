@@ -59,7 +59,7 @@ impl Backend for HttpBackend {
                 proof.map_err(|unproved| unproved.refusal)?
             }
         };
-        // A breaker's refusal is this gateway's answer, too: no other gateway is asked.
+        // A refusal by the breaker is final: no other gateway is tried.
         started.mark_sent();
         let permit = enter(&self.breakers, &mapping.url, call)?;
         let by = (&*self.outbound, &*self.authorizer, &proof);

@@ -1,4 +1,4 @@
-//! The pipeline that every call passes through, and what clients keep beside their calls: sessions and subscriptions.
+//! The pipeline that every call passes through, and the sessions and subscriptions of clients.
 //!
 //! Owns: limits, ledger, rules, approval and the order of all stages (I-2). Refuses: knowledge of a protocol, and of any backend;
 //! it sees them through the ports of `asp_call::execution`.

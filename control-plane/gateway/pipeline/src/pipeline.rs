@@ -398,7 +398,7 @@ impl CallTask {
     ) -> Result<Output, Refusal> {
         let metrics = &self.pipeline.metrics;
         if entitled.needs_approval {
-            // It runs when a human has agreed, and nobody is asked for a completion or a list.
+            // It runs once a human has agreed; completions and lists need no approval.
             match self.call.kind {
                 CallKind::Invoke => {}
                 CallKind::Complete(_) => {

@@ -1,6 +1,6 @@
 //! Delegations that a backend's code asks for.
 //!
-//! Owns: the choice of who answers, and the time for the answer, which ends with the call at the latest.
+//! Owns: the choice of the answerer, and the timeout of the answer, which is at most the rest of the call.
 
 use std::time::Duration;
 

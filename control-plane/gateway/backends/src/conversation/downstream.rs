@@ -124,7 +124,7 @@ impl Drop for Open<'_> {
 pub(crate) fn capabilities(abilities: ClientAbilities, pages: &[String]) -> Value {
     let visits = abilities.pages && !pages.is_empty();
     let mut modes = Map::new();
-    // Without a mode, forms are meant, and older servers do not know modes.
+    // A request without a mode asks for a form; older servers do not know modes.
     if visits {
         let named = [("form", abilities.elicitation), ("url", true)];
         named

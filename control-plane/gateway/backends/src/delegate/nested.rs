@@ -62,7 +62,7 @@ pub(super) async fn run(
             parent.id, delegation.correlation
         ))),
         deadline: Some(delegation.until),
-        // No client is attached to it, so nobody can be asked; its end is waited for here.
+        // No client is attached to it, so that it cannot ask questions; this waits for its end.
         abilities: ClientAbilities { tasks: true, ..ClientAbilities::default() },
         session: parent.session.clone(),
         trace: parent.trace,

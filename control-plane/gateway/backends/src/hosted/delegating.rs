@@ -67,8 +67,8 @@ fn begin(asking: ModelCall<'_>) -> Result<PendingDelegation, DelegationFault> {
     delegating::begin(execution, delegates, request, || question)
 }
 
-/// Builds the request from the service's messages and the spec's constants; the service may set what the spec leaves
-/// open.
+/// Builds the request from the service's messages and the spec's constants; the service may set values that the spec
+/// does not define.
 fn sampling(delegate: &Dependency, params: &Map<String, Value>) -> Option<Map<String, Value>> {
     let messages = read_messages(params.get("messages"))?;
     let mut request = delegate.question.clone();

@@ -46,7 +46,7 @@ pub(super) struct HostedCall<'a> {
     /// Progress that the caller was shown.
     progress: Option<Amount>,
     questions: u32,
-    /// The service was told that nobody answered in time.
+    /// The service was informed that nobody answered in time.
     expired: bool,
     changed: Instant,
 }
@@ -316,7 +316,7 @@ impl<'a> HostedCall<'a> {
         unanswered(self.call(), &format!("the service answered {}", answer.status.as_u16()))
     }
 
-    /// Gives up a task whose spec states a heartbeat, if its service was silent for three of them.
+    /// Ends a task whose spec declares a heartbeat, if its service was silent for three of them.
     fn check_silence(&self) -> Result<(), Refusal> {
         let heartbeat = Duration::from_secs(self.call().entry.primitive.heartbeat_seconds.into());
         if !heartbeat.is_zero() && self.changed.elapsed() > heartbeat * HEARTBEATS {

@@ -28,8 +28,8 @@ use crate::outbound::upstream::{deadline_ms, idempotency_key, origin, requested_
 
 /// Maximum size of an accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
-/// Timeout of one request. A service answers at once and works afterwards; one that does its work within the request
-/// is asked again and finds the same call.
+/// Timeout of one request. A service should answer at once and work afterwards; one that works within the request gets
+/// the request again, with the same call id.
 const MAX_REQUEST: Duration = Duration::from_secs(30);
 /// Maximum length of an etag that is sent back, in bytes.
 const MAX_ETAG: usize = 256;
@@ -131,7 +131,7 @@ impl Service {
         self.exchange((Method::POST, url, JSON), dressed).await
     }
 
-    /// Tells the service to stop. Sent whatever the breaker's state, and also after the deadline and the cancel.
+    /// Asks the service to stop. Sent in every state of the breaker, and also after the deadline and the cancel.
     pub(super) async fn cancel(&self, longest: Duration) -> Option<StatusCode> {
         let url = self.call_url(Some("cancel")).ok()?;
         let proof =

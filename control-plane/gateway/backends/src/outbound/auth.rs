@@ -181,8 +181,8 @@ impl Authorizer {
         let primitive = &call.entry.primitive;
         let user = User::Primitive(&call.server.message.name, &primitive.id);
         tokio::select! {
-            lent = self.credentials.lease(name, user, &primitive.allowed_domains) => match lent {
-                Ok(lent) => Ok(Some(lent)),
+            lease = self.credentials.lease(name, user, &primitive.allowed_domains) => match lease {
+                Ok(lease) => Ok(Some(lease)),
                 Err(fault) => Err(unproved(call, &fault)),
             },
             () = call.cancelled() => Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),

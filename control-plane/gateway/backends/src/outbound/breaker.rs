@@ -90,7 +90,7 @@ impl Breakers {
 }
 
 /// Returns the time until which a service that runs `call` may be silent. `None` if the caller shortened the time, or
-/// so little is left that its end says nothing: callers must not be able to shut a service off for others.
+/// so little time is left that a timeout proves nothing: callers must not be able to shut off a service for others.
 pub(crate) fn patience(call: &Call) -> Option<Instant> {
     let fair = FAIR_TIME.min(runtime_bound(&call.entry.primitive) / 2);
     let given = call.deadline().saturating_duration_since(Instant::now());

@@ -74,8 +74,8 @@ pub(crate) fn may_pass(status: StatusCode) -> bool {
     is_open(status) || status == StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Whether the status says nothing about what the caller asked for, but only about the service or this platform's
-/// access to it. It is then not a result, which a retry under the same key would get again.
+/// Whether the status concerns only the service or this platform's access to it, and not the caller's request. It is
+/// then not a result, because a retry under the same key would get the same result.
 pub(crate) fn is_no_result(status: StatusCode) -> bool {
     may_pass(status) || status == StatusCode::UNAUTHORIZED
 }

@@ -40,7 +40,7 @@ fn in_public(reason: &str) -> &'static str {
     }
 }
 
-/// Reports the call's queue position to those who follow the call.
+/// Reports the call's queue position to the call's followers.
 pub(super) fn tell_queued(call: &Call, place: QueuePosition) {
     // Position 0: the runtime has not counted it yet.
     let mut message = match place.position {

@@ -27,7 +27,7 @@ mod rounds;
 pub(super) use delegation::delegate;
 pub(super) use rounds::all;
 
-/// The worker has two open questions with the same key, so that their answers could not be told apart.
+/// The worker has two open questions with the same key, so that their answers could not be distinguished.
 #[derive(Debug)]
 pub(super) struct DuplicateQuestion;
 

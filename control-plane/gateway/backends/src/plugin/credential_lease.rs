@@ -37,9 +37,9 @@ impl LeasedCredential {
         authorizer: &Arc<Authorizer>,
         call: &Arc<Call>,
     ) -> Result<Option<LeasedCredential>, AuthFault> {
-        let Some(lent) = authorizer.lease_credential(call).await? else { return Ok(None) };
-        let until = lent.until;
-        let (sender, newest) = watch::channel(message(&lent));
+        let Some(lease) = authorizer.lease_credential(call).await? else { return Ok(None) };
+        let until = lease.until;
+        let (sender, newest) = watch::channel(message(&lease));
         let renewing = until.map(|until| {
             let refused = Arc::new(Notify::new());
             let task = renew((authorizer.clone(), call.clone()), refused.clone(), sender, until);
@@ -93,10 +93,10 @@ async fn renew(
             () = refused.notified() => authorizer.report_lease_rejected(&call).await,
         }
         match authorizer.lease_credential(&call).await {
-            Ok(Some(lent)) => {
-                let message = message(&lent);
+            Ok(Some(lease)) => {
+                let message = message(&lease);
                 newest.send_if_modified(|known| std::mem::replace(known, message.clone()) != message);
-                until = lent.until.unwrap_or_else(|| Instant::now() + RETRY);
+                until = lease.until.unwrap_or_else(|| Instant::now() + RETRY);
             }
             Ok(None) => return,
             Err(_) => until = Instant::now() + RETRY,
@@ -104,8 +104,8 @@ async fn renew(
     }
 }
 
-fn message(lent: &credentials::CredentialLease) -> Credential {
+fn message(lease: &credentials::CredentialLease) -> Credential {
     // Never empty, because it was made from text.
-    let value = lent.value.to_str().unwrap_or_default();
-    Credential { origin: lent.origin.clone(), header: lent.header.to_string(), value: value.to_owned() }
+    let value = lease.value.to_str().unwrap_or_default();
+    Credential { origin: lease.origin.clone(), header: lease.header.to_string(), value: value.to_owned() }
 }

@@ -44,7 +44,7 @@ pub(super) struct Job<'a> {
     /// Token that the plugin presents to services instead of the platform's, if its spec asks for an exchange.
     pub exchanged: Option<Secret>,
     /// Credential with which the worker's proxy authenticates requests.
-    pub lent: Option<LeasedCredential>,
+    pub lease: Option<LeasedCredential>,
     pub delegates: Arc<Delegates>,
     pub listener: Option<LogListener>,
     /// Clients that a stdio server's own requests are sent to.
@@ -89,14 +89,14 @@ impl Job<'_> {
             // A worker that served somebody else is not used for the most sensitive calls (ADR 5).
             force_fresh_process: call.entry.primitive.risk_class() == RiskClass::High,
             work: None,
-            credential: self.lent.as_ref().map(LeasedCredential::newest),
+            credential: self.lease.as_ref().map(LeasedCredential::newest),
             subscription: false,
         }
     }
 
     /// Reports that the service behind the plugin refused the leased credential.
     pub(super) fn refused(&self) {
-        self.lent.iter().for_each(LeasedCredential::refused);
+        self.lease.iter().for_each(LeasedCredential::refused);
     }
 
     fn context(&self) -> ppp::Context {

@@ -51,7 +51,7 @@ pub(super) struct WorkerSession<'a> {
     cancelling: bool,
     /// The gateway is shutting down: the worker was asked to save and yield.
     preempting: bool,
-    /// Time at which the worker is told that the deadline is near; `None` once it was told, or if that would not help.
+    /// Time of the notice to the worker that the deadline is near; `None` once it was sent, or if it would not help.
     soften: Option<Instant>,
     /// Set while a worker that was told of an expired question has not continued.
     expires: Option<Instant>,
@@ -96,7 +96,8 @@ impl WorkerSession<'_> {
         loop {
             let call = self.job.call().clone();
             let step = tokio::select! {
-                // While there is no room for bytes that the store has not taken, the runtime and its worker wait.
+                // If the buffer for bytes that the store has not accepted is full, the runtime and its worker wait
+                // (back-pressure).
                 heard = self.tunnel.next(), if self.receiving.has_room() => match heard {
                     Ok(heard) => self.hear(heard).await,
                     Err(fault) => Err(self.handle_fault(fault)),

@@ -165,7 +165,7 @@ impl McpUpstreams {
         }
     }
 
-    /// Asks once more if the fault was the session's and the call may be repeated; otherwise refuses the call.
+    /// Retries once if the fault was the session's and the call may be repeated; otherwise refuses the call.
     async fn retry(
         &self,
         asking: &McpCall<'_>,

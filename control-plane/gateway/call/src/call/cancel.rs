@@ -1,6 +1,6 @@
 //! The clocks of a cancel: the end of a call before its backend has answered.
 //!
-//! Owns: the time of the pipeline. Those of the other parts lie beside the code that keeps them.
+//! Owns: the grace period of the pipeline. Those of the other parts are in the files that the table names.
 //!
 //! A call is cancelled by its client, its deadline, a revocation, or the stop of its gateway. From then on:
 //!
@@ -15,9 +15,9 @@
 //! | hosted backend | `PAUSES` and `LONGEST`: 3 requests of at most 2 s each | sends `POST …/cancel` until the service takes it | `backends/src/hosted/cancel.rs` |
 //! | HTTP backend | at once | closes the connection's request | `backends/src/proxy/http.rs` |
 //!
-//! A worker may hear of one cancel on two roads: the message, and the end of the tunnel. The second one is for a gateway that
-//! is gone and for calls without a message. The runtime does not repeat the cancel for it while the grace of the first one
-//! runs; only a grace that a stall has extended begins again, with a second `CancelRequest`.
+//! A worker may be notified of one cancel in two ways: by the message, and by the end of the tunnel. The second one
+//! serves lost gateways and calls without a message. The runtime does not repeat the cancel for it while the grace of
+//! the first one runs; only a grace that a stall has extended begins again, with a second `CancelRequest`.
 //!
 //! Keeps true: a tunnel lingers longer than its worker's grace, so that the runtime kills before the tunnel is closed.
 

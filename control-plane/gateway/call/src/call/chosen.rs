@@ -2,7 +2,7 @@
 //! server is the same call, at every gateway and however often it is sent.
 //!
 //! Keeps true: the same id from another principal, or at another server, is another call; a repeated request can be
-//! told from one that reuses the id for something else.
+//! distinguished from one that reuses the id for another call.
 
 use asp_edge::Caller;
 use asp_json::Json;

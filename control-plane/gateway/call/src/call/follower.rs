@@ -1,8 +1,8 @@
 //! Following a call in any protocol: from any event to its end.
 //!
-//! Keeps true: a follower gets every question that is open when its turn comes, even if the bounded log has dropped its
-//! event, and the dropped events that still matter; it gets nothing once the call was withdrawn from its caller; the
-//! outcome comes last, and once.
+//! Keeps true: a follower gets every question that is still open, even if the bounded log has dropped its event, and
+//! the dropped events that still matter; it gets nothing once the call was withdrawn from its caller; the outcome
+//! comes last, and once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ pub fn described(visits: &[Visit]) -> String {
     each.join("; ")
 }
 
-/// Returns the address to show: `asked`, if it is below `declared`; without one, `declared` itself.
+/// Returns the address to show: `asked` if it is below `declared`, or `declared` if there is none.
 pub fn address(declared: &str, asked: &str) -> Option<String> {
     if asked.is_empty() {
         return Some(declared.to_owned());

@@ -112,7 +112,7 @@ impl CallRegistry {
         }
     }
 
-    /// Returns the call with this id for `caller` at `server`; one of another principal looks the same as none.
+    /// Returns the call with this id for `caller` at `server`; `None` also for a call of another principal.
     pub fn attach(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let table = self.table.lock();
         let call = &table.find(id)?.call;

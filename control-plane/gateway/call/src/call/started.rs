@@ -45,13 +45,13 @@ impl StartGuard {
         StartGuard { mark: Arc::clone(mark), was_marked, is_unsent: true }
     }
 
-    /// Keeps the mark: the request is about to leave, and may arrive whatever becomes of the wait for its answer.
+    /// Keeps the mark: the request is about to be sent and may arrive, even if the wait for its answer is dropped.
     pub fn mark_sent(&mut self) {
         self.is_unsent = false;
         self.mark.set(true);
     }
 
-    /// Takes the mark back: what was sent certainly did not arrive, or was dropped unread. It may be sent again.
+    /// Removes the mark: the request certainly did not arrive, or was dropped unread. It may be sent again.
     pub fn undelivered(&mut self) {
         self.is_unsent = false;
         self.mark.set(self.was_marked);

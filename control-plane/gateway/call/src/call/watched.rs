@@ -2,8 +2,8 @@
 
 use tokio::sync::watch;
 
-/// Changes a value; `change` returns whether it did. A task that looks later sees the change, and one that looked
-/// before is woken: both lock the value, so no change is missed.
+/// Changes a value; `change` returns whether it did. A task that reads the value later sees the change, and one that
+/// read it before is woken: both lock the value, so no change is missed.
 pub(super) fn change<T>(watched: &watch::Sender<T>, change: impl FnOnce(&mut T) -> bool) {
     watched.send_if_modified(|value| change(value) && watched.receiver_count() > 0);
 }

@@ -281,8 +281,9 @@ impl ActiveTable {
     }
 
     /// Whether this gateway may conclude from a lapsed lease that another gateway is gone: its own lease has held for
-    /// long enough. After a pause of the store all leases have lapsed, and living gateways renew theirs. A gateway that
-    /// never asked for a lease is in a test, or alone; one that asked and has none started without the store.
+    /// long enough. After a pause of the store all leases have lapsed, and living gateways renew theirs. A gateway
+    /// that never requested a lease runs in a test or without other gateways; one that requested a lease and has none
+    /// started without the store.
     pub fn is_steady(&self) -> bool {
         let never_failed = self.failed.load(Ordering::Acquire) == 0;
         let lasts = |since: Instant| since.elapsed() >= STEADY;
@@ -290,9 +291,8 @@ impl ActiveTable {
         self.steady_since.lock().map_or(never_failed, lasts) && self.held_until.lock().is_none_or(holds)
     }
 
-    /// Whether this gateway must not start calls that the stores have to remember: several renewals in a row got no
-    /// answer, so that clients should try another gateway at once, or its lease is about to end, for whatever reason it
-    /// was not renewed.
+    /// Whether this gateway must not start calls that must be recorded: several consecutive renewals got no answer, so
+    /// that clients should try another gateway at once, or its lease is about to expire for any reason.
     ///
     /// No other gateway takes a row of this one before its lease ends in the store. That is not before `held_until`,
     /// which counts from before the store was asked, so a single failure is no reason to stop. A call that started

@@ -59,8 +59,8 @@ impl EventShares {
         EventShares { counters, window, blocks_of_all, shares: Mutex::default() }
     }
 
-    /// Takes so many bytes of an org's budget, and of those of several orgs, which it returns; `Err`: there are no more before that
-    /// moment.
+    /// Takes bytes from the budget of an org, and from the shared ones that it returns; `Err`: time until which a
+    /// budget is used up.
     pub(super) async fn take(&self, org: &str, bytes: usize) -> Result<CommonBudgets, Instant> {
         self.take_of(org, bytes).await?;
         let common = self.common(org);
@@ -165,7 +165,7 @@ impl EventShares {
         }
     }
 
-    /// Draws from all of the buckets or from none; `Err`: the place of one that is empty, where that is known.
+    /// Draws from all of the buckets or from none; `Err`: index of an empty one, if known.
     async fn draw_from(&self, budget: &str, buckets: &[Bucket]) -> Result<(), Option<usize>> {
         match self.counters.take(budget, buckets).await {
             Ok(DrawOutcome::Granted { .. }) => Ok(()),

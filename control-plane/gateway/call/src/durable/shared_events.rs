@@ -3,8 +3,8 @@
 //! Owns: the stored events of the calls that run here, and reading those of other calls. Keeps true: an event has the
 //! same number at every gateway; events that clients got while the store was unavailable share no number with later
 //! events of another gateway, because they belong to a log of another name; a question stays in the store while it is
-//! open, however many events follow; a gateway that has lost a call adds no events; a sealed event opens only in its
-//! place; if the store does not answer, a call continues, and only this gateway has its events (I-6).
+//! open, however many events follow; a gateway that has lost a call adds no events; a sealed event opens only at its
+//! position; if the store does not answer, a call continues, and only this gateway has its events (I-6).
 
 use std::sync::Arc;
 use std::time::Duration;

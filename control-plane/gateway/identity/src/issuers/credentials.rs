@@ -304,9 +304,12 @@ mod tests {
             let domains: Vec<String> = domains.iter().map(|domain| (*domain).to_owned()).collect();
             let got = all.lease("kc", User::Primitive("crm", "find"), &domains).await;
             assert_eq!(got.is_ok(), may, "{domains:?}");
-            if let Ok(lent) = got {
-                assert_eq!((lent.origin.as_str(), lent.header), ("https://login.example.com", AUTHORIZATION));
-                assert!(lent.value.is_sensitive() && lent.until.is_none());
+            if let Ok(lease) = got {
+                assert_eq!(
+                    (lease.origin.as_str(), lease.header),
+                    ("https://login.example.com", AUTHORIZATION)
+                );
+                assert!(lease.value.is_sensitive() && lease.until.is_none());
             }
             assert!(all.lease("kc", User::Primitive("other", "find"), &domains).await.is_err());
         }

@@ -35,8 +35,8 @@ pub struct CallPosition {
 /// Position on a stream of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangesPosition {
-    /// Subscriber whose numbers these are: another gateway's subscriber, or one that was forgotten, counts from the
-    /// start.
+    /// Subscriber that the numbers belong to: a subscriber of another gateway, or a new one after an eviction, counts
+    /// from the start.
     pub subscriber: u32,
     /// Number of its stream.
     pub stream: u64,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// The one field of the approval form.
 const FIELD: &str = "approve";
 
-/// Asks for approval and waits for the answer. A machine is never asked: it would answer in place of the person.
+/// Asks for approval and waits for the answer. A machine is never asked, because it would answer for the person.
 pub async fn approve(call: &Call) -> Result<(), Refusal> {
     if call.caller.issuer == MACHINE_ISSUER {
         return Err(Refusal::NotApproved(Disapproval::ByMachine));

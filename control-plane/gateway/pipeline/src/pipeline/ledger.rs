@@ -109,8 +109,8 @@ pub async fn enter(
     if ledgers.is_given_back(call) {
         return Err(not_begun());
     }
-    // A duplicate within a session here was refused before (ADR 7); there is no point in waiting for one that ran
-    // elsewhere or was lost.
+    // A duplicate within a session here was refused before (ADR 7); waiting does not help if it ran at another gateway
+    // or was lost.
     let until = match key {
         IdempotencyKey::Explicit(_) => call.deadline(),
         IdempotencyKey::SessionRequest { .. } => Instant::now(),

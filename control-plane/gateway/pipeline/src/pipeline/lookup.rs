@@ -88,8 +88,8 @@ pub enum AttachResult {
 
 impl Pipeline {
     /// Returns the call with this id for `caller` at `server`, even if it has ended at another gateway; waits for one
-    /// that runs there until it is taken over or ends. For a caller that may not start it any more, an ended call looks
-    /// the same as none.
+    /// that runs there until it is taken over or ends. `None` also for an ended call that the caller may no longer
+    /// start.
     pub async fn attach(
         self: &Arc<Self>,
         id: Uuid,
@@ -105,7 +105,7 @@ impl Pipeline {
                 None => Some(AttachResult::Unknown),
             };
             if let Some(otherwise) = otherwise {
-                // It may have come and gone in between.
+                // It may have been taken over and ended in between.
                 return Ok(self.here(id, caller, server).map_or(otherwise, AttachResult::Here));
             }
             self.taken_over.changed_within(LOOK_EVERY).await;
@@ -179,7 +179,7 @@ impl Pipeline {
         }
         // A call that never started has no record: this one's id stays taken.
         call.enter(State::Working);
-        // Its gateway has stored its end, and what it said: this one has nothing to store of it.
+        // Its gateway has stored its end and its events: this one stores nothing of it.
         call.ownership.note_known();
         call.finish(outcome);
         let call = Arc::new(call);

@@ -188,14 +188,14 @@ impl Mirror {
         }
         let is_followed =
             || self.pipeline.running.mirror(id).is_some_and(|mirror| mirror.authority.is_attended());
-        // A client may have come and left between two checks.
+        // A client may have attached and left between two checks.
         let has_entered = self.renew_at.take().is_some() || self.call.authority.is_abandoned();
-        // The entry belongs to the gateway, which may have another mirror of the call by now. The entry of clients that
-        // will return expires: until then the call's gateway learns of their return.
+        // The entry belongs to the gateway, which may have another mirror of the call by now. The entry of clients
+        // that will return expires: until then the call's gateway is informed of their return.
         if has_entered && !is_followed() && !self.call.authority.will_be_back() {
             followers.leave(id).await;
         }
-        // A client that has come since entered before it attached, perhaps before this gateway left.
+        // A client that has attached since was entered first, perhaps before this gateway left.
         if !is_followed()
             && !self.is_to_end()
             && let Some(departure) = self.call.authority.take_departure()

@@ -28,7 +28,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(2);
 const STREAM: Duration = Duration::from_secs(120);
 /// Time for a retry beyond the call's input timeout: a late answer finds its call and is refused as late.
 const RETRY: Duration = Duration::from_secs(600);
-/// Time beyond its deadline for which a call of another gateway can be found here: as long as a retry may come.
+/// Time beyond its deadline for which a call of another gateway can be found here: as long as a client may retry.
 const TAKEN_OVER: Duration = Duration::from_secs(15 * 60);
 
 /// The gateway at which a client finds its chosen call.
@@ -60,7 +60,8 @@ impl Pipeline {
     }
 
     /// Promises a new call under an id that its client chose. The promise holds from the start, because the client
-    /// knows the id and can return for it, whether it stays or not. Returns when the client can be told of the call.
+    /// knows the id and can return for it, whether it stays or not. Returns once the client may be informed of the
+    /// call.
     pub async fn promise_chosen(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
         call.authority.keep();
         call.authority.leave();
@@ -119,7 +120,8 @@ impl Pipeline {
         call.authority.leave();
     }
 
-    /// Returns when the client of a chosen call can be told of it: the call has started or ended, and the store knows.
+    /// Returns once the client of a chosen call may be informed of it: the call has started or ended, and the store
+    /// has its record.
     async fn acknowledge(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
         // In a task of its own: a client that leaves does not stop it.
         let storing = tokio::spawn(store(self.active.clone(), call.clone()));
@@ -130,7 +132,7 @@ impl Pipeline {
         if call.ownership.is_passed_on() {
             return Ok(Keeper::AnotherGateway);
         }
-        // A client is not told that its call runs if only this gateway knows of it.
+        // A client gets no confirmation of a running call that only this gateway knows.
         let Ok(Ok(())) = stored else { return Err(PromiseFault::Unstored) };
         if call.ownership.has_given_row_up() {
             // Its end is being stored: a quick call is answered with its result; if the store takes longer, the call is
@@ -142,8 +144,8 @@ impl Pipeline {
     }
 }
 
-/// Returns when the store knows of a chosen call, or has not accepted it. A call that ended before needs no record: the
-/// answer tells its client everything.
+/// Returns once the store has the record of a chosen call, or has rejected it. A call that ended before needs no
+/// record, because its client gets the outcome.
 async fn store(active: Arc<ActiveTable>, call: Arc<Call>) -> Result<(), ActiveFault> {
     // A call that is refused before it starts leaves no record by which another gateway would find it running.
     call.begins_or_ends(BEGINS_WITHIN).await;

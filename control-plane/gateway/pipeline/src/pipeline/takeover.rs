@@ -235,9 +235,9 @@ impl Pipeline {
         self.registry.end(call);
     }
 
-    /// Ends a call that was taken and does not continue; clients that have attached to it since get its outcome, and so
-    /// do those that the lost gateway had told of it. Its id stays taken if it would have at that gateway, which left
-    /// the call in this state.
+    /// Ends a call that was taken and does not continue; clients that have attached to it since get its outcome, and
+    /// so do those that the lost gateway had informed of it. Its id stays taken in the same cases as at that gateway, which left the
+    /// call in this state.
     async fn let_go(&self, call: &Arc<Call>, left_in: State, outcome: Outcome) {
         call.enter(left_in);
         call.ownership.note_known();

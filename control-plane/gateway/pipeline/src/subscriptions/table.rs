@@ -109,8 +109,8 @@ impl SubscriberTable {
         self.subscribers.get(&subscriber.id).is_some_and(|known| std::ptr::eq(&**known, subscriber))
     }
 
-    /// Ends sessions without a stream until `owner` has room for so much more. One with a stream counts as used now, so
-    /// that others are examined first; when it comes up again, every candidate has a stream.
+    /// Ends sessions without a stream until `owner` has capacity for the addition. One with a stream counts as used
+    /// now, so that others are examined first; when it comes up again, every candidate has a stream.
     fn make_room(&mut self, owner: Owner, entries: usize, bytes: usize) -> Result<(), CapacityError> {
         let mut first = None;
         while let Some(oldest) = self.subscribers.in_the_way(owner, entries, bytes) {

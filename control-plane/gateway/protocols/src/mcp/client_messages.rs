@@ -37,7 +37,7 @@ async fn answered(gateway: &Replica, session: &LegacySession, message: &Message)
     if let Some(question) = call.questions.find(&question) {
         let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
         let answer = answer.filter(|answer| call.questions.takes(&question.id, answer));
-        // No other answer will come: this request has had its response.
+        // There is no other answer: this request has already had its response.
         let answer = answer.unwrap_or_else(|| questions::no_answer(&question, message.error.as_deref()));
         gateway.pipeline.answer(&call, &question.id, answer).await?;
     }

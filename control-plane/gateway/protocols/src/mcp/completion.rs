@@ -1,6 +1,6 @@
 //! `completion/complete`: suggestions for an argument while the user types it (MCP "Completion").
 //!
-//! Owns the match of the typed text with the values that the spec lists. If the spec names the plugin instead, the
+//! Owns: matching the typed text against the values that the spec lists. If the spec names the plugin instead, the
 //! plugin is called like any other call. Refuses a prompt or template that the caller cannot see with the same answer
 //! as one that does not exist (I-10); an argument with neither values nor plugin has no suggestions.
 

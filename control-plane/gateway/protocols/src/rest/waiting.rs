@@ -29,8 +29,8 @@ impl ProtocolRequest {
         self.gateway.waiting.admit(&self.caller.org).map_err(|full| Problem::of(&full))
     }
 
-    /// Returns the call's view once `is_enough` accepts it or the call has ended, and at the latest when the client's
-    /// wait is over or this gateway leaves its calls.
+    /// Returns the call's view once `is_enough` accepts it or the call has ended, and at the latest at the end of the
+    /// client's wait or at the shutdown of this gateway.
     pub(super) async fn view_once(
         &self,
         mut found: FoundCall,

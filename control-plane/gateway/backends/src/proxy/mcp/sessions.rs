@@ -68,7 +68,7 @@ impl Sessions {
         for lane in 0..LANES {
             let id = id(&lane.to_string());
             match slots.touch(&id) {
-                // In a session, the client tells calls apart; without a session they would be mixed up.
+                // In a session, the client distinguishes calls; without a session they could be confused.
                 Some(SessionSlot { slot, .. })
                     if !call.session.is_empty() || Arc::strong_count(slot) == 1 =>
                 {

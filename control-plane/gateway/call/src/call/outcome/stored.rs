@@ -64,7 +64,7 @@ fn write_members<M: SerializeMap>(object: &mut M, name: &str, members: &Members)
     object.serialize_entry(name, members.to_json().raw())
 }
 
-/// The members of every kind. Kinds are not told apart by serde, whose buffer does not keep JSON texts.
+/// The members of every kind. Serde does not distinguish the kinds, because its buffer does not preserve JSON texts.
 #[derive(serde::Deserialize)]
 struct Flat {
     kind: String,

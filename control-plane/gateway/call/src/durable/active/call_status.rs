@@ -69,7 +69,8 @@ impl RemoteCallRow {
 /// A call that has ended, perhaps at another gateway.
 pub struct EndedCall {
     pub record: Record,
-    /// Its outcome; `None` if it will never be known: its gateway is gone, and no other can continue it.
+    /// Its outcome; `None` if the outcome stays unknown, because its gateway is gone and no other can continue the
+    /// call.
     pub kept: Option<StoredOutcome>,
     /// Time for which its record is kept.
     pub left: Duration,
@@ -178,7 +179,7 @@ impl ActiveTable {
         self.seal(Purpose::Told, &context(&key.call, &key.org, &key.plugin, 0), &text)
     }
 
-    /// Returns the status of a call for `caller` at `server`; one of another principal looks the same as none.
+    /// Returns the status of a call for `caller` at `server`; `None` also for a call of another principal.
     pub async fn status(
         &self,
         call: Uuid,

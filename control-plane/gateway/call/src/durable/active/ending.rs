@@ -328,8 +328,8 @@ impl ActiveTable {
         }
     }
 
-    /// Finds out who ended the call, when its row no longer belongs to this gateway: a failed attempt may have been
-    /// executed.
+    /// Determines which gateway ended the call if its row no longer belongs to this one: a failed attempt may have
+    /// been executed.
     async fn has_ended(&self, key: &RecordKey, end: &End) -> Result<EndResult, ActiveFault> {
         let row = in_time(self.store.find(key.call)).await?;
         let is_ours = row.is_none_or(|row| row.owner.is_none() && row.outcome == end.outcome);

@@ -1,7 +1,7 @@
 //! Lists the calls of one principal at one server from the store.
 //!
 //! Keeps true: a principal sees only its own calls; a record is opened only for its caller's list; rows that do not
-//! open, or whose id no client chose, are skipped; a page takes bounded work, whatever it shows.
+//! open, or whose id no client chose, are skipped; the work for a page is bounded.
 
 use asp_edge::Caller;
 use asp_store::records::Listing;

@@ -1,4 +1,4 @@
-//! The remains of a call's events once the log has no room for the events themselves.
+//! Summary of a call's events that the log no longer has capacity for.
 //!
 //! Keeps true: a late reader gets the highest progress, the last statuses and the latest version of every artifact,
 //! each at its position and under its number, and can learn that log messages are lost; the size is bounded, whatever a
