@@ -23,7 +23,7 @@ use crate::structure;
 
 /// The result of a check.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     pub faults: Vec<Fault>,
     pub warnings: Vec<Fault>,
     /// Present exactly if there is no fault.
@@ -51,18 +51,18 @@ const MAX_COMPILED: usize = 128 * 1024 * 1024;
 const MAX_PATH: usize = 512;
 
 /// Checks and compiles all sources together.
-pub fn check(sources: &[Source]) -> Report {
+pub fn check(sources: &[Source]) -> CheckReport {
     check_all(sources, true, MAX_COMPILED)
 }
 
 /// Does the same as [`check`] without the schemas generated from plugin code: their generator needs the list of
 /// plugins before schemas exist, or while they are out of date.
-pub fn check_before_build(sources: &[Source]) -> Report {
+pub fn check_before_build(sources: &[Source]) -> CheckReport {
     let written: Vec<Source> = sources.iter().filter(|source| !source.is_schema_file()).cloned().collect();
     check_all(&written, false, MAX_COMPILED)
 }
 
-fn check_all(sources: &[Source], is_built: bool, max_compiled: usize) -> Report {
+fn check_all(sources: &[Source], is_built: bool, max_compiled: usize) -> CheckReport {
     let mut faults = Vec::new();
     let mut parsed = Vec::new();
     let bound = findings::max_per_file(sources.len());
@@ -89,7 +89,7 @@ fn check_all(sources: &[Source], is_built: bool, max_compiled: usize) -> Report 
     warnings.sort_by(order);
     faults.sort_by(order);
     let catalog = if faults.is_empty() { Some(catalog) } else { None };
-    Report { faults, warnings, catalog }
+    CheckReport { faults, warnings, catalog }
 }
 
 /// Removes faults of values that the parser rejected. Those became null, and the null is not another fault of the

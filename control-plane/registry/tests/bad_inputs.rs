@@ -8,13 +8,13 @@
     reason = "a test stops at what it did not expect"
 )]
 
-use asp_registry::{Report, Source, check};
+use asp_registry::{CheckReport, Source, check};
 
 fn source(path: &str, text: &str) -> Source {
     Source { path: path.into(), text: text.into() }
 }
 
-fn found(report: &Report) -> Vec<(&'static str, String)> {
+fn found(report: &CheckReport) -> Vec<(&'static str, String)> {
     let all = report.faults.iter().chain(&report.warnings);
     all.map(|fault| (fault.code.as_str(), fault.path.clone())).collect()
 }

@@ -8,13 +8,13 @@
 )]
 
 use asp_proto::snapshot::runtime::Mode;
-use asp_registry::{Report, Source, check};
+use asp_registry::{CheckReport, Source, check};
 
 fn source(path: &str, text: String) -> Source {
     Source { path: path.into(), text }
 }
 
-fn found(report: &Report) -> Vec<(&'static str, String)> {
+fn found(report: &CheckReport) -> Vec<(&'static str, String)> {
     let all = report.faults.iter().chain(&report.warnings);
     all.map(|fault| (fault.code.as_str(), fault.path.clone())).collect()
 }

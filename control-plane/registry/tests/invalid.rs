@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use asp_registry::{FaultCode, Report, Source, check, read_dir};
+use asp_registry::{CheckReport, FaultCode, Source, check, read_dir};
 use serde_json::{Value, json};
 
 fn root() -> PathBuf {
@@ -29,7 +29,7 @@ fn sources(code: &str) -> Vec<Source> {
     vec![Source { path: format!("sample/{file}"), text }]
 }
 
-fn found(report: &Report) -> Vec<Value> {
+fn found(report: &CheckReport) -> Vec<Value> {
     let all = report.faults.iter().chain(&report.warnings);
     all.map(|fault| {
         json!({

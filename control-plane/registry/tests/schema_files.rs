@@ -7,7 +7,7 @@
     reason = "a test stops at what it did not expect"
 )]
 
-use asp_registry::{Report, Source, check, check_before_build, schema_file, schema_file_name};
+use asp_registry::{CheckReport, Source, check, check_before_build, schema_file, schema_file_name};
 use serde_json::{Value, json};
 
 const SERVER: &str = "apiVersion: asp/v1\nname: demo\ndescription: D\nprotocols: [mcp]\n\
@@ -39,7 +39,7 @@ fn named(name: &str) -> Value {
 }
 
 /// Returns `file:path code` of every fault.
-fn faults(report: &Report) -> Vec<String> {
+fn faults(report: &CheckReport) -> Vec<String> {
     let told = |fault: &asp_registry::Fault| format!("{}:{} {}", fault.file, fault.path, fault.code.as_str());
     report.faults.iter().map(told).collect()
 }

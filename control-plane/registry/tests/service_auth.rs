@@ -8,14 +8,14 @@
 )]
 
 use asp_proto::snapshot::service_auth::Kind;
-use asp_registry::{Report, Source, check};
+use asp_registry::{CheckReport, Source, check};
 
-fn report(runtime: &str) -> Report {
+fn report(runtime: &str) -> CheckReport {
     report_of(runtime, "")
 }
 
 /// Checks a spec with this runtime; `security` has more members for its `security`.
-fn report_of(runtime: &str, security: &str) -> Report {
+fn report_of(runtime: &str, security: &str) -> CheckReport {
     let spec = format!(
         "id: sample\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\nmutation: idempotent\n\
          security: {{auth: {{type: jwt, scopes: [crm:read]}}{security}}}\n\
@@ -94,7 +94,7 @@ fn compiled(runtime: &str) -> Option<Kind> {
     compiled_of(&report(runtime))
 }
 
-fn compiled_of(report: &Report) -> Option<Kind> {
+fn compiled_of(report: &CheckReport) -> Option<Kind> {
     assert!(report.faults.is_empty(), "{:?}", report.faults);
     let catalog = report.catalog.as_ref().unwrap();
     let [server] = catalog.servers.as_slice() else { panic!("one server") };

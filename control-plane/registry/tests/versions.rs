@@ -7,7 +7,7 @@
     reason = "a test stops at what it did not expect"
 )]
 
-use asp_registry::{CompiledServer, Report, Source, check, compare};
+use asp_registry::{CheckReport, CompiledServer, Source, check, compare};
 
 fn spec(version: &str, argument: &str) -> String {
     format!(
@@ -17,7 +17,7 @@ fn spec(version: &str, argument: &str) -> String {
     )
 }
 
-fn report(listed: &str, specs: &[(&str, String)]) -> Report {
+fn report(listed: &str, specs: &[(&str, String)]) -> CheckReport {
     let server = format!(
         "apiVersion: asp/v1\nname: demo\ndescription: D\nprotocols: [mcp, a2a, rest]\nauth: {{schemes: [jwt], issuers: [dev]}}\n\
          defaultExposure: allow\nprimitives: [{listed}]\n"

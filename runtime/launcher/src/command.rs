@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::MAX_DESCRIPTION_BYTES;
 use crate::cgroup::{Cgroup, GroupFiles};
-use crate::report::StartReport;
+use crate::report::Report;
 use crate::sandbox::{Bounds, Sandbox, SandboxError};
 
 /// Input of `worker-init`: the sandbox, and facts that only the supervisor knows.
@@ -49,7 +49,7 @@ pub enum CommandError {
 pub struct Launch {
     pub command: Command,
     /// Report of `worker-init` about the start.
-    pub report: StartReport,
+    pub report: Report,
 }
 
 /// Does the same as [`launch`], for a caller that only needs the exit code.
@@ -81,7 +81,7 @@ pub fn launch(
     let mut file = File::from(memory);
     file.write_all(&text)?;
 
-    let (report, reporter) = StartReport::open()?;
+    let (report, reporter) = Report::open()?;
     let mut command = Command::new(worker_init);
     command.arg(format!("--description={}", file.as_raw_fd())).env_clear();
     command.arg(format!("--report={}", reporter.as_fd().as_raw_fd()));

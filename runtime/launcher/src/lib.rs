@@ -17,12 +17,12 @@ pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, FrozenGroup, GroupFiles
 pub use command::{CommandError, Description, Launch, command, launch};
 pub use origin::is_from_sandbox;
 pub use probe::{Probe, probe};
-pub use report::{Reporter, SetupFault, StartReport};
+pub use report::{Report, Reporter, SetupFault};
 pub use sandbox::{Bounds, Egress, Level, Limits, Sandbox, SandboxError, own_group};
 
 /// Exit code of `worker-init` if the sandbox could not be built; one JSON line on standard error
 /// (`{"workerInit":"failed","step":"mounts","error":"...","host":true}`) names the step that failed, and whether the
-/// machine caused it. A worker may exit and print like that too; only the [`StartReport`] is reliable.
+/// machine caused it. A worker may exit and print like that too; only the [`Report`] is reliable.
 pub const EXIT_SETUP: i32 = 71;
 
 /// Maximum size of a description, in bytes of JSON.

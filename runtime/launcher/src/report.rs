@@ -38,7 +38,7 @@ struct Peak {
 
 /// The supervisor's end of the socket.
 #[derive(Debug)]
-pub struct StartReport {
+pub struct Report {
     socket: OwnedFd,
     /// The run directory and the work directory.
     directories: OnceLock<[OwnedFd; 2]>,
@@ -50,12 +50,12 @@ pub struct StartReport {
 #[derive(Debug)]
 pub struct Reporter(OwnedFd);
 
-impl StartReport {
+impl Report {
     /// Creates both ends of a report.
-    pub fn open() -> io::Result<(StartReport, Reporter)> {
+    pub fn open() -> io::Result<(Report, Reporter)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let report = StartReport {
+        let report = Report {
             socket: ours,
             directories: OnceLock::new(),
             fault: OnceLock::new(),
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_fault_reaches_the_supervisor_and_silence_is_none() {
-        let (report, reporter) = StartReport::open().unwrap();
+        let (report, reporter) = Report::open().unwrap();
         assert_eq!(report.fault(), None);
         let fault = SetupFault { step: "mounts".into(), error: "No space left on device".into(), host: true };
         reporter.report_failure(&fault);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_directories_arrive_as_themselves_before_a_fault() {
-        let (report, reporter) = StartReport::open().unwrap();
+        let (report, reporter) = Report::open().unwrap();
         assert!(report.run_dir().is_none());
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let [run_dir, work_dir] = dirs.each_ref().map(|dir| std::fs::File::open(dir.path()).unwrap());

@@ -96,7 +96,7 @@ pub struct Sandbox {
     pub work_dir: PathBuf,
     /// Existing directory, owned by the worker, for its socket. From level 2 on it can create sockets there and nothing
     /// else. At level 3 it is a file system of its own with room for a few, which the supervisor reaches only by
-    /// [`crate::StartReport::run_dir`]; below level 3 their number is not bounded.
+    /// [`crate::Report::run_dir`]; below level 3 their number is not bounded.
     pub run_dir: PathBuf,
     /// Paths that the worker may read and execute besides the system's own directories: interpreter, shim, plugin. They
     /// are the same inside and outside.

@@ -6,14 +6,14 @@ use anyhow::{Context, bail};
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::catalog;
-use asp_registry::{FaultCode, Report, Source};
+use asp_registry::{CheckReport, FaultCode, Source};
 use serde_json::json;
 
 use super::sarif::{self, Finding, Level};
 use super::specs::{is_server, refuse_server};
 use crate::args::LintArgs;
 
-fn directory(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
+fn directory(path: &Path) -> anyhow::Result<(Vec<Source>, CheckReport)> {
     let sources = asp_registry::read_dir(path).with_context(|| format!("read {}", path.display()))?;
     let report = asp_registry::check(&sources);
     Ok((sources, report))
@@ -21,7 +21,7 @@ fn directory(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
 
 /// Checks one file. In the folder of a server the whole root is checked, because files refer to each other, and the faults of
 /// this file are reported. Elsewhere a spec is checked by itself.
-fn one_file(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
+fn one_file(path: &Path) -> anyhow::Result<(Vec<Source>, CheckReport)> {
     let whole = path.canonicalize().with_context(|| format!("read {}", path.display()))?;
     let folder = whole.parent().unwrap_or(Path::new("/"));
     let named = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -39,7 +39,7 @@ fn one_file(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
     Ok((sources, report))
 }
 
-fn read_file(path: &Path, name: &str) -> anyhow::Result<(Vec<Source>, Report)> {
+fn read_file(path: &Path, name: &str) -> anyhow::Result<(Vec<Source>, CheckReport)> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let mut sources = vec![Source { path: name.to_owned(), text }];
     // The schemas derived from its code, which belong to it.

@@ -6,7 +6,7 @@ use anyhow::Context;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::catalog;
-use asp_registry::{Catalog, Report, Source};
+use asp_registry::{Catalog, CheckReport, Source};
 
 /// File names that make a folder a server's folder.
 const SERVER_FILES: [&str; 3] = ["server.yaml", "server.yml", "server.json"];
@@ -39,7 +39,7 @@ pub(super) fn checked_before_build(directory: &Path) -> Result<(Vec<Source>, Cat
     read(directory, asp_registry::check_before_build)
 }
 
-fn read(directory: &Path, check: fn(&[Source]) -> Report) -> Result<(Vec<Source>, Catalog), Failure> {
+fn read(directory: &Path, check: fn(&[Source]) -> CheckReport) -> Result<(Vec<Source>, Catalog), Failure> {
     refuse_server(directory)?;
     let sources =
         asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;

@@ -1,6 +1,6 @@
 //! Primitives in a request's body or a single file: one spec, or a set of files.
 
-use asp_registry::{FaultCode, Report, Source};
+use asp_registry::{CheckReport, FaultCode, Source};
 use asp_store::control::SourceFile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ const FOLDER: &str = "inline";
 
 /// Result of a check.
 pub struct InlineReport {
-    pub report: Report,
+    pub report: CheckReport,
 }
 
 #[derive(Deserialize)]

@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_launcher::{
-    Bounds, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Sandbox, StartReport,
-    own_group,
+    Bounds, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox, own_group,
 };
 use asp_platform::secret::Secret;
 use parking_lot::Mutex;
@@ -99,7 +98,7 @@ pub struct Process {
     /// Whether its many processes are being killed.
     thinned: bool,
     /// Report of `worker-init` on the start.
-    report: Arc<StartReport>,
+    report: Arc<Report>,
     egress: Option<EgressProxy>,
 }
 
@@ -299,11 +298,7 @@ impl Machine {
         }
     }
 
-    async fn spawn(
-        &self,
-        sandbox: &Sandbox,
-        cgroup: Option<&Cgroup>,
-    ) -> Result<(Child, StartReport), StartError> {
+    async fn spawn(&self, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result<(Child, Report), StartError> {
         let mut launch = asp_launcher::launch(&self.settings.worker_init, sandbox, cgroup)?;
         launch.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = self.spawner.spawn(launch.command).await.map_err(step("start worker-init"))?;

@@ -13,7 +13,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use asp_launcher::{Activity, Limits, Lookout, Sandbox, StartReport, Stats, Tree};
+use asp_launcher::{Activity, Limits, Lookout, Report, Sandbox, Stats, Tree};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use processor_time::ProcessorTime;
@@ -56,7 +56,7 @@ pub struct SampledWorker {
     /// user.
     counts_tasks: bool,
     /// Reports its file system in memory, at level 3.
-    report: Arc<StartReport>,
+    report: Arc<Report>,
     stats: Mutex<Stats>,
     /// Activity at the last sample, and the time of the sample.
     activity: Mutex<Option<(Activity, Instant)>>,
@@ -93,7 +93,7 @@ impl Sampler {
         &self,
         root: u32,
         sandbox: &Sandbox,
-        report: &Arc<StartReport>,
+        report: &Arc<Report>,
     ) -> io::Result<Arc<SampledWorker>> {
         let pid = i32::try_from(root).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("it has no process id"))?;
@@ -351,7 +351,7 @@ mod tests {
             },
         });
         let sandbox: Sandbox = serde_json::from_value(sandbox).unwrap();
-        let report = Arc::new(StartReport::open().unwrap().0);
+        let report = Arc::new(Report::open().unwrap().0);
         let sampled = sampler.watch(child.id(), &sandbox, &report).unwrap();
         (child, sampled)
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_launcher::{Level, StartReport};
+use asp_launcher::{Level, Report};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::sleep;
@@ -30,12 +30,12 @@ const CONNECTION_WINDOW: u32 = 64 << 20;
 pub enum WorkerSocket {
     Shared(PathBuf),
     /// Socket in the directory that `worker-init` reports once it exists.
-    Reported(Arc<StartReport>),
+    Reported(Arc<Report>),
 }
 
 impl WorkerSocket {
     /// Returns the socket of a worker whose run directory is `run_dir`.
-    pub fn of(level: Level, run_dir: &Path, report: &Arc<StartReport>) -> WorkerSocket {
+    pub fn of(level: Level, run_dir: &Path, report: &Arc<Report>) -> WorkerSocket {
         match level {
             Level::L1 | Level::L2 => WorkerSocket::Shared(run_dir.join(NAME)),
             Level::L3 => WorkerSocket::Reported(Arc::clone(report)),

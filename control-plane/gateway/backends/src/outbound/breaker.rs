@@ -66,9 +66,7 @@ impl Breakers {
         };
         match number {
             Some(number) => Ok(Permit { origin, number, patience, settled: false }),
-            None => Err(Refusal::Upstream(
-                "the service has failed repeatedly and gets no requests for a while".into(),
-            )),
+            None => Err(Refusal::Upstream("the service failed repeatedly and gets no requests now".into())),
         }
     }
 

@@ -193,9 +193,7 @@ impl ActiveTable {
     /// Returns the last checkpoint of a call: its number and the capsule.
     pub async fn capsule(&self, call: &Call) -> Result<(u64, Vec<u8>), ActiveFault> {
         let id = *call.id.as_bytes();
-        let row = in_time(self.store.find(id))
-            .await?
-            .ok_or_else(|| ActiveFault("the row no longer exists".into()))?;
+        let row = in_time(self.store.find(id)).await?.ok_or_else(|| ActiveFault("no such row".into()))?;
         let context = context(&id, &row.org, &row.plugin, row.seq);
         let opened = self.sealer.open_bytes(Purpose::Capsule, &context, &row.capsule);
         opened.map(|capsule| (row.seq, capsule)).ok_or_else(|| ActiveFault("a capsule was altered".into()))

@@ -87,8 +87,7 @@ pub(super) async fn ask(request: RequestBuilder, form: &[(&str, &str)]) -> Resul
 }
 
 fn granted(body: &[u8]) -> Result<TokenGrant, &'static str> {
-    let answer: TokenResponse =
-        serde_json::from_slice(body).map_err(|_| "its answer is not an access token")?;
+    let answer: TokenResponse = serde_json::from_slice(body).map_err(|_| "its answer has no access token")?;
     if !answer.token_type.eq_ignore_ascii_case("bearer") {
         return Err("its token is not a bearer token");
     }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::downstream::{Downstream, RpcError};
 use super::open_requests::{OpenRequests, UpstreamRequest};
-use super::reading::{Messages, lost_fault};
+use super::reading::{Messages, loss};
 use super::session::SessionHeaders;
 use super::{Client, ClientFault, Exchange, SILENCE};
 use crate::message::{self, Message, UpstreamObject};
@@ -78,7 +78,7 @@ async fn further(
             Err(_) => break,
         }
     }
-    Err(lost_fault("the service's answer was interrupted"))
+    Err(loss("the service's answer was interrupted"))
 }
 
 /// Reads messages up to the answer to the request of this id, which sends `exchange`.
@@ -102,11 +102,11 @@ pub(super) async fn until_answered(
                 if messages.last_arrival() + SILENCE > silent_at {
                     continue;
                 }
-                return Err(lost_fault("the service did not answer"));
+                return Err(loss("the service did not answer"));
             }
         };
         match message {
-            None => return Err(lost_fault("the service ended its stream without a result")),
+            None => return Err(loss("the service ended its stream without a result")),
             Some(Message::Answer { id: of, outcome }) if of == id => {
                 return outcome.map_err(ClientFault::from);
             }

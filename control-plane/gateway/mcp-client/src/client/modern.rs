@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::downstream::Downstream;
 use super::exchange::{StreamRequests, until_answered};
-use super::reading::{Messages, lost_fault};
+use super::reading::{Messages, loss};
 use super::session::{Offers, Session, SessionHeaders};
 use super::{Client, ClientFault, Exchange, INTERNAL, fetch};
 use crate::message::UpstreamObject;
@@ -124,10 +124,10 @@ pub(super) async fn request(
             match result.get("resultType").and_then(Value::as_str).unwrap_or("complete") {
                 "complete" => return Ok(result),
                 "input_required" => said = answers(exchange, result).await?,
-                _ => return Err(lost_fault("the service answered with a result of an undeclared kind")),
+                _ => return Err(loss("the service answered with a result of an undeclared kind")),
             }
         }
-        Err(lost_fault("the service asks more often than a call allows"))
+        Err(loss("the service asks more often than a call allows"))
     };
     tokio::select! {
         result = rounds => result,
@@ -229,7 +229,7 @@ async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Memb
     }
     let asked = result.sent.member("inputRequests").map(|asked| Members::of(&asked)).unwrap_or_default();
     if asked.iter().count() > MAX_ASKED {
-        return Err(lost_fault("the service asks too many questions at once"));
+        return Err(loss("the service asks too many questions at once"));
     }
     if !asked.is_empty() {
         let answers =
@@ -237,7 +237,7 @@ async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Memb
         let answers: Members = try_join_all(answers).await?.into_iter().collect();
         said.insert("inputResponses", answers.to_json());
     } else if said.is_empty() {
-        return Err(lost_fault("the service requires input and asks no question"));
+        return Err(loss("the service requires input and asks no question"));
     } else {
         tokio::time::sleep(PAUSE).await;
     }
@@ -251,7 +251,7 @@ async fn answer(
     asked: Json,
 ) -> Result<(String, Json), ClientFault> {
     if !asked.is_object() {
-        return Err(lost_fault("the service asks a question that MCP does not define"));
+        return Err(loss("the service asks a question that MCP does not define"));
     }
     let method = asked.get("method").and_then(Value::as_str).unwrap_or_default();
     let params = asked.member("params").filter(|params| params.is_object());

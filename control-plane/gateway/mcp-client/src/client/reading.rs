@@ -73,7 +73,7 @@ impl Messages {
     pub(super) fn go_on(&self, response: Response) -> Result<Messages, ClientFault> {
         let mut next = Messages::of(response, self.left, Frames::bounded(MAX_RESPONSE));
         let Some(frames) = next.frames.as_mut() else {
-            return Err(lost_fault("the service's answer was interrupted"));
+            return Err(loss("the service's answer was interrupted"));
         };
         if let Some(place) = &self.frames {
             frames.go_on_from(place);
@@ -106,11 +106,8 @@ impl Messages {
             if self.ended {
                 return Ok(None);
             }
-            let chunk = self
-                .response
-                .chunk()
-                .await
-                .map_err(|_| lost_fault("the service's answer was interrupted"))?;
+            let chunk =
+                self.response.chunk().await.map_err(|_| loss("the service's answer was interrupted"))?;
             self.heard = Instant::now();
             match chunk {
                 Some(chunk) => self.take(&chunk)?,
@@ -124,15 +121,15 @@ impl Messages {
             self.counted = Some(Instant::now());
             self.left = LISTENED_IN_A_WHILE;
         }
-        let too_large = || lost_fault("the service's answer is too large");
+        let too_large = || loss("the service's answer is too large");
         self.left = self.left.checked_sub(chunk.len()).ok_or_else(too_large)?;
         let Some(frames) = &mut self.frames else {
             self.body.extend_from_slice(chunk);
             return Ok(());
         };
-        for text in frames.push(chunk).map_err(|_| lost_fault("the service's answer is too large"))? {
+        for text in frames.push(chunk).map_err(|_| loss("the service's answer is too large"))? {
             if held::is_too_much(text.as_bytes()) {
-                return Err(lost_fault(TOO_MANY_VALUES));
+                return Err(loss(TOO_MANY_VALUES));
             }
             if let Ok(message) = Json::parse(unmarked(text.as_bytes())) {
                 self.ready.extend(messages(&message));
@@ -148,7 +145,7 @@ impl Messages {
         }
         let status = self.response.status();
         if held::is_too_much(&self.body) {
-            return Err(lost_fault(TOO_MANY_VALUES));
+            return Err(loss(TOO_MANY_VALUES));
         }
         let found = Json::parse(unmarked(&self.body)).map(|body| messages(&body)).unwrap_or_default();
         let is_answer = |message: &Message| match message {
@@ -173,7 +170,7 @@ impl Messages {
         }
         match status {
             StatusCode::ACCEPTED => Ok(()),
-            status => Err(lost_fault(&format!("the service answered {} without a result", status.as_u16()))),
+            status => Err(loss(&format!("the service answered {} without a result", status.as_u16()))),
         }
     }
 }
@@ -194,6 +191,6 @@ fn messages(json: &Json) -> Vec<Message> {
     }
 }
 
-pub(super) fn lost_fault(why: &str) -> ClientFault {
+pub(super) fn loss(why: &str) -> ClientFault {
     ClientFault::Lost(why.to_owned())
 }

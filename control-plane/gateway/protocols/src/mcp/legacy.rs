@@ -65,11 +65,8 @@ pub(super) async fn batch(request: ProtocolRequest) -> Response {
     let session = match session(&request).await {
         Ok(session) if session.profile.revision.has(Feature::Batches) => session,
         Ok(_) => {
-            return RpcFailure::with(
-                Reason::InvalidRequest,
-                "this protocol version does not support batches",
-            )
-            .respond(None, trace);
+            return RpcFailure::with(Reason::InvalidRequest, "this version does not support batches")
+                .respond(None, trace);
         }
         Err(failure) => return failure.respond(None, trace),
     };

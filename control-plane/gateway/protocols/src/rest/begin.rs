@@ -131,14 +131,13 @@ async fn joined(
     asked: &PutRequest,
     known: FoundCall,
 ) -> Result<Response, Problem> {
-    let taken =
-        || Problem::invalid(StatusCode::CONFLICT, "the id belongs to another call: choose another one");
+    let taken = || Problem::invalid(StatusCode::CONFLICT, "the id is used by another call: choose another");
     let put = known.put().ok_or_else(taken)?;
     if !put.is_of(&asked.entry.primitive) {
         return Err(taken());
     }
     if !put.chosen.asks_the_same(&asked.chosen) {
-        let detail = "the id belongs to a call with other arguments: choose another one";
+        let detail = "the id is used by a call with other arguments: choose another";
         return Err(Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail));
     }
     if put.key.as_deref() != Some(asked.key.as_str()) {

@@ -25,8 +25,7 @@ use crate::mcp::resume::StreamPosition;
 const ASKED_TOGETHER: Duration = Duration::from_millis(50);
 /// Message to a client that reaches the call at any gateway by sending its request again.
 const CONTINUED: &str = "another gateway continues the call: send this again";
-const LOST_LOGS: &str =
-    "log messages are missing here: there were more than are kept for a client that reads late";
+const LOST_LOGS: &str = "log messages are missing here: more were sent than are kept for a late reader";
 /// `_meta` members of a progress notification: the plugin's counters and its phase.
 const GAUGES: &str = "asp/gauges";
 const PHASE: &str = "asp/phase";
