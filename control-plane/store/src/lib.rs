@@ -12,7 +12,7 @@ mod columns;
 pub mod control;
 pub mod counter;
 pub mod followers;
-pub mod heard_gateways;
+pub mod gateway_registry;
 mod hex;
 pub mod inbox;
 pub mod ledger;

@@ -8,7 +8,7 @@
 mod audit;
 mod calls;
 pub(crate) mod former_events;
-mod heard;
+mod gateway_registry;
 #[cfg(feature = "s3")]
 pub(crate) mod objects;
 mod opening;
@@ -37,7 +37,7 @@ use crate::records::CallQuotas;
 pub use crate::migrations::SchemaError;
 pub use audit::PostgresAudit;
 pub use calls::PostgresCalls;
-pub use heard::PostgresGateways;
+pub use gateway_registry::PostgresGateways;
 
 /// Timeouts of the control plane's sessions, which read everything and write one change after the other.
 const CONTROL: Waits = Waits {
@@ -296,7 +296,7 @@ impl Postgres {
         PostgresAudit::new(self.pool.clone(), max_bytes, self.longest)
     }
 
-    /// Returns the registry of gateways that control planes hear from.
+    /// Returns the registry of the gateways that are connected to control planes.
     pub fn gateway_registry(&self) -> PostgresGateways {
         PostgresGateways { pool: self.pool.clone(), longest: self.longest }
     }

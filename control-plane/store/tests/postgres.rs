@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use asp_e2e::stores::Postgres as Server;
 use asp_store::control;
 use asp_store::control::sql::ControlStore;
-use asp_store::heard_gateways::{self, HeardGateway, HeardGateways};
+use asp_store::gateway_registry::{self, GatewayRegistry, GatewayReport};
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, SchemaError, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
@@ -198,7 +198,7 @@ async fn the_published_keys_pass_the_suite_and_end_by_the_databases_clock() {
 #[tokio::test]
 async fn the_gateways_that_control_planes_hear_pass_the_suite() {
     let fresh = Fresh::start().await;
-    heard_gateways::suite::run(&fresh.database.gateway_registry()).await;
+    gateway_registry::suite::run(&fresh.database.gateway_registry()).await;
 }
 
 /// The clock of the database was set back since it had left.
@@ -206,10 +206,10 @@ async fn the_gateways_that_control_planes_hear_pass_the_suite() {
 async fn a_gateway_that_is_back_after_it_left_in_the_future_is_there() {
     let fresh = Fresh::start().await;
     let heard = fresh.database.gateway_registry();
-    let gateway = HeardGateway { pool: "gateway".into(), address: "10.0.0.1:1".into(), opened: LEASE };
+    let gateway = GatewayReport { pool: "gateway".into(), address: "10.0.0.1:1".into(), opened: LEASE };
     heard.leave(&gateway.pool, &gateway.address, Duration::ZERO).await.unwrap();
     fresh.run("UPDATE heard_gateways SET left_ms = left_ms + 3600000").await;
-    heard.hear("one", &[gateway]).await.unwrap();
+    heard.report("one", &[gateway]).await.unwrap();
     let known = heard.list_recent(LEASE).await.unwrap();
     assert!(known.len() == 1 && known[0].left.is_none(), "{known:?}");
 }

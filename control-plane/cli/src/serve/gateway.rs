@@ -37,7 +37,7 @@ fn open_database(process: &Process, stores: &stores::Stores, gateway: &Arc<Gatew
 
 /// Handles messages from other gateways until the process ends.
 fn receive_bus_messages(process: &Process, gateway: &Arc<Gateway>) {
-    let hearing = asp_protocols::mcp::elsewhere::hear(Arc::downgrade(&gateway.replica));
+    let hearing = asp_protocols::mcp::elsewhere::listen(Arc::downgrade(&gateway.replica));
     let background = process.stop_background.clone();
     process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
-use asp_store::heard_gateways::HeardGateways;
+use asp_store::gateway_registry::GatewayRegistry;
 use asp_store::ledger::{Budget, Ledger};
 use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
 use asp_store::published_keys::PublishedKeys;
@@ -103,7 +103,7 @@ impl Stores {
     }
 
     /// Returns the list of connected gateways that control planes share; `None`: there is only one control plane.
-    pub(super) fn connected_gateways(&self) -> Option<Arc<dyn HeardGateways>> {
+    pub(super) fn connected_gateways(&self) -> Option<Arc<dyn GatewayRegistry>> {
         match self {
             Stores::Files { .. } => None,
             Stores::Postgres { database, .. } => Some(Arc::new(database.gateway_registry())),

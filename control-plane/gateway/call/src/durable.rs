@@ -1,6 +1,6 @@
 //! Data of calls outside this process: their rows in the store, and the calls taken over from lost gateways.
 pub mod active;
-mod event_share;
+mod event_budget;
 pub mod inbox;
 pub mod record;
 pub mod shared_calls;

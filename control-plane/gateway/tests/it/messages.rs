@@ -58,7 +58,7 @@ async fn two() -> (Fixture, Fixture, Arc<Recorded>) {
     let base = Fixture::new();
     let gateway = || base.with_stores(snapshot(), |stores| stores.shared = Some(shared.clone()));
     let (first, second) = (gateway(), gateway());
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&first.gateway.replica)));
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&first.gateway.replica)));
     tokio::task::yield_now().await;
     (first, second, bus)
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::heard_gateways::{HeardGateway, HeardGateways, KnownGateway, Unavailable};
+use asp_store::gateway_registry::{GatewayRegistry, GatewayReport, KnownGateway, Unavailable};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,7 @@ const READ: Duration = LEASE.saturating_mul(2);
 
 impl Endpoints {
     /// Reports and reads until `stop`; run it as a task.
-    pub async fn share(self: Arc<Self>, store: Arc<dyn HeardGateways>, stop: CancellationToken) {
+    pub async fn share(self: Arc<Self>, store: Arc<dyn GatewayRegistry>, stop: CancellationToken) {
         let mut is_away = false;
         let work = async {
             loop {
@@ -55,13 +55,13 @@ impl Endpoints {
 
     /// Reports the gateways connected to this control plane, and reads the reports of the others. `is_back`: the store
     /// was unavailable for a while.
-    async fn exchange(&self, store: &dyn HeardGateways, is_back: bool) -> Result<(), Unavailable> {
+    async fn exchange(&self, store: &dyn GatewayRegistry, is_back: bool) -> Result<(), Unavailable> {
         let left = self.members.lock().left.clone();
         for ((pool, address), at) in &left {
             store.leave(pool, &address.to_string(), at.elapsed()).await?;
         }
         self.members.lock().left.retain(|notified| !left.contains(notified));
-        store.hear(&self.name, &self.connected_here()).await?;
+        store.report(&self.name, &self.connected_here()).await?;
         // Taken before the read: a slow answer must not date a leave after a join that followed it.
         let now = Instant::now();
         let known = store.list_recent(READ).await?;
@@ -87,10 +87,10 @@ impl Endpoints {
         Ok(())
     }
 
-    fn connected_here(&self) -> Vec<HeardGateway> {
+    fn connected_here(&self) -> Vec<GatewayReport> {
         let members = self.members.lock();
         let connected = members.known.iter().filter_map(|((pool, address), member)| match member {
-            Member::Connected(_, opened) => Some(HeardGateway {
+            Member::Connected(_, opened) => Some(GatewayReport {
                 pool: pool.clone(),
                 address: address.to_string(),
                 opened: opened.elapsed(),
@@ -119,7 +119,7 @@ fn read(known: &KnownGateway, now: Instant) -> Option<(Key, RemoteState)> {
 mod tests {
     use std::net::SocketAddr;
 
-    use asp_store::heard_gateways::memory::MemoryGateways;
+    use asp_store::gateway_registry::memory::MemoryGateways;
     use async_trait::async_trait;
     use tokio::sync::watch;
 
@@ -247,9 +247,9 @@ mod tests {
     }
 
     #[async_trait]
-    impl<F: Fn() + Send + Sync> HeardGateways for Slow<'_, F> {
-        async fn hear(&self, control: &str, heard: &[HeardGateway]) -> Result<(), Unavailable> {
-            self.store.hear(control, heard).await
+    impl<F: Fn() + Send + Sync> GatewayRegistry for Slow<'_, F> {
+        async fn report(&self, control: &str, reports: &[GatewayReport]) -> Result<(), Unavailable> {
+            self.store.report(control, reports).await
         }
 
         async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable> {

@@ -25,7 +25,7 @@ use crate::call::event::Event;
 use crate::call::event::log::{EventReader, LoggedEvent};
 use crate::call::publication::Publication;
 use crate::call::question::Question;
-use crate::durable::event_share::EventShares;
+use crate::durable::event_budget::EventBudgets;
 use crate::outage_log::OutageLog;
 use crate::seal::{Purpose, Sealer};
 
@@ -52,7 +52,7 @@ pub struct SharedEvents {
     sealer: Arc<Sealer>,
     owner: OwnerId,
     outage: OutageLog,
-    shares: EventShares,
+    budgets: EventBudgets,
     turns: Semaphore,
 }
 
@@ -177,7 +177,7 @@ impl SharedEvents {
             sealer,
             owner,
             outage: OutageLog::default(),
-            shares: EventShares::within(KEEP, bytes_of_all, counters),
+            budgets: EventBudgets::within(KEEP, bytes_of_all, counters),
             turns: Semaphore::new(AT_ONCE),
         }
     }
@@ -290,7 +290,7 @@ impl SharedEvents {
         let counted_at = Instant::now();
         let due = if writer.reset { 0 } else { writer.kept.due(counted_at) };
         let (org, bytes) = (&writer.call.caller.org, batch.bytes() + due);
-        let common = match self.shares.take(org, bytes).await {
+        let common = match self.budgets.take(org, bytes).await {
             Ok(common) => common,
             Err(until) => {
                 tracing::debug!(call = %writer.call.id, trace = %writer.call.trace, %org, "event budget of an org, or of all orgs, is used up; for a while only this gateway has the events of this call");
@@ -304,7 +304,7 @@ impl SharedEvents {
             self.outbox.append(id, self.owner, batch, KEEP).await
         };
         if !matches!(appended, Ok(AppendOutcome::Stored)) {
-            self.shares.give_back(org, bytes, common);
+            self.budgets.give_back(org, bytes, common);
         }
         let appended = appended?;
         self.noted(Ok(()));

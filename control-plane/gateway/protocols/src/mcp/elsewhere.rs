@@ -60,7 +60,7 @@ fn forwarded(gateway: &Replica, session: &LegacySession, message: &Message) -> O
 
 /// Handles messages from other gateways until the gateway is dropped; run it as a task. Returns at once if there are no
 /// other gateways.
-pub async fn hear(gateway: Weak<Replica>) {
+pub async fn listen(gateway: Weak<Replica>) {
     let Some(mut told) = gateway.upgrade().and_then(|gateway| Some(gateway.sessions.replicas()?.listen()))
     else {
         return;

@@ -30,7 +30,7 @@ use crate::support::{Fixture, Modern};
 
 /// A call that has asked at the first gateway and has its answer, and goes on; the request that follows it at any of them.
 async fn goes_on_after_asking(gateways: &Gateways, runtime: &Runtime) -> (Arc<Call>, Modern) {
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway.replica)));
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&gateways.first.gateway.replica)));
     let asked = asked(gateways, runtime).await;
     let call = call_at(&gateways.first, runtime).await;
     assert!(call.questions.answer("plugins.name", Answer::Accepted(json!({"name": "Ada"}).into())));
@@ -131,7 +131,7 @@ async fn left_to_answer(
     goes_on: &Notify,
     followers: Arc<CountedFollowers>,
 ) -> (Arc<Call>, Fixture, Value) {
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway.replica)));
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&gateways.first.gateway.replica)));
     let asked = last_result(&can_both(json!({})).send(&gateways.first).await);
     row(&gateways.first, runtime, |row| !row.memory.is_empty()).await;
     let call = call_at(&gateways.first, runtime).await;

@@ -242,7 +242,7 @@ async fn an_answer_that_was_taken_while_no_gateway_ran_the_call_arrives_where_it
 async fn a_gateway_that_may_have_missed_an_answer_finds_it() {
     let runtime = Runtime::start(asks());
     let gateways = Gateways::with(&runtime);
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway.replica)));
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&gateways.first.gateway.replica)));
     let asked = asked(&gateways, &runtime).await;
     let answered = send(answering(&asked), &gateways.another(Runtimes::none()));
     until("the answer is stored", || gateways.inbox.has_stored()).await;
@@ -257,7 +257,7 @@ async fn a_gateway_that_may_have_missed_an_answer_finds_it() {
 async fn of_two_answers_at_two_gateways_the_first_counts() {
     let runtime = Runtime::start(asks());
     let gateways = Gateways::with(&runtime);
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway.replica)));
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&gateways.first.gateway.replica)));
     let asked = asked(&gateways, &runtime).await;
     let answered = send(answering(&asked), &gateways.another(Runtimes::none()));
     until("the answer is stored", || gateways.inbox.puts() == 1).await;
@@ -292,7 +292,7 @@ async fn an_answer_stays_until_it_is_stored_with_its_call() {
         let inner = stores.active.clone();
         stores.active = Arc::new(FaultyRecords(Forgetful { inner, is_away: is_away.clone() }));
     });
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway.replica)));
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&gateways.first.gateway.replica)));
     let asked = asked(&gateways, &dead).await;
     is_away.store(true, Ordering::SeqCst);
     let answered = send(answering(&asked), &gateways.another(Runtimes::none()));
@@ -370,7 +370,7 @@ fn legacy_answer(asked: &Value) -> Value {
 async fn an_answer_whose_client_left_before_it_was_stored_can_be_sent_again() {
     let runtime = Runtime::start(asks());
     let gateways = Gateways::with(&runtime);
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway.replica)));
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&gateways.first.gateway.replica)));
     let (client, first_event) = legacy_asked(&gateways).await;
     let client = Arc::new(Legacy { fixture: gateways.another(Runtimes::none()), ..client });
     let mut stream = come_back(&client, &first_event).await;
@@ -417,11 +417,11 @@ async fn a_legacy_clients_answer_at_another_gateway_arrives_where_its_call_goes_
 async fn an_answer_that_was_passed_on_is_stored_when_the_inbox_is_there_again() {
     let runtime = Runtime::start(asks());
     let gateways = Gateways::with(&runtime);
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway.replica)));
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&gateways.first.gateway.replica)));
     let (client, first_event) = legacy_asked(&gateways).await;
     let bus = Arc::new(Attended::default());
     let second = gateways.another_on(bus.clone(), Runtimes::none(), gateways.first.active.clone());
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&second.gateway.replica)));
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&second.gateway.replica)));
     bus.has_listener.notified().await;
     // The gateway lives on when its client goes to another one.
     let client = Legacy { fixture: second.clone(), ..client };

@@ -451,7 +451,7 @@ async fn an_open_question_is_shown_elsewhere_however_much_was_said_since() {
     }));
     let outbox = Arc::new(Away::default());
     let gateways = Gateways::over(&runtime, outbox.clone());
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway.replica)));
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&gateways.first.gateway.replica)));
     let asked = asked(&gateways, &runtime).await;
     let call = call_at(&gateways.first, &runtime).await;
     until("it has said all", || call.events.next_number() > 400).await;

@@ -29,16 +29,16 @@ const LARGE: &str = "\u{0}large";
 pub(super) type CommonBudgets = &'static [&'static str];
 
 /// The budgets of orgs, as far as this gateway has drawn from them.
-pub(super) struct EventShares {
+pub(super) struct EventBudgets {
     counters: Arc<dyn Counters>,
     window: Duration,
     /// Blocks that all orgs together may write at once, and again within the window.
     blocks_of_all: u32,
-    /// Shares by the name of their org; those of several orgs by [`ALL`] and [`LARGE`].
-    shares: Mutex<HashMap<String, BudgetShare>>,
+    /// Budgets by the name of their org; those of several orgs by [`ALL`] and [`LARGE`].
+    budgets: Mutex<HashMap<String, BudgetLevel>>,
 }
 
-struct BudgetShare {
+struct BudgetLevel {
     /// Bytes that were drawn and not written.
     left: usize,
     /// Time until which the org counts as large.
@@ -47,16 +47,16 @@ struct BudgetShare {
     asked_at: Instant,
     paused_until: Option<Instant>,
     /// Held by the call that draws a block.
-    turns: Arc<tokio::sync::Mutex<()>>,
+    drawing: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl EventShares {
-    /// Creates shares of which all orgs together write at most `bytes_of_all` within any window.
-    pub(super) fn within(window: Duration, bytes_of_all: u64, counters: Arc<dyn Counters>) -> EventShares {
+impl EventBudgets {
+    /// Creates budgets of which all orgs together write at most `bytes_of_all` within any window.
+    pub(super) fn within(window: Duration, bytes_of_all: u64, counters: Arc<dyn Counters>) -> EventBudgets {
         // A full budget is written at once, and the same amount is refilled within the window.
         let blocks = bytes_of_all / 2 / BLOCK as u64;
         let blocks_of_all = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
-        EventShares { counters, window, blocks_of_all, shares: Mutex::default() }
+        EventBudgets { counters, window, blocks_of_all, budgets: Mutex::default() }
     }
 
     /// Takes bytes from the budget of an org, and from the shared ones that it returns; `Err`: time until which a
@@ -77,14 +77,14 @@ impl EventShares {
     /// The budgets of several orgs that bound this one too.
     fn common(&self, org: &str) -> CommonBudgets {
         let now = Instant::now();
-        let large_until = self.shares.lock().get(org).and_then(|share| share.large_until);
+        let large_until = self.budgets.lock().get(org).and_then(|level| level.large_until);
         if large_until.is_some_and(|until| now < until) { &[LARGE, ALL] } else { &[ALL] }
     }
 
     async fn take_of(&self, budget: &str, bytes: usize) -> Result<(), Instant> {
         while !self.spend(budget, bytes)? {
-            let turns = self.turns(budget);
-            let _turn = turns.lock().await;
+            let drawing = self.drawing(budget);
+            let _drawing = drawing.lock().await;
             // The block that another call drew may be enough.
             if self.spend(budget, bytes)? {
                 break;
@@ -94,33 +94,33 @@ impl EventShares {
         Ok(())
     }
 
-    fn turns(&self, budget: &str) -> Arc<tokio::sync::Mutex<()>> {
+    fn drawing(&self, budget: &str) -> Arc<tokio::sync::Mutex<()>> {
         let now = Instant::now();
-        let mut shares = self.shares.lock();
-        if !shares.contains_key(budget) {
-            shares.retain(|_, other| now < other.asked_at + self.window);
+        let mut budgets = self.budgets.lock();
+        if !budgets.contains_key(budget) {
+            budgets.retain(|_, other| now < other.asked_at + self.window);
         }
-        let none = || BudgetShare {
+        let none = || BudgetLevel {
             left: 0,
             large_until: None,
             asked_at: now,
             paused_until: None,
-            turns: Arc::default(),
+            drawing: Arc::default(),
         };
-        shares.entry(budget.to_owned()).or_insert_with(none).turns.clone()
+        budgets.entry(budget.to_owned()).or_insert_with(none).drawing.clone()
     }
 
     /// Takes bytes from what was drawn; false if this gateway must draw more first.
     fn spend(&self, budget: &str, bytes: usize) -> Result<bool, Instant> {
         let now = Instant::now();
-        let mut shares = self.shares.lock();
-        let Some(share) = shares.get_mut(budget) else { return Ok(bytes == 0) };
-        if let Some(until) = share.paused_until.filter(|until| now < *until) {
+        let mut budgets = self.budgets.lock();
+        let Some(level) = budgets.get_mut(budget) else { return Ok(bytes == 0) };
+        if let Some(until) = level.paused_until.filter(|until| now < *until) {
             return Err(until);
         }
-        let is_enough = bytes <= share.left;
+        let is_enough = bytes <= level.left;
         if is_enough {
-            share.left -= bytes;
+            level.left -= bytes;
         }
         Ok(is_enough)
     }
@@ -128,20 +128,20 @@ impl EventShares {
     async fn take_block(&self, budget: &str) {
         let drawn = self.draw(budget).await;
         let now = Instant::now();
-        let mut shares = self.shares.lock();
+        let mut budgets = self.budgets.lock();
         // Otherwise the share has long expired.
-        let Some(share) = shares.get_mut(budget) else { return };
-        share.asked_at = now;
+        let Some(level) = budgets.get_mut(budget) else { return };
+        level.asked_at = now;
         match drawn {
             Some(is_beyond_little) => {
-                share.left += BLOCK;
-                share.paused_until = None;
+                level.left += BLOCK;
+                level.paused_until = None;
                 if is_beyond_little {
-                    share.large_until = Some(now + self.window);
+                    level.large_until = Some(now + self.window);
                 }
             }
             // A call that begins again writes all that it has: not before there is much of the budget again.
-            None => share.paused_until = Some(now + self.window),
+            None => level.paused_until = Some(now + self.window),
         }
     }
 
@@ -186,8 +186,8 @@ impl EventShares {
     }
 
     fn put_back(&self, budget: &str, bytes: usize) {
-        if let Some(share) = self.shares.lock().get_mut(budget) {
-            share.left = share.left.saturating_add(bytes);
+        if let Some(level) = self.budgets.lock().get_mut(budget) {
+            level.left = level.left.saturating_add(bytes);
         }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     /// More than the orgs of a test write, for tests that are not about the total budget.
     const PLENTY: u64 = 1 << 30;
 
-    impl EventShares {
+    impl EventBudgets {
         async fn takes(&self, org: &str, bytes: usize) -> Result<(), Instant> {
             self.take(org, bytes).await.map(|_| ())
         }
@@ -215,16 +215,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_org_fills_its_own_budget_and_has_it_again_later() {
-        let shares = EventShares::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
+        let budgets = EventBudgets::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
         let free_at = Instant::now() + WINDOW;
-        assert_eq!(shares.takes("acme", MAX_BYTES).await, Ok(()));
-        assert_eq!(shares.takes("acme", 1).await, Err(free_at));
-        assert_eq!(shares.takes("other", MAX_BYTES).await, Ok(()));
-        assert_eq!(shares.takes("other", 1).await, Err(free_at));
+        assert_eq!(budgets.takes("acme", MAX_BYTES).await, Ok(()));
+        assert_eq!(budgets.takes("acme", 1).await, Err(free_at));
+        assert_eq!(budgets.takes("other", MAX_BYTES).await, Ok(()));
+        assert_eq!(budgets.takes("other", 1).await, Err(free_at));
         tokio::time::advance(WINDOW).await;
-        assert_eq!(shares.takes("acme", MAX_BYTES).await, Ok(()));
-        assert_eq!(shares.takes("third", 1).await, Ok(()));
-        let mut known: Vec<String> = shares.shares.lock().keys().cloned().collect();
+        assert_eq!(budgets.takes("acme", MAX_BYTES).await, Ok(()));
+        assert_eq!(budgets.takes("third", 1).await, Ok(()));
+        let mut known: Vec<String> = budgets.budgets.lock().keys().cloned().collect();
         known.sort_unstable();
         assert_eq!(known, [ALL, LARGE, "acme", "third"], "what is past is forgotten");
     }
@@ -248,8 +248,8 @@ mod tests {
     #[tokio::test]
     async fn calls_that_write_at_once_take_one_block() {
         let counters = Arc::new(Slow::default());
-        let shares = EventShares::within(WINDOW, PLENTY, counters.clone());
-        let taken = join_all((0..2 * BLOCKS).map(|_| shares.takes("acme", 1))).await;
+        let budgets = EventBudgets::within(WINDOW, PLENTY, counters.clone());
+        let taken = join_all((0..2 * BLOCKS).map(|_| budgets.takes("acme", 1))).await;
         assert!(taken.iter().all(Result::is_ok));
         assert_eq!(counters.asked.load(Ordering::SeqCst), 2, "a block of the org's, and one of all orgs'");
     }
@@ -257,7 +257,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_gateways_fill_one_budget() {
         let counters = Arc::new(MemoryCounters::default());
-        let [one, other] = [(), ()].map(|()| EventShares::within(WINDOW, PLENTY, counters.clone()));
+        let [one, other] = [(), ()].map(|()| EventBudgets::within(WINDOW, PLENTY, counters.clone()));
         assert_eq!(one.takes("acme", MAX_BYTES - BLOCK).await, Ok(()));
         assert_eq!(other.takes("acme", BLOCK - 1).await, Ok(()), "what is left");
         assert_eq!(other.takes("acme", 1).await, Ok(()), "of its block");
@@ -272,7 +272,7 @@ mod tests {
     async fn all_orgs_fill_one_budget_of_which_large_ones_leave_a_part_to_the_others() {
         let counters = Arc::new(MemoryCounters::default());
         let of_all = 256 * BLOCK as u64;
-        let [one, other] = [(), ()].map(|()| EventShares::within(WINDOW, of_all, counters.clone()));
+        let [one, other] = [(), ()].map(|()| EventBudgets::within(WINDOW, of_all, counters.clone()));
         assert_eq!(one.takes("large", MAX_BYTES).await, Ok(()));
         assert_eq!(other.takes("larger", 32 * BLOCK).await, Ok(()), "what is left for large ones");
         let free_at = Instant::now() + WINDOW;
@@ -291,13 +291,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn orgs_that_write_much_evenly_are_large_and_leave_a_part_to_the_others() {
         let of_all = 256 * BLOCK as u64;
-        let shares = EventShares::within(WINDOW, of_all, Arc::new(MemoryCounters::default()));
+        let budgets = EventBudgets::within(WINDOW, of_all, Arc::new(MemoryCounters::default()));
         let mut written = 0;
         for step in 0..200 {
             for org in ["one", "two", "three"] {
-                written += usize::from(shares.takes(org, BLOCK).await.is_ok());
+                written += usize::from(budgets.takes(org, BLOCK).await.is_ok());
             }
-            assert_eq!(shares.takes("small", 1).await, Ok(()), "step {step}");
+            assert_eq!(budgets.takes("small", 1).await, Ok(()), "step {step}");
             tokio::time::advance(WINDOW / 60).await;
         }
         assert!(written > 300, "they have most of it: {written}");
@@ -306,33 +306,33 @@ mod tests {
     /// A block that is not used up is left for other orgs.
     #[tokio::test(start_paused = true)]
     async fn orgs_that_write_little_take_little_of_the_budget_of_all() {
-        let shares = EventShares::within(WINDOW, 2 * BLOCK as u64, Arc::new(MemoryCounters::default()));
+        let budgets = EventBudgets::within(WINDOW, 2 * BLOCK as u64, Arc::new(MemoryCounters::default()));
         for org in 0..1_000 {
-            assert_eq!(shares.takes(&format!("org-{org}"), 1_000).await, Ok(()), "org {org}");
+            assert_eq!(budgets.takes(&format!("org-{org}"), 1_000).await, Ok(()), "org {org}");
         }
-        assert!(shares.takes("another", BLOCK).await.is_err());
+        assert!(budgets.takes("another", BLOCK).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_a_store_did_not_take_counts_for_nothing() {
-        let shares = EventShares::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
+        let budgets = EventBudgets::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
         for _ in 0..100 {
             // As often as the store is asked in vain.
-            let common = shares.take("acme", MAX_BYTES).await.unwrap();
-            shares.give_back("acme", MAX_BYTES, common);
+            let common = budgets.take("acme", MAX_BYTES).await.unwrap();
+            budgets.give_back("acme", MAX_BYTES, common);
         }
-        assert_eq!(shares.takes("acme", MAX_BYTES).await, Ok(()));
-        assert!(shares.takes("acme", 1).await.is_err());
+        assert_eq!(budgets.takes("acme", MAX_BYTES).await, Ok(()));
+        assert!(budgets.takes("acme", 1).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_taken_before_an_org_was_large_is_given_back_to_no_budget_of_large_ones() {
-        let shares = EventShares::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
+        let budgets = EventBudgets::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
         let little = LARGE_BEYOND as usize * BLOCK;
-        let common = shares.take("acme", little).await.unwrap();
-        assert_eq!(shares.take("acme", BLOCK).await, Ok([LARGE, ALL].as_slice()));
-        shares.give_back("acme", little, common);
-        let left = |budget: &str| shares.shares.lock()[budget].left;
+        let common = budgets.take("acme", little).await.unwrap();
+        assert_eq!(budgets.take("acme", BLOCK).await, Ok([LARGE, ALL].as_slice()));
+        budgets.give_back("acme", little, common);
+        let left = |budget: &str| budgets.budgets.lock()[budget].left;
         assert_eq!([ALL, LARGE, "acme"].map(left), [little, 0, little]);
     }
 }

@@ -1,4 +1,4 @@
-//! [`HeardGateways`] on PostgreSQL.
+//! [`GatewayRegistry`] on PostgreSQL.
 //!
 //! Keeps true: times are by the database's clock.
 
@@ -10,12 +10,14 @@ use sqlx::{PgPool, Row};
 
 use super::within;
 use crate::clock::milliseconds;
-use crate::heard_gateways::{HeardGateway, HeardGateways, KEPT, KnownGateway, MAX_GATEWAYS, Unavailable};
+use crate::gateway_registry::{
+    GatewayRegistry, GatewayReport, KEPT, KnownGateway, MAX_GATEWAYS, Unavailable,
+};
 
 /// Records gateways. A control plane that holds the newest stream of a gateway corrects its own entry, because its
 /// clock, or the database's, may have been set. For the same reason a shutdown that is announced more than a minute from
 /// now does not count.
-const HEAR: &str = "INSERT INTO heard_gateways AS g (pool, address, heard_ms, left_ms, opened_ms, heard_by) \
+const RECORD: &str = "INSERT INTO heard_gateways AS g (pool, address, heard_ms, left_ms, opened_ms, heard_by) \
      SELECT pool, address, now_ms(), opened, now_ms() + opened, $4 FROM UNNEST($1::TEXT[], $2::TEXT[], $3::BIGINT[]) \
      AS h (pool, address, opened) \
      ON CONFLICT (pool, address) DO UPDATE SET heard_ms = excluded.heard_ms, \
@@ -25,7 +27,7 @@ const HEAR: &str = "INSERT INTO heard_gateways AS g (pool, address, heard_ms, le
      THEN excluded.opened_ms ELSE g.opened_ms END, \
      heard_by = CASE WHEN g.opened_ms < excluded.opened_ms THEN excluded.heard_by ELSE g.heard_by END";
 
-/// Registry of the gateways that control planes on this database hear from.
+/// Registry of the gateways that control planes on this database are connected to.
 pub struct PostgresGateways {
     pub(super) pool: PgPool,
     /// Timeout of a statement.
@@ -39,17 +41,18 @@ impl From<sqlx::Error> for Unavailable {
 }
 
 #[async_trait]
-impl HeardGateways for PostgresGateways {
-    async fn hear(&self, control: &str, heard: &[HeardGateway]) -> Result<(), Unavailable> {
+impl GatewayRegistry for PostgresGateways {
+    async fn report(&self, control: &str, reports: &[GatewayReport]) -> Result<(), Unavailable> {
         let past = sqlx::query("DELETE FROM heard_gateways WHERE heard_ms <= now_ms() - $1");
         let past = past.bind(milliseconds(KEPT)).execute(&self.pool);
         within(self.longest, past).await?;
-        let texts = |of: fn(&HeardGateway) -> &String| heard.iter().map(of).cloned().collect::<Vec<String>>();
+        let texts =
+            |of: fn(&GatewayReport) -> &String| reports.iter().map(of).cloned().collect::<Vec<String>>();
         // Negative: relative to now.
-        let opened: Vec<i64> = heard.iter().map(|heard| -milliseconds(heard.opened)).collect();
-        let said = sqlx::query(HEAR)
-            .bind(texts(|heard| &heard.pool))
-            .bind(texts(|heard| &heard.address))
+        let opened: Vec<i64> = reports.iter().map(|report| -milliseconds(report.opened)).collect();
+        let said = sqlx::query(RECORD)
+            .bind(texts(|report| &report.pool))
+            .bind(texts(|report| &report.address))
             .bind(opened)
             .bind(control.to_owned())
             .execute(&self.pool);

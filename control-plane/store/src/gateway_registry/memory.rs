@@ -1,4 +1,4 @@
-//! [`HeardGateways`] of one process, for tests only.
+//! [`GatewayRegistry`] of one process, for tests only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{HeardGateway, HeardGateways, KEPT, KnownGateway, MAX_GATEWAYS, Unavailable};
+use super::{GatewayRegistry, GatewayReport, KEPT, KnownGateway, MAX_GATEWAYS, Unavailable};
 
 struct GatewayRow {
     heard: Instant,
@@ -23,12 +23,12 @@ pub struct MemoryGateways {
 }
 
 #[async_trait]
-impl HeardGateways for MemoryGateways {
-    async fn hear(&self, control: &str, heard: &[HeardGateway]) -> Result<(), Unavailable> {
+impl GatewayRegistry for MemoryGateways {
+    async fn report(&self, control: &str, reports: &[GatewayReport]) -> Result<(), Unavailable> {
         let now = Instant::now();
         let mut rows = self.rows.lock();
         rows.retain(|_, row| now.duration_since(row.heard) < KEPT);
-        for HeardGateway { pool, address, opened } in heard {
+        for GatewayReport { pool, address, opened } in reports {
             let row = rows.entry((pool.clone(), address.clone())).or_insert_with(|| GatewayRow {
                 heard: now,
                 left: None,
@@ -75,7 +75,7 @@ impl HeardGateways for MemoryGateways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heard_gateways::suite;
+    use crate::gateway_registry::suite;
 
     #[tokio::test]
     async fn the_port_suite_passes() {

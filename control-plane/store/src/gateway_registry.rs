@@ -1,8 +1,8 @@
-//! The port through which control planes on one database share the gateways that they hear from, so that all of them
-//! announce these to Envoy.
+//! The port through which control planes on one database share their connected gateways, so that all of them announce
+//! these to Envoy.
 //!
-//! Keeps true: a gateway that announced its shutdown serves no more until a control plane hears from it over a stream
-//! opened later; an older stream, at another control plane, is a remainder of its former run. A gateway follows the
+//! Keeps true: a gateway that announced its shutdown serves no more until a control plane has a message from it on a
+//! stream opened later; an older stream, at another control plane, is a remainder of its former run. A gateway follows the
 //! control plane that holds its most recently opened stream.
 
 use std::time::Duration;
@@ -16,12 +16,12 @@ pub mod suite;
 
 /// Retention of a row after the last message from its gateway.
 pub const KEPT: Duration = Duration::from_secs(3_600);
-/// Maximum number of known gateways; beyond it, those heard from most recently count.
+/// Maximum number of known gateways; beyond it, those with the most recent messages count.
 pub const MAX_GATEWAYS: u32 = 4_096;
 
-/// A gateway that a control plane currently hears from.
+/// A gateway that is connected to a control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeardGateway {
+pub struct GatewayReport {
     /// Envoy cluster of the gateway.
     pub pool: String,
     /// `<ip>:<port>`
@@ -30,7 +30,7 @@ pub struct HeardGateway {
     pub opened: Duration,
 }
 
-/// A gateway that some control plane has heard from.
+/// A gateway that was connected to some control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownGateway {
     pub pool: String,
@@ -48,13 +48,13 @@ pub struct KnownGateway {
 #[error("the registry of gateways is not available: {0}")]
 pub struct Unavailable(pub String);
 
-/// Registry of gateways that control planes hear from.
+/// Registry of the gateways that are connected to control planes.
 #[async_trait]
-pub trait HeardGateways: Send + Sync {
-    /// Records the gateways that the named control plane hears from now.
-    async fn hear(&self, control: &str, heard: &[HeardGateway]) -> Result<(), Unavailable>;
+pub trait GatewayRegistry: Send + Sync {
+    /// Records the gateways that are connected to the named control plane.
+    async fn report(&self, control: &str, reports: &[GatewayReport]) -> Result<(), Unavailable>;
     /// Records that a gateway announced its shutdown `ago`.
     async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable>;
-    /// Returns the gateways heard from within this time, at most [`MAX_GATEWAYS`].
+    /// Returns the gateways with a message within this time, at most [`MAX_GATEWAYS`].
     async fn list_recent(&self, within: Duration) -> Result<Vec<KnownGateway>, Unavailable>;
 }
