@@ -122,7 +122,7 @@ pub fn read(answer: AllocateWorkerResponse) -> Result<Allocation, Rejection> {
             Ok(Allocation { tunnel_id: handle.tunnel_id, place: None, assigned, took: answer.took })
         }
         (Admitted::Queued, Some(handle)) => {
-            let mut place = answer.queue.as_ref().map(place).unwrap_or_default();
+            let mut place = answer.queue.as_ref().map(queue_position).unwrap_or_default();
             place.eta = place.eta.or(delay);
             Ok(Allocation { tunnel_id: handle.tunnel_id, place: Some(place), assigned: false, took: false })
         }
@@ -131,10 +131,10 @@ pub fn read(answer: AllocateWorkerResponse) -> Result<Allocation, Rejection> {
     }
 }
 
-/// Reads the queue position from a queue's figures or from the details of an ALLOCATION_QUEUED event.
-pub fn place(figures: &Struct) -> QueuePosition {
-    let count = |name: &str| number(figures, name).map_or(0, |count| count as u64);
-    let eta = number(figures, "eta_ms").or_else(|| number(figures, "moving_eta"));
+/// Reads the queue position from a queue's values or from the details of an ALLOCATION_QUEUED event.
+pub fn queue_position(details: &Struct) -> QueuePosition {
+    let count = |name: &str| number(details, name).map_or(0, |count| count as u64);
+    let eta = number(details, "eta_ms").or_else(|| number(details, "moving_eta"));
     QueuePosition {
         position: count("position"),
         depth: count("depth"),
@@ -164,14 +164,14 @@ pub fn crash(event: &TunnelEvent) -> Crash {
     Crash { cause, delivered }
 }
 
-pub fn stats(figures: Option<&Struct>) -> Stats {
-    let figure = |name: &str| figures.and_then(|figures| number(figures, name)).unwrap_or_default();
+pub fn stats(details: Option<&Struct>) -> Stats {
+    let detail = |name: &str| details.and_then(|details| number(details, name)).unwrap_or_default();
     Stats {
-        cpu_ms: figure("cpu_ms"),
-        rss_max: figure("rss_max"),
-        bytes_in: figure("bytes_in"),
-        bytes_out: figure("bytes_out"),
-        duration_ms: figure("duration_ms"),
+        cpu_ms: detail("cpu_ms"),
+        rss_max: detail("rss_max"),
+        bytes_in: detail("bytes_in"),
+        bytes_out: detail("bytes_out"),
+        duration_ms: detail("duration_ms"),
     }
 }
 
@@ -198,8 +198,8 @@ pub fn fault(event: &TunnelEvent) -> Option<Status> {
 }
 
 /// Reads a number that is not negative.
-fn number(figures: &Struct, name: &str) -> Option<f64> {
-    match figures.fields.get(name) {
+fn number(details: &Struct, name: &str) -> Option<f64> {
+    match details.fields.get(name) {
         Some(Value { kind: Some(Kind::NumberValue(number)) }) if *number >= 0.0 => Some(*number),
         _ => None,
     }
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    fn figures(members: &[(&str, Kind)]) -> Struct {
+    fn details(members: &[(&str, Kind)]) -> Struct {
         let fields = members.iter().map(|(name, kind)| ((*name).into(), Value { kind: Some(kind.clone()) }));
         Struct { fields: fields.collect() }
     }
@@ -233,21 +233,21 @@ mod tests {
     fn a_queue_place_has_its_eta_from_either_name() {
         let mut queued = answer(admission::Status::Queued, "");
         queued.handle = Some(TunnelHandle { tunnel_id: "t".into(), ..TunnelHandle::default() });
-        queued.queue = Some(figures(&[
+        queued.queue = Some(details(&[
             ("position", Kind::NumberValue(3.0)),
             ("depth", Kind::NumberValue(7.0)),
             ("moving_eta", Kind::NumberValue(1200.0)),
         ]));
         let place = read(queued).unwrap().place.unwrap();
         assert_eq!(place, QueuePosition { position: 3, depth: 7, eta: Some(Duration::from_millis(1200)) });
-        let bad = figures(&[("position", Kind::NumberValue(-1.0)), ("depth", Kind::StringValue("x".into()))]);
-        assert_eq!(super::place(&bad), QueuePosition::default());
+        let bad = details(&[("position", Kind::NumberValue(-1.0)), ("depth", Kind::StringValue("x".into()))]);
+        assert_eq!(super::queue_position(&bad), QueuePosition::default());
     }
 
     #[test]
     fn a_crash_tells_its_cause_and_whether_the_call_was_delivered() {
         let details =
-            figures(&[("cause", Kind::StringValue("oom".into())), ("delivered", Kind::BoolValue(false))]);
+            details(&[("cause", Kind::StringValue("oom".into())), ("delivered", Kind::BoolValue(false))]);
         let event = TunnelEvent { details: Some(details), ..TunnelEvent::default() };
         assert_eq!(crash(&event), Crash { cause: "oom".into(), delivered: Some(false) });
         assert_eq!(crash(&TunnelEvent::default()), Crash { cause: "exit".into(), delivered: None });

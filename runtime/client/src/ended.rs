@@ -45,8 +45,8 @@ impl Account {
 
 impl EndedTunnel {
     /// Records the statistics in the answer to CloseTunnel.
-    pub fn closed(&self, figures: Option<&Struct>) {
-        self.used(&admission::stats(figures));
+    pub fn closed(&self, details: Option<&Struct>) {
+        self.used(&admission::stats(details));
     }
 
     pub fn used(&self, stats: &Stats) {

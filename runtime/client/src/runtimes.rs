@@ -7,7 +7,7 @@
 
 mod choice;
 mod each;
-pub mod figures;
+pub mod metrics;
 mod names;
 mod runtime;
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tonic::transport::{Endpoint, Uri};
 use tonic::{Code, Status};
 
-use super::{RuntimeTarget, RuntimesError, figures};
+use super::{RuntimeTarget, RuntimesError, metrics};
 use crate::multiplexer::{Client, Multiplexer};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -297,7 +297,7 @@ impl Runtime {
                     health_response::Status::Ok => RuntimeState::Ready,
                     _ => RuntimeState::Degraded,
                 };
-                (state, answer.runtimes.map(figures::json).unwrap_or_default())
+                (state, answer.runtimes.map(metrics::json).unwrap_or_default())
             }
             Ok(Err(_)) | Err(_) => (RuntimeState::Unreachable, serde_json::Value::Null),
         };

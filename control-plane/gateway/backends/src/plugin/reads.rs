@@ -10,7 +10,7 @@ use asp_proto::plugin::{
 };
 use asp_proto::snapshot::Kind as PrimitiveKind;
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
-use asp_runtime_client::admission::{Rejection, crash, place};
+use asp_runtime_client::admission::{Rejection, crash, queue_position};
 use asp_runtime_client::tunnel::{Tunnel, TunnelFault, TunnelMessage};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -124,8 +124,8 @@ async fn handle_event(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -
     let call = job.call();
     match event.r#type() {
         tunnel_event::Type::AllocationQueued => {
-            if let Some(figures) = &event.details {
-                admission::tell_queued(call, place(figures));
+            if let Some(details) = &event.details {
+                admission::tell_queued(call, queue_position(details));
             }
             None
         }

@@ -14,7 +14,7 @@ use asp_proto::plugin::{
     client_message,
 };
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
-use asp_runtime_client::admission::{Rejection, crash, place};
+use asp_runtime_client::admission::{Rejection, crash, queue_position};
 use asp_runtime_client::tunnel::{Tunnel, TunnelFault, TunnelMessage};
 use futures::StreamExt;
 use tokio::time::Instant;
@@ -264,8 +264,8 @@ impl WorkerSession<'_> {
         let call = self.job.call().clone();
         match event.r#type() {
             tunnel_event::Type::AllocationQueued => {
-                if let Some(figures) = &event.details {
-                    admission::tell_queued(&call, place(figures));
+                if let Some(details) = &event.details {
+                    admission::tell_queued(&call, queue_position(details));
                 }
                 Ok(())
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asp_call::telemetry::metrics::plugins::{PluginMetrics, PluginSample};
 use asp_proto::supervisor::{MetricsEvent, MetricsStreamRequest};
-use asp_runtime_client::runtimes::figures::json;
+use asp_runtime_client::runtimes::metrics::json;
 use asp_runtime_client::runtimes::{Members, Runtime, Runtimes, keep_for_each};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -102,8 +102,8 @@ fn take(event: MetricsEvent, runtime: &Runtime, hearers: &Hearers, told: &mut Ha
     let label = |name: &str| event.labels.get(name).map(String::as_str).unwrap_or_default();
     let plugin = label("plugin");
     let language = label("language");
-    let figures = json(event.fields.clone().unwrap_or_default());
-    match (language_name(language), serde_json::from_value::<PluginSample>(figures)) {
+    let sample = json(event.fields.clone().unwrap_or_default());
+    match (language_name(language), serde_json::from_value::<PluginSample>(sample)) {
         (Some(language), Ok(sample)) => {
             note(plugin, &sample, runtime, hearers, told);
             hearers.metrics.hear(runtime.name(), plugin, language, sample);
