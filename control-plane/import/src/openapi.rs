@@ -78,6 +78,9 @@ fn too_large(place: &str) -> Failure {
     anyhow!("{place} has more than {} MiB", MAX_BYTES >> 20).into()
 }
 
+/// Note on an operation whose name is taken.
+const NUMBERED: &str = "another operation has its name: it is served as one with a number";
+
 /// Converts the selected operations to specs.
 pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Failure> {
     let document = OpenApiDocument::parse(text).map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
@@ -118,10 +121,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
                     report.part(&tool.name, note);
                 }
                 if !names.insert(tool.name.clone()) {
-                    report.part(
-                        &tool.name,
-                        "another operation has its name: it is served as one with a number",
-                    );
+                    report.part(&tool.name, NUMBERED);
                 }
                 specs.add(tool, &mut taken);
             }

@@ -135,10 +135,8 @@ impl<'a> HostedCall<'a> {
                 }
                 // The answer is only about this request: an earlier one may have created the call.
                 Ok(answer) if delivered => {
-                    return Err(unanswered(
-                        call,
-                        &format!("the service answered {}", answer.status.as_u16()),
-                    ));
+                    let said = format!("the service answered {}", answer.status.as_u16());
+                    return Err(unanswered(call, &said));
                 }
                 Ok(answer) => {
                     self.cancel_notice.due = false;
