@@ -6,27 +6,24 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail};
 use asp_command::print;
+use asp_proto::envelope::packed;
 use asp_proto::plugin::{
-    self, ClientMessage, InvokeRequest, Json, ListResourcesRequest, ListResourcesResponse, McpLists,
-    ServerMessage, client_message, server_message,
+    self, InvokeRequest, Json, ListResourcesRequest, McpLists, client_message, server_message,
 };
 use asp_proto::snapshot::runtime::Mode;
-use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
-use asp_proto::supervisor::{
-    AllocateWorkerRequest, Context as Caller, PluginRef, PppClientFrame, TunnelEvent, admission,
-    ppp_server_frame, tunnel_event,
-};
-use prost::{Message, Name};
+use asp_proto::supervisor::{AllocateWorkerRequest, Context as Caller, PluginRef, TunnelEvent, tunnel_event};
+use asp_runtime_client::lease::TunnelContext;
+use asp_runtime_client::runtimes::Runtime;
+use asp_runtime_client::tunnel::{AllocationRequest, FirstMessages, Tunnel, TunnelMessage, pack};
+use prost_types::Any;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 
 use super::answers::Answers;
 use super::languages::{Languages, runtime_binary};
@@ -36,8 +33,6 @@ use super::{ConflictPolicy, InstalledUnit, Unit, install, output};
 /// Timeout for the start, which takes well under a second.
 const START: Duration = Duration::from_secs(20);
 const REQUEST: &str = "local";
-/// Maximum number of frames on their way to the runtime; a call has few at a time.
-const OUTGOING: usize = 16;
 const LOG_TAIL: usize = 20;
 /// Timeout for code to return its schemas, including the time for its own imports.
 const DESCRIBE: Duration = Duration::from_secs(60);
@@ -84,7 +79,7 @@ pub struct Local {
     pub installed: Vec<InstalledUnit>,
     /// Ids of the primitives whose language is not available, each with the reason and the remedy.
     pub left_out: BTreeMap<String, String>,
-    client: RuntimeSupervisorClient<Channel>,
+    runtime: Arc<Runtime>,
     log: PathBuf,
     child: Child,
     _directory: TempDir,
@@ -140,7 +135,7 @@ impl Local {
             callable: callable(units, &report.installed),
             installed: report.installed,
             left_out,
-            client: runtime::client(&socket)?,
+            runtime: Runtime::local(&socket)?,
             log,
             child,
             _directory: directory,
@@ -197,69 +192,52 @@ impl Local {
         answers: &Answers,
         heard: &mut (dyn FnMut(&server_message::Payload) + Send),
     ) -> anyhow::Result<PluginOutcome> {
-        let tunnel = self.allocate(&plugin.installed, (&plugin.server, &plugin.id), timeout).await?;
-        let (frames, outgoing) = mpsc::channel(OUTGOING);
-        let sender = Sender { frames, tunnel };
-        sender.send(client_message::Payload::Init(plugin::InitRequest::default())).await?;
-        sender.send(client_message::Payload::Invoke(invoke)).await?;
-        let answered = self.client.proxy_ppp(ReceiverStream::new(outgoing)).await;
-        let mut incoming = answered.context("open the tunnel")?.into_inner();
-        while let Some(frame) = incoming.message().await.context("read the tunnel")? {
-            match frame.payload {
-                Some(ppp_server_frame::Payload::Ppp(any)) if any.type_url == ServerMessage::type_url() => {
-                    let message = ServerMessage::decode(any.value.as_slice()).context("read the worker")?;
-                    let Some(payload) = message.payload else { continue };
+        let work = pack(client_message::Payload::Invoke(invoke));
+        let mut tunnel = self.open(&plugin.installed, (&plugin.server, &plugin.id), timeout, work).await?;
+        loop {
+            match tunnel.next().await? {
+                TunnelMessage::Message(payload) => {
                     if let Some(ended) = outcome_of(&payload)? {
                         return Ok(ended);
                     }
                     heard(&payload);
-                    sender.answer(&payload, answers).await?;
+                    if let Some(answer) = answer(&payload, answers)? {
+                        tunnel.send(answer).await?;
+                    }
                 }
-                Some(ppp_server_frame::Payload::Event(event)) => refuse_end(&event)?,
+                TunnelMessage::Event(event) => follow(&mut tunnel, &event).await?,
+                TunnelMessage::End => bail!("the tunnel ended without a result"),
                 _ => bail!("the runtime sent a frame that is not a message of a worker"),
             }
         }
-        bail!("the tunnel ended without a result")
     }
 
     /// Returns everything that a stdio server lists, run as one of `server`.
     pub async fn lists(&mut self, plugin: &InstalledUnit, server: &str) -> anyhow::Result<McpLists> {
-        let tunnel = self.allocate(plugin, (server, ""), DESCRIBE).await?;
-        let (frames, outgoing) = mpsc::channel(OUTGOING);
-        let sender = Sender { frames, tunnel };
-        sender.send(client_message::Payload::Init(plugin::InitRequest::default())).await?;
         let asked = ListResourcesRequest { request_id: REQUEST.into(), mcp: true, ..Default::default() };
-        sender.send_any(&asked).await?;
-        let answered = self.client.proxy_ppp(ReceiverStream::new(outgoing)).await;
-        let mut incoming = answered.context("open the tunnel")?.into_inner();
-        while let Some(frame) = incoming.message().await.context("read the tunnel")? {
-            match frame.payload {
-                Some(ppp_server_frame::Payload::Ppp(any))
-                    if any.type_url == ListResourcesResponse::type_url() =>
-                {
-                    let listed =
-                        ListResourcesResponse::decode(any.value.as_slice()).context("read the lists")?;
-                    return listed.mcp.context("it is not an MCP server");
+        let mut tunnel = self.open(plugin, (server, ""), DESCRIBE, packed(&asked)).await?;
+        loop {
+            match tunnel.next().await? {
+                TunnelMessage::Listed(listed) => return listed.mcp.context("it is not an MCP server"),
+                TunnelMessage::Message(server_message::Payload::Failed(failed)) => {
+                    bail!("{}: {}", failed.code, failed.message);
                 }
-                Some(ppp_server_frame::Payload::Ppp(any)) if any.type_url == ServerMessage::type_url() => {
-                    let message = ServerMessage::decode(any.value.as_slice()).context("read the worker")?;
-                    if let Some(server_message::Payload::Failed(failed)) = message.payload {
-                        bail!("{}: {}", failed.code, failed.message);
-                    }
-                }
-                Some(ppp_server_frame::Payload::Event(event)) => refuse_end(&event)?,
+                TunnelMessage::Message(_) => {}
+                TunnelMessage::Event(event) => follow(&mut tunnel, &event).await?,
+                TunnelMessage::End => bail!("the tunnel ended without a list"),
                 _ => bail!("the runtime sent a frame that is not a message of a worker"),
             }
         }
-        bail!("the tunnel ended without a list")
     }
 
-    async fn allocate(
+    /// Opens a tunnel to a worker, which gets the work as soon as it is there.
+    async fn open(
         &mut self,
         plugin: &InstalledUnit,
         (server, primitive): (&str, &str),
         timeout: Duration,
-    ) -> anyhow::Result<String> {
+        work: Any,
+    ) -> anyhow::Result<Tunnel> {
         let request = AllocateWorkerRequest {
             plugin: Some(PluginRef {
                 id: plugin.id.clone(),
@@ -278,12 +256,12 @@ impl Local {
             soft_deadline: Some(timeout.try_into().context("the timeout is too long")?),
             ..AllocateWorkerRequest::default()
         };
-        let answer = self.client.allocate_worker(request).await.context("request a worker")?.into_inner();
-        let admission = answer.admission.unwrap_or_default();
-        if admission.status() == admission::Status::Rejected {
-            bail!("the runtime does not run {}: {}", plugin.id, admission.reason);
-        }
-        Ok(answer.handle.context("the runtime returned no handle")?.tunnel_id)
+        let closing = TunnelContext::default();
+        let wanted =
+            AllocationRequest { runtime: Arc::clone(&self.runtime), language: "local", request, closing };
+        let init = pack(client_message::Payload::Init(plugin::InitRequest::default()));
+        let opened = Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await;
+        Ok(opened.with_context(|| format!("the runtime does not run {}", plugin.id))?.0)
     }
 }
 
@@ -346,9 +324,10 @@ fn outcome_of(payload: &server_message::Payload) -> anyhow::Result<Option<Plugin
     })
 }
 
-/// Fails on an event after which no result can come.
-fn refuse_end(event: &TunnelEvent) -> anyhow::Result<()> {
+/// Hands the work to a worker that is there now. Fails on an event after which no result can come.
+async fn follow(tunnel: &mut Tunnel, event: &TunnelEvent) -> anyhow::Result<()> {
     match event.r#type() {
+        tunnel_event::Type::TunnelReady => Ok(tunnel.ready(None).await?),
         tunnel_event::Type::WorkerCrashed
         | tunnel_event::Type::RuntimeOverload
         | tunnel_event::Type::AdmissionRejected => {
@@ -358,41 +337,25 @@ fn refuse_end(event: &TunnelEvent) -> anyhow::Result<()> {
     }
 }
 
-struct Sender {
-    frames: mpsc::Sender<PppClientFrame>,
-    tunnel: String,
-}
-
-impl Sender {
-    async fn send(&self, payload: client_message::Payload) -> anyhow::Result<()> {
-        self.send_any(&ClientMessage { payload: Some(payload) }).await
-    }
-
-    async fn send_any(&self, message: &impl Name) -> anyhow::Result<()> {
-        self.frames
-            .send(PppClientFrame::carrying(&self.tunnel, message))
-            .await
-            .map_err(|_| anyhow!("the tunnel is closed"))
-    }
-
-    /// Answers the plugin's questions from the script; checkpoints are discarded.
-    async fn answer(&self, payload: &server_message::Payload, answers: &Answers) -> anyhow::Result<()> {
-        let answer = match payload {
-            server_message::Payload::Elicitation(asked) => {
-                client_message::Payload::UserInput(answers.to_user(asked)?)
-            }
-            server_message::Payload::Delegation(asked) => {
-                client_message::Payload::DelegationResult(answers.to_delegation(asked))
-            }
-            server_message::Payload::Checkpoint(saved) => {
-                client_message::Payload::CheckpointAck(plugin::CheckpointAck {
-                    request_id: saved.request_id.clone(),
-                    seq: saved.seq,
-                    error: String::new(),
-                })
-            }
-            _ => return Ok(()),
-        };
-        self.send(answer).await
-    }
+/// Returns the scripted answer to a plugin's question; a checkpoint is acknowledged and discarded.
+fn answer(
+    payload: &server_message::Payload,
+    answers: &Answers,
+) -> anyhow::Result<Option<client_message::Payload>> {
+    Ok(match payload {
+        server_message::Payload::Elicitation(asked) => {
+            Some(client_message::Payload::UserInput(answers.to_user(asked)?))
+        }
+        server_message::Payload::Delegation(asked) => {
+            Some(client_message::Payload::DelegationResult(answers.to_delegation(asked)))
+        }
+        server_message::Payload::Checkpoint(saved) => {
+            Some(client_message::Payload::CheckpointAck(plugin::CheckpointAck {
+                request_id: saved.request_id.clone(),
+                seq: saved.seq,
+                error: String::new(),
+            }))
+        }
+        _ => None,
+    })
 }

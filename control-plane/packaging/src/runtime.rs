@@ -1,15 +1,10 @@
-//! `asp-runtime` on one developer's machine: its command line, its start, and the connection to it.
+//! `asp-runtime` on one developer's machine: its command line and its start.
 
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
-use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint};
 
-/// Maximum size of a message: the largest answer of a stdio server and its envelope.
-const MAX_MESSAGE: usize = (16 << 20) + (64 << 10);
 const CONNECT_EVERY: Duration = Duration::from_millis(20);
 
 /// `true` has the effect of `--allow-private`.
@@ -52,11 +47,4 @@ pub async fn listens(socket: &Path) {
     while UnixStream::connect(socket).await.is_err() {
         tokio::time::sleep(CONNECT_EVERY).await;
     }
-}
-
-/// Returns a client that connects with its first request.
-pub fn client(socket: &Path) -> anyhow::Result<RuntimeSupervisorClient<Channel>> {
-    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
-    let channel = endpoint.context("name the runtime's socket")?.connect_lazy();
-    Ok(RuntimeSupervisorClient::new(channel).max_decoding_message_size(MAX_MESSAGE))
 }

@@ -37,30 +37,41 @@ pub struct QueuePosition {
 }
 
 /// Reason why there is no worker. Nothing was delivered.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Rejection {
     /// The runtime does not answer.
+    #[error("the runtime does not answer")]
     Unreachable,
     /// The runtime does not answer, but did a moment ago.
+    #[error("the runtime no longer answers")]
     JustLost,
     /// Call limit reached: of this caller, of this plugin, or in total.
+    #[error("the runtime has reached a limit of calls")]
     Busy { retry_after: Duration },
     /// The runtime is shutting down, or the plugin is being replaced: another attempt may succeed.
+    #[error("the runtime is shutting down, or the plugin is being replaced")]
     Draining,
     /// The call's previous execution has not ended at this runtime. After a broken stream the runtime gives it some
     /// seconds to stop, and accepts the call again afterwards.
+    #[error("the call's previous execution has not ended")]
     StillEnding,
     /// The plugin currently crashes too often.
+    #[error("the plugin crashes too often and is not started for now")]
     Unhealthy,
     /// The plugin crashes on calls of the caller's tenant, as the text says; other tenants are served.
+    #[error("{0}")]
     PutOff(String),
     /// The runtime's machine cannot start a worker, as the text says; the next attempt may succeed.
+    #[error("{0}")]
     Host(String),
     /// No runtime can currently run the plugin, for the contract's reason: the primitive is hidden from now on.
+    #[error("{0}")]
     Impossible(String),
     /// The plugin cannot run as it is installed or configured; the text is for the operator.
+    #[error("{0}")]
     Unusable(String),
     /// The plugin itself has reported, in its worker, that it cannot run; the text is for the operator.
+    #[error("{0}")]
     Refuses(String),
 }
 

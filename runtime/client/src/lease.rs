@@ -16,11 +16,18 @@ use super::runtimes::Runtime;
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// State that all tunnels of a gateway share.
+/// State that all tunnels of a client share.
 #[derive(Clone)]
 pub struct TunnelContext {
     pub tasks: TaskTracker,
     pub usage: UsageRecorder,
+}
+
+/// Records no cost.
+impl Default for TunnelContext {
+    fn default() -> TunnelContext {
+        TunnelContext { tasks: TaskTracker::new(), usage: Arc::new(|_, _| ()) }
+    }
 }
 
 /// Obligation to return an assignment; dropping it returns the assignment.

@@ -94,18 +94,14 @@ pub struct Tunnel {
 }
 
 /// Reason why no tunnel opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenFault {
     /// Rejection before anything reached a worker.
-    Rejected(Rejection),
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
     /// The runtime was lost while the tunnel opened; it is unknown what it had accepted by then.
+    #[error("the runtime was lost: {0}")]
     Lost(Status),
-}
-
-impl From<Rejection> for OpenFault {
-    fn from(rejection: Rejection) -> OpenFault {
-        OpenFault::Rejected(rejection)
-    }
 }
 
 /// First messages of a tunnel.

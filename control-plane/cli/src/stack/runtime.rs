@@ -15,6 +15,7 @@ use asp_packaging::runtime::{self, Places};
 use asp_packaging::{InstalledUnit, MCP_STDIO, Unit};
 use asp_proto::supervisor::{EnsurePluginRequest, PluginRef};
 use asp_registry::{Catalog, CompiledServer};
+use asp_runtime_client::runtimes::Runtime;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -137,7 +138,7 @@ impl LocalRuntime {
             prewarm: true,
             ..EnsurePluginRequest::default()
         };
-        let mut client = runtime::client(&self.socket())?;
+        let mut client = Runtime::local(&self.socket())?.any_client();
         let Ok(asked) = tokio::time::timeout(TAKE_UP, client.ensure_plugin(request)).await else {
             bail!("the runtime did not answer within {} s; restart asp dev", TAKE_UP.as_secs());
         };

@@ -6,6 +6,7 @@
 //! continue over the old one.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -97,6 +98,13 @@ pub(super) struct ResolvedAddress {
 }
 
 impl Runtime {
+    /// Creates the runtime that listens on a socket of this machine. It is in no [`super::Runtimes`].
+    pub fn local(socket: &Path) -> Result<Arc<Runtime>, RuntimesError> {
+        let url = format!("unix:{}", socket.display());
+        let target = RuntimeTarget { languages: Vec::new(), url, peer: None };
+        Runtime::new(&target, None).map(Arc::new)
+    }
+
     /// Creates a runtime. If `resolved`, it is reached at this address of the URL's name, and still proves the name.
     pub(super) fn new(
         target: &RuntimeTarget,
