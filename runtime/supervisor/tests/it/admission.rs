@@ -5,12 +5,10 @@ use std::time::Duration;
 use asp_proto::supervisor::admission::Status as Admitted;
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{AllocateWorkerRequest, DrainRequest, EnsurePluginRequest, PluginRef};
-use prost_types::value::Kind;
+use asp_runtime_client::runtimes::figures;
 use serde_json::json;
 
-use super::harness::{
-    Said, admitted, crash, install, output, plain, reason, reference, start, start_with, wanted,
-};
+use super::harness::{Said, admitted, crash, install, output, reason, reference, start, start_with, wanted};
 
 #[tokio::test]
 async fn what_cannot_run_is_refused_with_its_reason() {
@@ -54,13 +52,13 @@ async fn a_call_waits_in_the_queue_and_hears_where_it_stands() {
     let first = stack.allocate(wanted("echo", "t")).await;
     let second = stack.allocate(wanted("echo", "t")).await;
     assert_eq!((admitted(&first), admitted(&second)), (Admitted::Queued, Admitted::Queued));
-    let queue = plain(Kind::StructValue(second.queue.unwrap()));
-    assert_eq!((&queue["position"], &queue["depth"]), (&json!(2.0), &json!(2.0)));
-    let mut second = stack.open(&second.handle.unwrap().tunnel_id).await.unwrap();
-    let mut first = stack.open(&first.handle.unwrap().tunnel_id).await.unwrap();
+    let queue = figures::json(second.queue.unwrap());
+    assert_eq!((&queue["position"], &queue["depth"]), (&json!(2), &json!(2)));
+    let mut second = stack.open(&second.handle.unwrap().tunnel_id);
+    let mut first = stack.open(&first.handle.unwrap().tunnel_id);
     let position = |said: &Said| match said {
         Said::Event(event) if event.r#type() == Type::AllocationQueued => {
-            plain(Kind::StructValue(event.details.clone().unwrap()))["position"].as_f64()
+            figures::json(event.details.clone().unwrap())["position"].as_f64()
         }
         _ => None,
     };

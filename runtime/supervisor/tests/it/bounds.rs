@@ -177,7 +177,7 @@ async fn start_refused(plugins: &[(&str, Value)], refused: &[u32], flags: &[&str
 async fn a_plugin_of_an_ordinary_account_has_level_3_and_no_memory_that_nobody_counts() {
     let stack = start(&[("plugin", json!({"isolation": {"minLevel": 3}}))]).await;
     let health = stack.health().await;
-    assert_eq!((&health["isolation_level"], &health["bounds"]), (&json!(3.0), &json!("sampled")));
+    assert_eq!((&health["isolation_level"], &health["bounds"]), (&json!(3), &json!("sampled")));
     assert!(health["bounds_reason"].as_str().unwrap().contains("/sys/fs/cgroup"), "{health}");
     let told = stack.log_line("workers have no control group").await;
     assert!(told.contains("/sys/fs/cgroup") && stack.logged("\"WARN\"").len() <= 2, "{told}");

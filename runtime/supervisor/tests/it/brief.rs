@@ -186,7 +186,7 @@ async fn a_resource_of_several_chunks_ends_with_the_last_of_them() {
 async fn a_gateway_that_sends_the_work_after_its_request_is_told_of_a_resources_end_apart() {
     let (_stack, mut shared) = warm(json!({})).await;
     shared.put("+1", &wanted("echo", "t")).await;
-    let (handle, _) = shared.allocated("+1").await;
+    let handle = shared.allocated("+1").await;
     let read =
         ReadResourceRequest { uri: "test://one".into(), request_id: "read".into(), ..Default::default() };
     shared.put(&handle, &read).await;
@@ -208,14 +208,14 @@ async fn what_a_gateway_that_left_did_not_read_is_room_for_others() {
     for number in 0..7 {
         let name = format!("+{number}");
         shared.put(&name, &read("test://large", &name)).await;
-        let handle = shared.allocated(&name).await.0;
+        let handle = shared.allocated(&name).await;
         read_until_idle(&stack, &mut shared).await;
         let request = CloseTunnelRequest { tunnel_id: handle.clone(), reason: "abandoned".into() };
         shared.put(&handle, &request).await;
     }
     // This tunnel is not read either, and still ends, because its first frame fits.
     shared.put("+last", &read("test://large", "last")).await;
-    let handle = shared.allocated("+last").await.0;
+    let handle = shared.allocated("+last").await;
     let unread = read_until_idle(&stack, &mut shared).await;
     assert!(!unread.iter().any(|frame| is_event(frame, Type::RuntimeOverload)), "its outbox had no room");
     let reading = shared.read_each(std::time::Duration::from_millis(10), &handle);

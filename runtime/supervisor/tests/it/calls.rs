@@ -6,11 +6,11 @@ use asp_proto::plugin::{ContentChunk, GetPromptRequest, GetPromptResponse, InitR
 use asp_proto::plugin::{Ping, ReadResourceRequest};
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{CloseTunnelRequest, EnsurePluginRequest};
+use asp_runtime_client::runtimes::figures;
 use prost::Message;
-use prost_types::value::Kind;
 use serde_json::json;
 
-use super::harness::{Said, output, plain, reference, start};
+use super::harness::{Said, output, reference, start};
 
 #[tokio::test]
 async fn a_call_is_answered_and_its_worker_is_used_again() {
@@ -134,7 +134,7 @@ async fn closing_a_tunnel_says_what_it_cost() {
     tunnel.rest().await;
     let request = CloseTunnelRequest { tunnel_id: tunnel.id.clone(), reason: String::new() };
     let closed = stack.client.clone().close_tunnel(request.clone()).await.unwrap().into_inner();
-    let stats = plain(Kind::StructValue(closed.stats.unwrap()));
+    let stats = figures::json(closed.stats.unwrap());
     assert!(stats["duration_ms"].as_f64().unwrap() >= 60.0, "{stats}");
     for field in ["rss_max", "bytes_in", "bytes_out"] {
         assert!(stats[field].as_f64().unwrap() > 0.0, "{field}: {stats}");
@@ -152,8 +152,8 @@ async fn a_prewarmed_plugin_has_its_worker_before_the_first_call() {
     assert_eq!(ensured.isolation_level, 3);
     super::harness::eventually("a warm worker", || async {
         let health = stack.health().await;
-        health["plugins"]["echo@1.0.0"]["workers"] == json!(1.0)
-            && health["plugins"]["echo@1.0.0"]["starting"] == json!(0.0)
+        health["plugins"]["echo@1.0.0"]["workers"] == json!(1)
+            && health["plugins"]["echo@1.0.0"]["starting"] == json!(0)
     })
     .await;
     let said = stack.call("echo", "one", &json!({})).await;

@@ -1,54 +1,55 @@
-//! Tests of handles: unguessable, usable once, for a short time, by one peer.
+//! Tests of handles: unguessable, usable for one tunnel, by one peer, on its stream.
 
-use std::time::Duration;
-
-use asp_proto::supervisor::CloseTunnelRequest;
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
+use asp_proto::supervisor::tunnel_event::Type;
+use asp_proto::supervisor::{CloseTunnelRequest, HealthRequest};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use serde_json::json;
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-use super::harness::{eventually, open, output, start, start_with, wanted};
+use super::harness::{eventually, start, start_with, wanted};
+use super::shared::{Shared, code};
+
+/// Sends a call under a handle that the runtime refuses, and returns the code of its answer.
+async fn refused(shared: &mut Shared, id: &str) -> Code {
+    shared.invoke(id, "refused", &json!({})).await;
+    loop {
+        // A tunnel that has ended may have reported that as well, without a code.
+        if let Some(code) = code(&shared.until_event(id, Type::TunnelClosed).await) {
+            return code;
+        }
+    }
+}
 
 #[tokio::test]
-async fn a_handle_that_is_guessed_used_or_closed_is_unknown() {
+async fn a_handle_that_is_guessed_or_whose_tunnel_has_ended_is_unknown() {
     let stack = start(&[("echo", json!({}))]).await;
-    let refused = |result: Result<super::harness::Tunnel, tonic::Status>| {
-        let status = result.err().expect("no tunnel");
-        (status.code(), status.message().to_owned())
-    };
-    let guessed = refused(stack.open(&"0".repeat(32)).await);
-    assert_eq!(guessed.0, Code::NotFound);
+    let mut shared = Shared::open(&stack).await;
+    assert_eq!(refused(&mut shared, &"0".repeat(32)).await, Code::NotFound, "guessed");
 
-    let id = stack.allocate(wanted("echo", "t")).await.handle.unwrap().tunnel_id;
-    assert_eq!(id.len(), 32, "128 bits in hex");
-    let mut tunnel = stack.open(&id).await.unwrap();
-    assert_eq!(refused(stack.open(&id).await), guessed, "used");
-    tunnel.invoke("one", &json!({})).await;
-    tunnel.rest().await;
-    assert_eq!(refused(stack.open(&id).await), guessed, "ended");
+    let ended = shared.begin("+1", "echo", "one", &json!({})).await;
+    assert_eq!(ended.len(), 32, "128 bits in hex");
+    shared.until_event(&ended, Type::TunnelClosed).await;
+    assert_eq!(refused(&mut shared, &ended).await, Code::NotFound, "ended");
 
-    let closed = stack.allocate(wanted("echo", "t")).await.handle.unwrap().tunnel_id;
-    let request = CloseTunnelRequest { tunnel_id: closed.clone(), reason: String::new() };
-    stack.client.clone().close_tunnel(request).await.unwrap();
-    assert_eq!(refused(stack.open(&closed).await), guessed, "closed");
+    shared.put("+2", &wanted("echo", "t")).await;
+    let closed = shared.allocated("+2").await;
+    shared.close(&closed).await;
+    assert_eq!(refused(&mut shared, &closed).await, Code::NotFound, "closed");
     assert_eq!(stack.figure("echo@1.0.0", "active").await, 0, "its slot was given back");
 }
 
 #[tokio::test]
-async fn a_handle_that_nobody_takes_up_expires_and_gives_its_place_back() {
+async fn a_slot_that_nobody_uses_is_given_back_with_its_stream() {
     let stack = start(&[("echo", json!({}))]).await;
     stack.call("echo", "warm", &json!({})).await;
-    let handle = stack.allocate(wanted("echo", "t")).await.handle.unwrap();
-    assert_eq!(handle.ttl.unwrap().seconds, 10);
+    let mut shared = Shared::open(&stack).await;
+    shared.put("+1", &wanted("echo", "t")).await;
+    shared.allocated("+1").await;
     assert_eq!(stack.figure("echo@1.0.0", "active").await, 1);
-    eventually("the slot is free", || async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        stack.figure("echo@1.0.0", "active").await == 0
-    })
-    .await;
-    assert_eq!(stack.open(&handle.tunnel_id).await.err().map(|status| status.code()), Some(Code::NotFound));
+    drop(shared);
+    eventually("the slot is free", || async { stack.figure("echo@1.0.0", "active").await == 0 }).await;
 }
 
 #[tokio::test]
@@ -91,21 +92,22 @@ async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
     };
     let one = make("example.org/asp/gateway/one");
     let two = make("example.org/asp/gateway/two");
-    let mut one = connect(trust.clone().identity(Identity::from_pem(one.0, one.1))).await.unwrap();
+    let one = connect(trust.clone().identity(Identity::from_pem(one.0, one.1))).await.unwrap();
     let mut two = connect(trust.clone().identity(Identity::from_pem(two.0, two.1))).await.unwrap();
-    let handle = one.allocate_worker(wanted("echo", "t")).await.unwrap().into_inner().handle.unwrap();
-    for foreign in [open(&mut two, &handle.tunnel_id).await, stack.open(&handle.tunnel_id).await] {
-        assert_eq!(foreign.err().map(|status| status.code()), Some(Code::NotFound));
+    let mut own = Shared::over(one).await;
+    own.put("+1", &wanted("echo", "t")).await;
+    let handle = own.allocated("+1").await;
+    for mut foreign in [Shared::over(two.clone()).await, Shared::open(&stack).await] {
+        assert_eq!(refused(&mut foreign, &handle).await, Code::NotFound);
     }
-    let close = CloseTunnelRequest { tunnel_id: handle.tunnel_id.clone(), reason: String::new() };
+    let close = CloseTunnelRequest { tunnel_id: handle.clone(), reason: String::new() };
     assert_eq!(two.close_tunnel(close).await.unwrap_err().code(), Code::NotFound);
-    let mut own = open(&mut one, &handle.tunnel_id).await.unwrap();
-    own.invoke("one", &json!({"text": "mine"})).await;
-    assert_eq!(output(&own.rest().await).unwrap()["text"], "mine");
+    own.invoke(&handle, "one", &json!({"text": "mine"})).await;
+    assert_eq!(own.output(&handle).await["text"], "mine");
 
     // With TLS 1.3, a client learns of its missing certificate when it first uses the connection.
     let refused = match connect(trust).await {
-        Ok(mut nobody) => nobody.allocate_worker(wanted("echo", "t")).await.is_err(),
+        Ok(mut nobody) => nobody.health(HealthRequest {}).await.is_err(),
         Err(_) => true,
     };
     assert!(refused, "no certificate, no service");
@@ -119,7 +121,7 @@ async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
         let identity = Identity::from_pem(certificate, key);
         let trust = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&authority));
         let refused = match connect(trust.domain_name("localhost").identity(identity)).await {
-            Ok(mut nobody) => nobody.allocate_worker(wanted("echo", "t")).await.is_err(),
+            Ok(mut nobody) => nobody.health(HealthRequest {}).await.is_err(),
             Err(_) => true,
         };
         assert!(refused, "{stolen} is no gateway of this runtime's domain");

@@ -1,5 +1,6 @@
 //! A running `asp-runtime` and a gateway's view of it.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,34 +8,36 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use asp_proto::envelope::packed;
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{CancelRequest, ClientMessage, DeliverUserInput, InvokeRequest, Json, ServerMessage};
 use asp_proto::supervisor::admission::Status as Admitted;
 use asp_proto::supervisor::ppp_server_frame::Payload;
-use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{
-    AllocateWorkerRequest, AllocateWorkerResponse, Context, HealthRequest, PluginRef, PppClientFrame,
-    PppServerFrame, TunnelEvent,
+    AllocateWorkerRequest, AllocateWorkerResponse, Context, HealthRequest, PluginRef, TunnelEvent,
 };
+use asp_runtime_client::admission::fault;
+use asp_runtime_client::ended::{Account, EndedTunnel};
+use asp_runtime_client::lease::TunnelContext;
+use asp_runtime_client::multiplexer::{Client, StreamEvent, TunnelStream};
+use asp_runtime_client::runtimes::{Runtime, figures};
 use prost::{Message, Name};
 use prost_types::Any;
-use prost_types::value::Kind;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::net::UnixStream;
 use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 /// Guard against hanging, far above what anything here takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) type Client = RuntimeSupervisorClient<Channel>;
-
 pub(super) struct Stack {
     pub(super) client: Client,
+    runtime: Arc<Runtime>,
+    /// Allocated tunnels that [`Stack::open`] has not taken, by their handles.
+    allocated: Mutex<HashMap<String, TunnelStream>>,
     pub(super) log: Arc<Mutex<Vec<String>>>,
     pub(super) child: Child,
     pub(super) state: PathBuf,
@@ -137,8 +140,22 @@ pub(super) async fn launch(dir: tempfile::TempDir, mut command: Command, flags: 
             lines.lock().unwrap().push(line);
         }
     });
-    let client = connect(&socket, &log).await;
-    Stack { client, log, child, state, socket, dir }
+    let began = Instant::now();
+    while UnixStream::connect(&socket).await.is_err() {
+        assert!(began.elapsed() < PATIENCE, "{:#?}", log.lock().unwrap());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let runtime = Runtime::local(&socket).unwrap();
+    Stack {
+        client: runtime.any_client(),
+        runtime,
+        allocated: Mutex::default(),
+        log,
+        child,
+        state,
+        socket,
+        dir,
+    }
 }
 
 pub(super) fn install(installed: &Path, id: &str, version: &str, differs: &Value) {
@@ -169,25 +186,22 @@ pub(super) fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-async fn connect(socket: &Path, log: &Arc<Mutex<Vec<String>>>) -> Client {
-    let began = Instant::now();
-    loop {
-        let endpoint = Endpoint::try_from(format!("unix://{}", socket.display())).unwrap();
-        if let Ok(channel) = endpoint.connect().await {
-            return RuntimeSupervisorClient::new(channel).max_decoding_message_size(17 << 20);
-        }
-        assert!(began.elapsed() < PATIENCE, "{:#?}", log.lock().unwrap());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 impl Stack {
     pub(super) fn plugins(&self) -> PathBuf {
         self.dir.path().join("plugins")
     }
 
+    /// Requests a worker. [`Stack::open`] takes the tunnel of an answer with a handle.
     pub(super) async fn allocate(&self, request: AllocateWorkerRequest) -> AllocateWorkerResponse {
-        self.client.clone().allocate_worker(request).await.unwrap().into_inner()
+        let mut stream = self.runtime.multiplexer().await.unwrap().stream(account()).unwrap();
+        stream.send(packed(&request)).await.unwrap();
+        let answered = timeout(PATIENCE, stream.next()).await.expect("the request hangs");
+        let StreamEvent::Allocated(answer) = answered else { panic!("no answer: {answered:?}") };
+        if let Some(handle) = &answer.handle {
+            stream.rename(&handle.tunnel_id);
+            self.allocated.lock().unwrap().insert(handle.tunnel_id.clone(), stream);
+        }
+        answer
     }
 
     /// Allocates and opens a tunnel.
@@ -198,11 +212,13 @@ impl Stack {
     pub(super) async fn tunnel_for(&self, request: AllocateWorkerRequest) -> Tunnel {
         let response = self.allocate(request).await;
         let handle = response.handle.unwrap_or_else(|| panic!("refused: {:?}", response.admission));
-        self.open(&handle.tunnel_id).await.unwrap()
+        self.open(&handle.tunnel_id)
     }
 
-    pub(super) async fn open(&self, tunnel_id: &str) -> Result<Tunnel, Status> {
-        open(&mut self.client.clone(), tunnel_id).await
+    /// Returns the tunnel of an allocation.
+    pub(super) fn open(&self, tunnel_id: &str) -> Tunnel {
+        let stream = self.allocated.lock().unwrap().remove(tunnel_id).expect("it was allocated");
+        Tunnel { id: tunnel_id.into(), stream, end: None }
     }
 
     /// Makes one call and returns everything that it sent.
@@ -221,7 +237,7 @@ impl Stack {
 
     pub(super) async fn health(&self) -> Value {
         let health = self.client.clone().health(HealthRequest {}).await.unwrap().into_inner();
-        plain(Kind::StructValue(health.runtimes.unwrap()))
+        figures::json(health.runtimes.unwrap())
     }
 
     pub(super) async fn figure(&self, plugin: &str, name: &str) -> u64 {
@@ -300,7 +316,7 @@ impl Said {
     pub(super) fn crash(&self) -> Option<(String, bool)> {
         let Said::Event(event) = self else { return None };
         let details = event.details.clone().filter(|_| event.r#type() == Type::WorkerCrashed)?;
-        let details = plain(Kind::StructValue(details));
+        let details = figures::json(details);
         Some((details["cause"].as_str()?.to_owned(), details["delivered"].as_bool()?))
     }
 
@@ -333,26 +349,27 @@ impl Said {
     }
 }
 
+/// A tunnel; dropping it closes it.
 pub(super) struct Tunnel {
     pub(super) id: String,
-    pub(super) send: Option<mpsc::Sender<PppClientFrame>>,
-    pub(super) frames: Streaming<PppServerFrame>,
+    stream: TunnelStream,
+    /// Its end, once that was read: well or with a fault.
+    end: Option<Option<Status>>,
 }
 
-pub(super) async fn open(client: &mut Client, tunnel_id: &str) -> Result<Tunnel, Status> {
-    let first = PppClientFrame { tunnel_id: tunnel_id.into(), ..PppClientFrame::default() };
-    let (send, frames) = stream(client, first).await?;
-    Ok(Tunnel { id: tunnel_id.into(), send: Some(send), frames })
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        if self.end.is_none() {
+            let tunnel = EndedTunnel { id: self.id.clone(), reason: "dropped", account: account() };
+            // Err: the stream has ended, and the tunnel with it.
+            let _ = self.stream.multiplexer().close(tunnel);
+        }
+    }
 }
 
-/// Opens a ProxyPpp stream with its first frame.
-pub(super) async fn stream(
-    client: &mut Client,
-    first: PppClientFrame,
-) -> Result<(mpsc::Sender<PppClientFrame>, Streaming<PppServerFrame>), Status> {
-    let (send, frames) = mpsc::channel(64);
-    send.send(first).await.unwrap();
-    Ok((send, client.proxy_ppp(ReceiverStream::new(frames)).await?.into_inner()))
+fn account() -> Account {
+    let TunnelContext { tasks, usage } = TunnelContext::default();
+    Account { language: "python", usage, tasks }
 }
 
 /// Builds the message that begins a call, with its arguments as text.
@@ -368,9 +385,8 @@ pub(super) fn invocation(request_id: &str, arguments: &str, end: Option<Duration
 
 impl Tunnel {
     pub(super) async fn frame(&self, message: &impl Name) {
-        let frame = PppClientFrame::carrying(&self.id, message);
-        // Err: the runtime ended the tunnel, as the frames show.
-        let _ = self.send.as_ref().unwrap().send(frame).await;
+        // Err: the runtime ended the stream, as the frames show.
+        let _ = self.stream.send(packed(message)).await;
     }
 
     pub(super) async fn say(&self, payload: In) {
@@ -406,17 +422,22 @@ impl Tunnel {
     }
 
     pub(super) async fn next(&mut self) -> Said {
-        let frame = timeout(PATIENCE, self.frames.message()).await.expect("the tunnel hangs");
-        match frame {
-            Err(status) => Said::End(Some(status)),
-            Ok(None) => Said::End(None),
-            Ok(Some(frame)) => match frame.payload.unwrap() {
-                Payload::Event(event) => Said::Event(event),
-                Payload::Ppp(any) if any.type_url.ends_with(".ServerMessage") => {
-                    Said::Message(ServerMessage::decode(any.value.as_slice()).unwrap().payload.unwrap())
+        if let Some(end) = &self.end {
+            return Said::End(end.clone());
+        }
+        match timeout(PATIENCE, self.stream.next()).await.expect("the tunnel hangs") {
+            StreamEvent::Payload(Payload::Event(event)) => {
+                if event.r#type() == Type::TunnelClosed {
+                    self.end = Some(fault(&event));
                 }
-                Payload::Ppp(any) => Said::Other(any),
-            },
+                Said::Event(event)
+            }
+            StreamEvent::Payload(Payload::Ppp(any)) if any.type_url.ends_with(".ServerMessage") => {
+                Said::Message(ServerMessage::decode(any.value.as_slice()).unwrap().payload.unwrap())
+            }
+            StreamEvent::Payload(Payload::Ppp(any)) => Said::Other(any),
+            StreamEvent::End(status) => Said::End(self.end.insert(status).clone()),
+            other => panic!("no frame of a tunnel: {other:?}"),
         }
     }
 
@@ -468,23 +489,5 @@ pub(super) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: 
     while !check().await {
         assert!(began.elapsed() < PATIENCE, "never: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-pub(super) fn plain(kind: Kind) -> Value {
-    match kind {
-        Kind::StructValue(fields) => fields
-            .fields
-            .into_iter()
-            .map(|(name, value)| (name, value.kind.map_or(Value::Null, plain)))
-            .collect::<serde_json::Map<_, _>>()
-            .into(),
-        Kind::NumberValue(number) => json!(number),
-        Kind::StringValue(text) => text.into(),
-        Kind::BoolValue(value) => value.into(),
-        Kind::NullValue(_) => Value::Null,
-        Kind::ListValue(list) => {
-            list.values.into_iter().map(|value| value.kind.map_or(Value::Null, plain)).collect()
-        }
     }
 }

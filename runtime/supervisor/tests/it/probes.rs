@@ -165,7 +165,7 @@ async fn reaches_nothing_of_an_account(language: Language) {
     plugin_and_neighbour(&home.path().join("plugins"), language, &json!({}));
     let stack = account::start(home, &[], &[]).await;
     let health = stack.health().await;
-    assert_eq!((&health["isolation_level"], &health["bounds"]), (&json!(3.0), &json!("sampled")));
+    assert_eq!((&health["isolation_level"], &health["bounds"]), (&json!(3), &json!("sampled")));
     refused_inside(language, stack).await;
 }
 

@@ -11,7 +11,7 @@ async fn at_level_2(refused: u32) -> Stack {
     let plugins =
         [("echo", json!({"isolation": {"minLevel": 1}})), ("high", json!({"isolation": {"minLevel": 3}}))];
     let stack = start_stand_ins(&plugins, &[refused], &["--min-level", "1"]).await;
-    assert_eq!(stack.health().await["isolation_level"], json!(2.0), "{}", stack.health().await["missing"]);
+    assert_eq!(stack.health().await["isolation_level"], json!(2), "{}", stack.health().await["missing"]);
     stack
 }
 

@@ -11,19 +11,21 @@ use asp_proto::supervisor::{
     AllocateWorkerResponse, CloseTunnelRequest, CloseTunnelResponse, EndExecutionRequest, PppClientFrame,
     PppServerFrame, admission,
 };
+use asp_runtime_client::admission::fault;
+use asp_runtime_client::multiplexer::Client;
 use prost::{Message, Name};
-use prost_types::value::Kind;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use super::harness::{PATIENCE, Stack, eventually, invocation, start, stream, wanted};
+use super::harness::{PATIENCE, Stack, eventually, invocation, start, wanted};
 
 /// Time that a worker has to end a cancelled call before it is killed.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 
-/// A gateway's end of a shared stream.
+/// A gateway's end of a shared stream, frame by frame: what the runtime's client does not let through can be sent here.
 pub(super) struct Shared {
     send: mpsc::Sender<PppClientFrame>,
     frames: Streaming<PppServerFrame>,
@@ -33,8 +35,14 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) async fn open(stack: &Stack) -> Shared {
-        let first = PppClientFrame { keepalive: true, ..PppClientFrame::default() };
-        let (send, frames) = stream(&mut stack.client.clone(), first).await.unwrap();
+        Shared::over(stack.client.clone()).await
+    }
+
+    /// Opens the stream of another gateway.
+    pub(super) async fn over(mut client: Client) -> Shared {
+        let (send, frames) = mpsc::channel(64);
+        send.send(PppClientFrame { keepalive: true, ..PppClientFrame::default() }).await.unwrap();
+        let frames = client.proxy_ppp(ReceiverStream::new(frames)).await.unwrap().into_inner();
         Shared { send, frames, kept: HashMap::new() }
     }
 
@@ -51,10 +59,19 @@ impl Shared {
         self.send = mpsc::channel(1).0;
     }
 
-    /// Requests a worker and sends work along.
-    pub(super) async fn begin(&self, name: &str, plugin: &str, request_id: &str, arguments: &Value) {
+    /// Requests a worker and gives it a call once it is there. Returns the tunnel's handle.
+    pub(super) async fn begin(
+        &mut self,
+        name: &str,
+        plugin: &str,
+        request_id: &str,
+        arguments: &Value,
+    ) -> String {
         self.put(name, &wanted(plugin, "tenant")).await;
-        self.invoke(name, request_id, arguments).await;
+        let id = self.allocated(name).await;
+        self.until_event(&id, Type::TunnelReady).await;
+        self.invoke(&id, request_id, arguments).await;
+        id
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<PppServerFrame>, Status> {
@@ -72,12 +89,11 @@ impl Shared {
         }
     }
 
-    /// Returns the answer to the request for a worker: its handle, and whether a worker received the work.
-    pub(super) async fn allocated(&mut self, name: &str) -> (String, bool) {
+    /// Returns the handle in the answer to the request for a worker.
+    pub(super) async fn allocated(&mut self, name: &str) -> String {
         let Payload::Ppp(any) = self.of(name).await else { panic!("no answer") };
         assert_eq!(any.type_url, AllocateWorkerResponse::type_url());
-        let handle = AllocateWorkerResponse::decode(any.value.as_slice()).unwrap().handle.unwrap();
-        (handle.tunnel_id, !handle.worker_local_id.is_empty())
+        AllocateWorkerResponse::decode(any.value.as_slice()).unwrap().handle.unwrap().tunnel_id
     }
 
     /// Reads until the tunnel's event.
@@ -92,7 +108,7 @@ impl Shared {
     }
 
     /// Reads until the tunnel's result, and returns its output as JSON.
-    async fn output(&mut self, id: &str) -> Value {
+    pub(super) async fn output(&mut self, id: &str) -> Value {
         loop {
             let Payload::Ppp(any) = self.of(id).await else { continue };
             let message = ServerMessage::decode(any.value.as_slice()).unwrap().payload.unwrap();
@@ -118,7 +134,7 @@ impl Shared {
         }
     }
 
-    async fn close(&mut self, id: &str) -> CloseTunnelResponse {
+    pub(super) async fn close(&mut self, id: &str) -> CloseTunnelResponse {
         let request = CloseTunnelRequest { tunnel_id: id.into(), reason: "completed".into() };
         self.put(id, &request).await;
         loop {
@@ -131,54 +147,39 @@ impl Shared {
     }
 }
 
-fn code(event: &asp_proto::supervisor::TunnelEvent) -> Option<Code> {
-    match event.details.as_ref()?.fields.get("code")?.kind {
-        Some(Kind::NumberValue(code)) => Some(Code::from_i32(code as i32)),
-        _ => None,
-    }
+/// Returns the gRPC code of a TUNNEL_CLOSED after a fault.
+pub(super) fn code(event: &asp_proto::supervisor::TunnelEvent) -> Option<Code> {
+    fault(event).map(|status| status.code())
 }
 
 #[tokio::test]
 async fn a_call_is_asked_for_begun_and_closed_on_the_stream() {
     let stack = start(&[("echo", json!({}))]).await;
     let mut shared = Shared::open(&stack).await;
-    shared.begin("+1", "echo", "one", &json!({"text": "cold"})).await;
-    let (id, took) = shared.allocated("+1").await;
-    assert!(!took, "no worker is there, so nothing was taken");
-    shared.until_event(&id, Type::TunnelReady).await;
-    shared.invoke(&id, "one", &json!({"text": "cold, again"})).await;
-    assert_eq!(shared.output(&id).await["text"], "cold, again", "and what came along is not run");
-    shared.until_event(&id, Type::TunnelClosed).await;
-
-    shared.begin("+2", "echo", "two", &json!({"text": "warm"})).await;
-    let (id, took) = shared.allocated("+2").await;
-    assert!(took);
-    assert_eq!(shared.output(&id).await["text"], "warm");
-    let stats = shared.close(&id).await.stats.unwrap();
-    for figure in ["cpu_ms", "rss_max", "bytes_in", "bytes_out", "duration_ms"] {
-        assert!(stats.fields.contains_key(figure), "{figure}");
+    for text in ["cold", "warm"] {
+        let id = shared.begin(&format!("+{text}"), "echo", text, &json!({"text": text})).await;
+        assert_eq!(shared.output(&id).await["text"], text);
+        let stats = shared.close(&id).await.stats.unwrap();
+        for figure in ["cpu_ms", "rss_max", "bytes_in", "bytes_out", "duration_ms"] {
+            assert!(stats.fields.contains_key(figure), "{figure}");
+        }
     }
     assert_eq!(stack.figure("echo@1.0.0", "active").await, 0);
 }
 
 #[tokio::test]
-async fn tunnels_of_handles_and_of_requests_share_a_stream() {
+async fn tunnels_share_a_stream() {
     let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 8}}))]).await;
-    stack.call("echo", "warm", &json!({})).await;
-    let handle = stack.allocate(wanted("echo", "t")).await.handle.unwrap().tunnel_id;
     let mut shared = Shared::open(&stack).await;
-    shared.invoke(&handle, "by handle", &json!({"text": "by handle"})).await;
+    let mut ids = Vec::new();
     for number in 0..6 {
-        let name = format!("+{number}");
         let id = format!("call-{number}");
-        shared.begin(&name, "echo", &id, &json!({"mode": "slow", "ms": 20 - number})).await;
+        let slow = json!({"mode": "slow", "ms": 20 - number});
+        ids.push(shared.begin(&format!("+{number}"), "echo", &id, &slow).await);
     }
-    for number in 0..6 {
-        let (id, took) = shared.allocated(&format!("+{number}")).await;
-        assert!(took);
-        assert_eq!(shared.output(&id).await, json!({"slept": 20 - number}));
+    for (number, id) in (0..6).zip(&ids) {
+        assert_eq!(shared.output(id).await, json!({"slept": 20 - number}));
     }
-    assert_eq!(shared.output(&handle).await["text"], "by handle");
 }
 
 #[tokio::test]
@@ -186,8 +187,7 @@ async fn a_wrong_frame_is_answered_under_its_name_and_hurts_nothing_else() {
     let stack = start(&[("echo", json!({}))]).await;
     stack.call("echo", "warm", &json!({})).await;
     let mut shared = Shared::open(&stack).await;
-    shared.begin("+1", "echo", "one", &json!({"mode": "slow", "ms": 200})).await;
-    let (id, _) = shared.allocated("+1").await;
+    let id = shared.begin("+1", "echo", "one", &json!({"mode": "slow", "ms": 200})).await;
     let unknown = "0".repeat(32);
     shared.invoke(&unknown, "x", &json!({})).await;
     let closed = shared.until_event(&unknown, Type::TunnelClosed).await;
@@ -199,8 +199,7 @@ async fn a_wrong_frame_is_answered_under_its_name_and_hurts_nothing_else() {
     let Payload::Ppp(any) = shared.of("+2").await else { panic!() };
     let refused = AllocateWorkerResponse::decode(any.value.as_slice()).unwrap();
     assert_eq!(refused.admission.unwrap().status(), admission::Status::Rejected);
-    shared.begin("+3", "echo", "three", &json!({"mode": "slow", "ms": 5000})).await;
-    let (wrong, _) = shared.allocated("+3").await;
+    let wrong = shared.begin("+3", "echo", "three", &json!({"mode": "slow", "ms": 5000})).await;
     shared.put(&wrong, &ServerMessage::default()).await;
     assert_eq!(code(&shared.until_event(&wrong, Type::TunnelClosed).await), Some(Code::InvalidArgument));
     assert_eq!(shared.output(&id).await, json!({"slept": 200}), "the call beside goes on");
@@ -210,33 +209,15 @@ async fn a_wrong_frame_is_answered_under_its_name_and_hurts_nothing_else() {
 async fn a_tunnel_whose_events_are_not_acknowledged_ends_alone() {
     let stack = start(&[("echo", json!({"pool": {"max": 2, "concurrency": 1}}))]).await;
     let mut shared = Shared::open(&stack).await;
-    let mut flooded = String::new();
-    for (name, arguments) in [("+1", json!({"mode": "flood"})), ("+2", json!({"text": "x"}))] {
-        shared.put(name, &wanted("echo", "t")).await;
-        let (id, _) = shared.allocated(name).await;
-        shared.until_event(&id, Type::TunnelReady).await;
-        shared.invoke(&id, name, &arguments).await;
-        if name == "+1" {
-            flooded.clone_from(&id);
-        } else {
-            assert_eq!(
-                shared.output(&id).await["text"],
-                "x",
-                "the flood's window is full, this one's is not"
-            );
-        }
-    }
+    let flooded = shared.begin("+1", "echo", "one", &json!({"mode": "flood"})).await;
+    let id = shared.begin("+2", "echo", "two", &json!({"text": "x"})).await;
+    assert_eq!(shared.output(&id).await["text"], "x", "the flood's window is full, this one's is not");
     // Progress of more than a window was sent and never acknowledged: the call ends, and its worker with it.
     eventually("the flooding worker is ended", || async { stack.figure("echo@1.0.0", "crashes").await == 1 })
         .await;
     shared.until_event(&flooded, Type::RuntimeOverload).await;
     shared.until_event(&flooded, Type::TunnelClosed).await;
-    shared.begin("+3", "echo", "three", &json!({"text": "y"})).await;
-    let (id, took) = shared.allocated("+3").await;
-    if !took {
-        shared.until_event(&id, Type::TunnelReady).await;
-        shared.invoke(&id, "three", &json!({"text": "y"})).await;
-    }
+    let id = shared.begin("+3", "echo", "three", &json!({"text": "y"})).await;
     assert_eq!(shared.output(&id).await["text"], "y", "and the stream goes on");
 }
 
@@ -244,10 +225,7 @@ async fn a_tunnel_whose_events_are_not_acknowledged_ends_alone() {
 async fn a_tunnel_that_is_acknowledged_gets_more_than_a_window() {
     let stack = start(&[("echo", json!({}))]).await;
     let mut shared = Shared::open(&stack).await;
-    shared.put("+1", &wanted("echo", "t")).await;
-    let (id, _) = shared.allocated("+1").await;
-    shared.until_event(&id, Type::TunnelReady).await;
-    shared.invoke(&id, "one", &json!({"mode": "flood"})).await;
+    let id = shared.begin("+1", "echo", "one", &json!({"mode": "flood"})).await;
     // A frame takes at least 4 KiB of the window of 2 MiB.
     for number in 1..=2000_u32 {
         shared.of(&id).await;
@@ -265,7 +243,6 @@ async fn the_calls_of_a_stream_end_with_it() {
     let mut shared = Shared::open(&stack).await;
     for name in ["+1", "+2"] {
         shared.begin(name, "echo", name, &json!({"mode": "slow", "ms": 60_000})).await;
-        assert!(shared.allocated(name).await.1);
     }
     assert_eq!(stack.figure("echo@1.0.0", "active").await, 2);
     drop(shared);
@@ -277,8 +254,7 @@ async fn a_gateway_that_sends_no_more_still_gets_its_answers() {
     let stack = start(&[("echo", json!({}))]).await;
     stack.call("echo", "warm", &json!({})).await;
     let mut shared = Shared::open(&stack).await;
-    shared.begin("+1", "echo", "one", &json!({"mode": "slow", "ms": 50})).await;
-    let (id, _) = shared.allocated("+1").await;
+    let id = shared.begin("+1", "echo", "one", &json!({"mode": "slow", "ms": 50})).await;
     shared.half_close();
     assert_eq!(shared.output(&id).await, json!({"slept": 50}));
     let ended = timeout(Duration::from_secs(30), async { while shared.next().await.unwrap().is_some() {} });
@@ -290,19 +266,14 @@ async fn a_call_that_is_run_again_waits_for_its_former_execution_to_end() {
     let stack = start(&[("echo", json!({"pool": {"max": 2, "concurrency": 1}}))]).await;
     stack.call("echo", "warm", &json!({})).await;
     let mut lost = Shared::open(&stack).await;
-    lost.begin("+1", "echo", "one", &json!({"mode": "ignore"})).await;
-    let (id, took) = lost.allocated("+1").await;
-    assert!(took);
+    let id = lost.begin("+1", "echo", "one", &json!({"mode": "ignore"})).await;
     // It has begun.
     while !matches!(lost.of(&id).await, Payload::Ppp(_)) {}
     let began = Instant::now();
     drop(lost);
     // It starts at once on another worker: the previous execution ignores its cancellation and is killed first.
     let mut shared = Shared::open(&stack).await;
-    shared.put("+1", &wanted("echo", "t")).await;
-    let (id, _) = shared.allocated("+1").await;
-    shared.until_event(&id, Type::TunnelReady).await;
-    shared.invoke(&id, "one", &json!({"text": "again"})).await;
+    let id = shared.begin("+1", "echo", "one", &json!({"text": "again"})).await;
     assert_eq!(shared.output(&id).await["text"], "again");
     assert!(began.elapsed() >= CANCEL_GRACE, "the former execution had ended by then: {:?}", began.elapsed());
     assert_eq!(
@@ -322,9 +293,7 @@ async fn an_execution_is_ended_for_whoever_goes_on_with_its_call_at_another_runt
         client.end_execution(request).await.map(drop).map_err(|status| status.code())
     };
     let mut lost = Shared::open(&stack).await;
-    lost.begin("+1", "echo", "one", &json!({"mode": "ignore"})).await;
-    let (id, took) = lost.allocated("+1").await;
-    assert!(took);
+    let id = lost.begin("+1", "echo", "one", &json!({"mode": "ignore"})).await;
     while !matches!(lost.of(&id).await, Payload::Ppp(_)) {}
     assert_eq!(end("another").await, Ok(()), "it does not run here");
     assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0, "nobody else's call is ended");

@@ -13,10 +13,8 @@ use super::shared::Shared;
 async fn a_call_that_answers_its_cancel_while_nobody_listens_to_its_worker_gets_its_own_end() {
     let stack = start(&[("echo", json!({"pool": {"max": 1}}))]).await;
     let mut shared = Shared::open(&stack).await;
-    shared.begin("+1", "echo", "slowly", &json!({"mode": "flood", "count": 10_000})).await;
-    let (slowly, _) = shared.allocated("+1").await;
-    shared.until_event(&slowly, Type::TunnelReady).await;
-    shared.invoke(&slowly, "slowly", &json!({"mode": "flood", "count": 10_000})).await;
+    let flood = json!({"mode": "flood", "count": 10_000});
+    let slowly = shared.begin("+1", "echo", "slowly", &flood).await;
     // More than the window: from here on the worker's stream is read for a moment in each second.
     for _ in 0..500 {
         shared.of(&slowly).await;

@@ -2,12 +2,12 @@
 
 use asp_proto::plugin::{Context, InvokeRequest, Json, client_message};
 use asp_proto::supervisor::{MetricsEvent, MetricsStreamRequest};
-use prost_types::value::Kind;
+use asp_runtime_client::runtimes::figures;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tonic::Streaming;
 
-use super::harness::{PATIENCE, Stack, eventually, output, plain, start};
+use super::harness::{PATIENCE, Stack, eventually, output, start};
 
 pub(super) async fn listen(stack: &Stack, name: &str) -> Streaming<MetricsEvent> {
     let filter = [("name".to_owned(), name.to_owned())].into();
@@ -16,7 +16,7 @@ pub(super) async fn listen(stack: &Stack, name: &str) -> Streaming<MetricsEvent>
 
 pub(super) async fn next(events: &mut Streaming<MetricsEvent>) -> (MetricsEvent, Value) {
     let event = timeout(PATIENCE, events.message()).await.unwrap().unwrap().unwrap();
-    let figures = plain(Kind::StructValue(event.fields.clone().unwrap()));
+    let figures = figures::json(event.fields.clone().unwrap());
     (event, figures)
 }
 
@@ -41,7 +41,7 @@ async fn a_listener_hears_at_once_how_plugins_are_and_then_what_their_interprete
     );
     assert_eq!(
         (&figures["starts"], &figures["workers"], &figures["queued"]),
-        (&json!(1.0), &json!(1.0), &json!(0.0))
+        (&json!(1), &json!(1), &json!(0))
     );
     assert!(figures["rss_bytes"].as_f64().unwrap() > 0.0, "{figures}");
     let mut samples = listen(&stack, "worker_sample").await;
@@ -51,11 +51,8 @@ async fn a_listener_hears_at_once_how_plugins_are_and_then_what_their_interprete
             break figures;
         }
     };
-    assert_eq!((&told["heap_used_bytes"], &told["heap_limit_bytes"]), (&json!(1000.0), &json!(1000.0)));
-    assert_eq!(
-        (&told["gc_count"], &told["gc_ms"], &told["calls"]),
-        (&json!(1000.0), &json!(1.0), &json!(1.0))
-    );
+    assert_eq!((&told["heap_used_bytes"], &told["heap_limit_bytes"]), (&json!(1000), &json!(1000)));
+    assert_eq!((&told["gc_count"], &told["gc_ms"], &told["calls"]), (&json!(1000), &json!(1), &json!(1)));
 }
 
 #[tokio::test]
@@ -66,14 +63,14 @@ async fn totals_outlive_the_workers_and_crashes_are_counted_by_cause() {
     let figures = async || stack.health().await["plugins"]["echo@1.0.0"].clone();
     eventually("both are gone", || async {
         let figures = figures().await;
-        figures["crash_causes"]["exit"] == json!(2.0) && figures["workers"] == json!(0.0)
+        figures["crash_causes"]["exit"] == json!(2) && figures["workers"] == json!(0)
     })
     .await;
     let figures = figures().await;
-    assert_eq!(figures["crashes"], json!(2.0), "{figures}");
-    assert_eq!((&figures["starts"], calls(&figures)), (&json!(2.0), 2.0), "{figures}");
+    assert_eq!(figures["crashes"], json!(2), "{figures}");
+    assert_eq!((&figures["starts"], calls(&figures)), (&json!(2), 2.0), "{figures}");
     assert!(figures["cpu_ms"].as_f64().unwrap() > 0.0, "what dead workers used counts: {figures}");
-    assert_eq!(figures["rss_bytes"], json!(0.0), "what they have now does not");
+    assert_eq!(figures["rss_bytes"], json!(0), "what they have now does not");
 }
 
 #[tokio::test]
@@ -88,12 +85,12 @@ async fn a_worker_that_lies_or_is_silent_hurts_its_own_figures_only() {
     let worker = async |plugin: &str| stack.health().await["plugins"][plugin]["worker_list"][0].clone();
     // Workers are queried together, so when one has answered, all have been queried.
     eventually("the honest one is heard", || async {
-        worker("echo@1.0.0").await["heap_used_bytes"] == json!(1000.0)
+        worker("echo@1.0.0").await["heap_used_bytes"] == json!(1000)
     })
     .await;
     for plugin in ["mute@1.0.0", "liar@1.0.0"] {
         let figures = worker(plugin).await;
-        assert!(figures["id"].is_string() && figures["calls"] == json!(1.0), "{figures}");
+        assert!(figures["id"].is_string() && figures["calls"] == json!(1), "{figures}");
         for name in ["heap_used_bytes", "heap_limit_bytes", "gc_count", "gc_ms"] {
             assert!(figures.get(name).is_none(), "{plugin} {name}: {figures}");
         }

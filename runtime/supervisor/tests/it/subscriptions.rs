@@ -67,7 +67,7 @@ async fn one_leaves_a_place_to_calls_and_its_own_when_it_is_closed() {
     assert_eq!(admitted(&response), Admitted::Queued);
     let request = CloseTunnelRequest { tunnel_id: watching.id.clone(), reason: String::new() };
     stack.client.clone().close_tunnel(request).await.unwrap();
-    let mut waits = stack.open(&response.handle.unwrap().tunnel_id).await.unwrap();
+    let mut waits = stack.open(&response.handle.unwrap().tunnel_id);
     waits.until_event(Type::TunnelReady).await;
     waits.invoke("waited", &json!({"text": "served"})).await;
     assert_eq!(output(&waits.rest().await).unwrap()["text"], "served");

@@ -19,7 +19,7 @@ async fn crashes(stack: &Stack, id: &str) -> bool {
         assert!(reason(&answer).starts_with("tenant_quarantined: "), "{answer:?}");
         return false;
     };
-    let mut tunnel = stack.open(&handle.tunnel_id).await.unwrap();
+    let mut tunnel = stack.open(&handle.tunnel_id);
     tunnel.invoke(id, &json!({"mode": "crash"})).await;
     let said = tunnel.rest().await;
     // Its crash has been counted by now: the next call is refused before it has a tunnel.
