@@ -22,8 +22,8 @@ pub struct Allocation {
     pub tunnel_id: String,
     /// Position in the queue; `None` if a worker is assigned or starting.
     pub place: Option<QueuePosition>,
-    /// A worker is assigned.
-    pub assigned: bool,
+    /// Id of the assigned worker; `None` if it is starting or the call is queued.
+    pub worker: Option<String>,
     /// Whether the worker has the work that was sent with the request.
     pub took: bool,
 }
@@ -55,9 +55,9 @@ pub enum Rejection {
     /// seconds to stop, and accepts the call again afterwards.
     #[error("the call's previous execution has not ended")]
     StillEnding,
-    /// The plugin currently crashes too often.
-    #[error("the plugin crashes too often and is not started for now")]
-    Unhealthy,
+    /// The plugin currently crashes too often, as the text says.
+    #[error("{0}")]
+    Unhealthy(String),
     /// The plugin crashes on calls of the caller's tenant, as the text says; other tenants are served.
     #[error("{0}")]
     PutOff(String),
@@ -93,7 +93,7 @@ impl Rejection {
         match word(reason) {
             "throttled" | "overload" => Rejection::Busy { retry_after: retry_after.unwrap_or(DEFAULT_RETRY) },
             "draining" => Rejection::Draining,
-            "quarantined" | "breaker_open" => Rejection::Unhealthy,
+            "quarantined" | "breaker_open" => Rejection::Unhealthy(reason.to_owned()),
             "tenant_quarantined" => Rejection::PutOff(reason.to_owned()),
             "host_trouble" => Rejection::Host(reason.to_owned()),
             _ if is_impossible(reason) => Rejection::Impossible(reason.to_owned()),
@@ -108,7 +108,7 @@ impl Rejection {
             Rejection::Impossible(_)
                 | Rejection::Unusable(_)
                 | Rejection::Refuses(_)
-                | Rejection::Unhealthy
+                | Rejection::Unhealthy(_)
                 | Rejection::PutOff(_)
         )
     }
@@ -129,13 +129,13 @@ pub fn read(answer: AllocateWorkerResponse) -> Result<Allocation, Rejection> {
     match (admission.status(), handle) {
         (Admitted::Admitted, Some(handle)) => {
             // The worker is named only if the call already has its place (supervisor.proto).
-            let assigned = !handle.worker_local_id.is_empty();
-            Ok(Allocation { tunnel_id: handle.tunnel_id, place: None, assigned, took: answer.took })
+            let worker = Some(handle.worker_local_id).filter(|worker| !worker.is_empty());
+            Ok(Allocation { tunnel_id: handle.tunnel_id, place: None, worker, took: answer.took })
         }
         (Admitted::Queued, Some(handle)) => {
             let mut place = answer.queue.as_ref().map(queue_position).unwrap_or_default();
             place.eta = place.eta.or(delay);
-            Ok(Allocation { tunnel_id: handle.tunnel_id, place: Some(place), assigned: false, took: false })
+            Ok(Allocation { tunnel_id: handle.tunnel_id, place: Some(place), worker: None, took: false })
         }
         (Admitted::Rejected, _) => Err(Rejection::of_reason(&admission.reason, delay)),
         _ => Err(Rejection::Unusable("runtime gives no handle".into())),

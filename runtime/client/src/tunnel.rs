@@ -77,6 +77,8 @@ pub struct Tunnel {
     // Dropped before the stream: closing takes over its place on the stream.
     lease: WorkerLease,
     stream: TunnelStream,
+    /// Id of the worker, if it was assigned at once.
+    worker: Option<String>,
     /// The runtime has reported that nothing follows.
     over: bool,
     /// Mark of its work; `None` until the work is sent.
@@ -179,7 +181,8 @@ impl Tunnel {
             // Work that was sent with the request was dropped unread.
             tunnel.undelivered();
         }
-        if allocation.assigned {
+        tunnel.worker = allocation.worker;
+        if tunnel.worker.is_some() {
             let sent = tunnel.ready(owner).await;
             sent.map_err(|_| OpenFault::Lost(Status::unavailable("the stream is over")))?;
         }
@@ -190,6 +193,7 @@ impl Tunnel {
         Tunnel {
             lease,
             stream,
+            worker: None,
             over: false,
             started: None,
             held: Vec::new(),
@@ -220,6 +224,11 @@ impl Tunnel {
             self.send_any(message).await?;
         }
         Ok(())
+    }
+
+    /// Returns the id of the worker, if it was assigned at once and the result did not arrive with the assignment.
+    pub fn worker(&self) -> Option<&str> {
+        self.worker.as_deref()
     }
 
     pub fn is_ready(&self) -> bool {

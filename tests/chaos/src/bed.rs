@@ -5,27 +5,26 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use asp_e2e::{tool, wait};
-use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{DrainRequest, EnsurePluginRequest, HealthRequest, PluginRef};
+use asp_runtime_client::runtimes::Runtime;
 use prost_types::value::Kind;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
-use tonic::transport::{Channel, Endpoint};
 
 use crate::plugins::{self, GOOD, RELEASE};
 
 const POLL: Duration = Duration::from_millis(10);
 const LOG_TAIL: usize = 15;
-/// Frames are a little larger than the 4 MiB messages in them.
-const MAX_FRAME: usize = 5 << 20;
 /// Workers and places of the neighbours' plugin.
 const NEIGHBOURS: (u32, u32) = (2, 8);
 
-pub(crate) type Client = RuntimeSupervisorClient<Channel>;
+/// A gateway's connection to the runtime.
+pub(crate) type Client = Arc<Runtime>;
 
 pub(crate) struct Bed {
     pub client: Client,
@@ -44,10 +43,7 @@ impl Bed {
         install(&installed)?;
         let socket = directory.path().join("api.sock");
         let child = command(directory.path(), &socket)?.spawn().context("start asp-runtime")?;
-        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))?;
-        let client =
-            RuntimeSupervisorClient::new(endpoint.connect_lazy()).max_decoding_message_size(MAX_FRAME);
-        let mut bed = Bed { client, child, directory };
+        let mut bed = Bed { client: Runtime::local(&socket)?, child, directory };
         bed.wait_ready(&socket).await?;
         bed.warm(GOOD, RELEASE, NEIGHBOURS.0).await?;
         Ok(bed)
@@ -69,9 +65,7 @@ impl Bed {
 
     /// A client with a connection of its own.
     pub(crate) fn another_client(&self) -> Result<Client> {
-        let socket = self.directory.path().join("api.sock");
-        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))?;
-        Ok(RuntimeSupervisorClient::new(endpoint.connect_lazy()).max_decoding_message_size(MAX_FRAME))
+        Ok(Runtime::local(&self.directory.path().join("api.sock"))?)
     }
 
     pub(crate) fn plugins(&self) -> PathBuf {
@@ -102,7 +96,11 @@ impl Bed {
     pub(crate) async fn prewarm(&self, id: &str, version: &str) -> Result<()> {
         let plugin = Some(reference(id, version));
         let request = EnsurePluginRequest { plugin, prewarm: true, ..EnsurePluginRequest::default() };
-        self.client.clone().ensure_plugin(request).await.with_context(|| format!("ensure {id} {version}"))?;
+        self.client
+            .any_client()
+            .ensure_plugin(request)
+            .await
+            .with_context(|| format!("ensure {id} {version}"))?;
         Ok(())
     }
 
@@ -112,14 +110,14 @@ impl Bed {
             graceful: deadline.is_some(),
             deadline: deadline.map(TryInto::try_into).transpose().context("the deadline is too long")?,
         };
-        self.client.clone().drain(request).await.with_context(|| format!("drain {id} {version}"))?;
+        self.client.any_client().drain(request).await.with_context(|| format!("drain {id} {version}"))?;
         Ok(())
     }
 
     /// A figure of a plugin in the runtime's health; 0 when it is not there.
     pub(crate) async fn figure(&self, plugin: &str, name: &str) -> Result<f64> {
         let health =
-            self.client.clone().health(HealthRequest {}).await.context("ask for health")?.into_inner();
+            self.client.any_client().health(HealthRequest {}).await.context("ask for health")?.into_inner();
         let mut at = Kind::StructValue(health.runtimes.context("health has figures")?);
         for key in ["plugins", plugin, name] {
             let Kind::StructValue(mut fields) = at else { return Ok(0.0) };

@@ -1,28 +1,20 @@
 //! One call of a plugin, as a gateway makes it, and how it ended.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, anyhow, bail};
-use asp_proto::plugin::{
-    ClientMessage, InitRequest, InvokeRequest, Json, ServerMessage, client_message, server_message,
-};
-use asp_proto::supervisor::{
-    AllocateWorkerRequest, Context as Caller, PppClientFrame, PppServerFrame, TunnelEvent, admission,
-    ppp_server_frame, tunnel_event,
-};
-use prost::Message;
-use prost_types::value::Kind;
+use anyhow::{Context, Result, bail};
+use asp_proto::plugin::{InitRequest, InvokeRequest, Json, client_message, server_message};
+use asp_proto::supervisor::{AllocateWorkerRequest, Context as Caller, TunnelEvent, tunnel_event};
+use asp_runtime_client::admission::crash;
+use asp_runtime_client::lease::TunnelContext;
+use asp_runtime_client::tunnel::{AllocationRequest, FirstMessages, OpenFault, Tunnel, TunnelMessage, pack};
 use serde_json::Value;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
 
 use crate::bed::{Client, reference};
 
-/// A call sends its init and its invoke.
-const OUTGOING: usize = 4;
 /// Hang guard: nothing here may take that long.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -50,12 +42,10 @@ pub(crate) enum End {
 
 /// A call that runs.
 pub(crate) struct Running {
+    /// The worker's id, if the call found one free.
     pub worker: String,
     request_id: String,
-    frames: Streaming<PppServerFrame>,
-    /// Dropping it would end the tunnel.
-    outgoing: mpsc::Sender<PppClientFrame>,
-    tunnel: String,
+    tunnel: Tunnel,
     started: Instant,
 }
 
@@ -90,62 +80,36 @@ impl Request {
         }
     }
 
-    /// Admits the call and hands it over; `Err` inside: the runtime's reason for a refusal.
+    /// Requests a worker for the call; `Err` inside: the runtime's reason for a refusal.
     pub(crate) async fn start(&self, client: &Client) -> Result<std::result::Result<Running, String>> {
-        match self.admit(client).await? {
-            Ok(admitted) => Ok(Ok(admitted.hand_over(self, client).await?)),
-            Err(reason) => Ok(Err(reason)),
-        }
-    }
-
-    pub(crate) async fn admit(&self, client: &Client) -> Result<std::result::Result<Admitted, String>> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let request_id = format!("call-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let request = AllocateWorkerRequest {
             plugin: Some(reference(&self.plugin, &self.version)),
             ctx: Some(Caller { tenant_id: self.tenant.clone(), ..Caller::default() }),
             soft_deadline: Some(self.deadline.try_into().context("the deadline is too long")?),
             ..AllocateWorkerRequest::default()
         };
-        let answer = client.clone().allocate_worker(request).await.context("ask for a worker")?.into_inner();
-        let admission = answer.admission.unwrap_or_default();
-        if admission.status() == admission::Status::Rejected {
-            return Ok(Err(admission.reason));
-        }
-        let handle = answer.handle.context("the runtime gave no handle")?;
-        Ok(Ok(Admitted { tunnel: handle.tunnel_id, worker: handle.worker_local_id }))
-    }
-}
-
-/// A call with a place, or one in the queue.
-pub(crate) struct Admitted {
-    tunnel: String,
-    worker: String,
-}
-
-impl Admitted {
-    pub(crate) async fn hand_over(self, request: &Request, client: &Client) -> Result<Running> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let request_id = format!("call-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let (outgoing, frames) = mpsc::channel(OUTGOING);
         let invoke = InvokeRequest {
-            primitive: request.plugin.clone(),
-            version: request.version.clone(),
-            arguments: Some(Json { value: request.arguments.to_string().into_bytes() }),
+            primitive: self.plugin.clone(),
+            version: self.version.clone(),
+            arguments: Some(Json { value: self.arguments.to_string().into_bytes() }),
             request_id: request_id.clone(),
-            deadline: Some((SystemTime::now() + request.deadline).into()),
+            deadline: Some((SystemTime::now() + self.deadline).into()),
             ..InvokeRequest::default()
         };
+        let init = pack(client_message::Payload::Init(InitRequest::default()));
+        let work = pack(client_message::Payload::Invoke(invoke));
+        let (runtime, closing) = (Arc::clone(client), TunnelContext::default());
+        let wanted = AllocationRequest { runtime, language: "plugin", request, closing };
         let started = Instant::now();
-        for payload in
-            [client_message::Payload::Init(InitRequest::default()), client_message::Payload::Invoke(invoke)]
-        {
-            let message = ClientMessage { payload: Some(payload) };
-            let frame = PppClientFrame::carrying(&self.tunnel, &message);
-            outgoing.send(frame).await.map_err(|_| anyhow!("the tunnel is closed"))?;
-        }
-        let opened =
-            client.clone().proxy_ppp(ReceiverStream::new(frames)).await.context("open the tunnel")?;
-        let frames = opened.into_inner();
-        Ok(Running { worker: self.worker, request_id, frames, outgoing, tunnel: self.tunnel, started })
+        let tunnel = match Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await {
+            Ok((tunnel, _)) => tunnel,
+            Err(OpenFault::Rejected(rejection)) => return Ok(Err(rejection.to_string())),
+            Err(fault) => return Err(fault).context("request a worker"),
+        };
+        let worker = tunnel.worker().unwrap_or_default().to_owned();
+        Ok(Ok(Running { worker, request_id, tunnel, started }))
     }
 }
 
@@ -178,23 +142,22 @@ impl Running {
     pub(crate) async fn still_runs(&mut self, bound: Duration) -> Result<bool> {
         match timeout(bound, self.end()).await {
             Ok(end) => end.map(|_| false),
-            Err(_) => Ok(!self.outgoing.is_closed()),
+            Err(_) => Ok(true),
         }
     }
 
     async fn next(&mut self) -> Result<Heard> {
-        let frame = timeout(PATIENCE, self.frames.message())
-            .await
-            .with_context(|| format!("tunnel {} hangs", self.tunnel.get(..8).unwrap_or_default()))?
-            .context("read the tunnel")?;
-        let Some(frame) = frame else { return Ok(Heard::End(End::Refused("the tunnel ended".into()))) };
-        match frame.payload {
-            Some(ppp_server_frame::Payload::Ppp(any)) => {
-                let message = ServerMessage::decode(any.value.as_slice()).context("read the worker")?;
-                heard(message, &self.request_id)
+        let next = timeout(PATIENCE, self.tunnel.next()).await;
+        match next.with_context(|| format!("{} hangs", self.request_id))?.context("read the tunnel")? {
+            TunnelMessage::Message(payload) => heard(payload, &self.request_id),
+            TunnelMessage::Event(event) => {
+                if event.r#type() == tunnel_event::Type::TunnelReady {
+                    self.tunnel.ready(None).await?;
+                }
+                Ok(event_heard(event))
             }
-            Some(ppp_server_frame::Payload::Event(event)) => Ok(event_heard(event)),
-            None => bail!("an empty frame"),
+            TunnelMessage::End => Ok(Heard::End(End::Refused("the tunnel ended".into()))),
+            other => bail!("no message of a call: {other:?}"),
         }
     }
 }
@@ -205,31 +168,24 @@ enum Heard {
     End(End),
 }
 
-fn heard(message: ServerMessage, request_id: &str) -> Result<Heard> {
-    Ok(match message.payload {
-        Some(server_message::Payload::Progress(_)) => Heard::Progress,
-        Some(server_message::Payload::Completed(done)) => {
+fn heard(payload: server_message::Payload, request_id: &str) -> Result<Heard> {
+    Ok(match payload {
+        server_message::Payload::Progress(_) => Heard::Progress,
+        server_message::Payload::Completed(done) => {
             if done.request_id != request_id {
                 bail!("{} got the result of {}", request_id, done.request_id);
             }
             let output = done.output.unwrap_or_default().value;
             Heard::End(End::Completed(serde_json::from_slice(&output).unwrap_or(Value::Null)))
         }
-        Some(server_message::Payload::Failed(failed)) => Heard::End(End::Failed(failed.code)),
+        server_message::Payload::Failed(failed) => Heard::End(End::Failed(failed.code)),
         _ => Heard::Other,
     })
 }
 
 fn event_heard(event: TunnelEvent) -> Heard {
     match event.r#type() {
-        tunnel_event::Type::WorkerCrashed => {
-            let cause = event.details.and_then(|mut details| details.fields.remove("cause"));
-            let cause = match cause.and_then(|value| value.kind) {
-                Some(Kind::StringValue(cause)) => cause,
-                _ => "unknown".to_owned(),
-            };
-            Heard::End(End::Crashed(cause))
-        }
+        tunnel_event::Type::WorkerCrashed => Heard::End(End::Crashed(crash(&event).cause)),
         tunnel_event::Type::RuntimeOverload | tunnel_event::Type::AdmissionRejected => {
             Heard::End(End::Refused(event.message))
         }

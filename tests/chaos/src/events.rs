@@ -21,7 +21,7 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) async fn follow(bed: &Bed) -> Result<Events> {
-        let mut client = bed.another_client()?;
+        let mut client = bed.another_client()?.any_client();
         let request = MetricsStreamRequest::default();
         let mut stream = client.metrics_stream(request).await.context("follow the metrics")?.into_inner();
         let seen = Arc::new(Mutex::new(Vec::new()));

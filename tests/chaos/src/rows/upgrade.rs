@@ -107,9 +107,9 @@ async fn load(
 async fn one(client: &Client, current: &RwLock<&'static str>, seen: &Seen) -> Result<()> {
     let release = current.read().await;
     let request = Request::new(PLUGIN, *release, json!({"ms": CALL_MS}));
-    let admitted = request.admit(client).await?.map_err(|reason| anyhow::anyhow!("refused {reason}"))?;
+    let started = request.start(client).await?;
     drop(release);
-    match admitted.hand_over(&request, client).await?.end().await? {
+    match started.map_err(|reason| anyhow::anyhow!("refused {reason}"))?.end().await? {
         End::Completed(output) => {
             let release =
                 output.get("release").and_then(|text| text.as_str()).context("it says its release")?;

@@ -19,7 +19,7 @@ pub(super) fn refusal(rejection: Rejection) -> Refusal {
         }
         Rejection::StillEnding => Refusal::Upstream("the call's former execution has not ended".into()),
         Rejection::Draining => Refusal::Upstream("the plugin is being replaced; try again".into()),
-        Rejection::Unhealthy => Refusal::Upstream("the plugin fails too often at the moment".into()),
+        Rejection::Unhealthy(_) => Refusal::Upstream("the plugin fails too often at the moment".into()),
         Rejection::PutOff(why) => Refusal::Upstream(why),
         Rejection::Host(why) => Refusal::Upstream(format!("{why}; try again")),
         // Paths and versions of the runtime's machine are only logged.

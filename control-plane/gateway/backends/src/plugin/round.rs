@@ -42,7 +42,7 @@ fn hope(rejection: &Rejection) -> u8 {
         Rejection::Busy { .. } => 2,
         Rejection::Host(_) => 3,
         Rejection::Unreachable => 4,
-        Rejection::Unhealthy => 5,
+        Rejection::Unhealthy(_) => 5,
         Rejection::PutOff(_) => 6,
         Rejection::Unusable(_) | Rejection::Refuses(_) => 7,
         Rejection::Impossible(_) => 8,
@@ -64,17 +64,15 @@ mod tests {
         let runtimes = Runtimes::new(vec![target]).unwrap();
         let runtime = runtimes.all().borrow()[0].clone();
         let busy = || Rejection::Busy { retry_after: Duration::from_secs(1) };
+        let unhealthy = || Rejection::Unhealthy("quarantined: it crashes".into());
         let said = |rejections: Vec<Rejection>| {
             let mut round = Round::default();
             rejections.into_iter().for_each(|rejection| round.add(runtime.clone(), rejection));
             round.rejection()
         };
         assert_eq!(said(vec![]), Rejection::Unreachable);
-        assert_eq!(said(vec![Rejection::Unhealthy, busy(), Rejection::Unreachable]), busy());
+        assert_eq!(said(vec![unhealthy(), busy(), Rejection::Unreachable]), busy());
         assert_eq!(said(vec![busy(), Rejection::Draining]), Rejection::Draining);
-        assert_eq!(
-            said(vec![Rejection::Impossible("it".into()), Rejection::Unhealthy]),
-            Rejection::Unhealthy
-        );
+        assert_eq!(said(vec![Rejection::Impossible("it".into()), unhealthy()]), unhealthy());
     }
 }
