@@ -8,7 +8,6 @@ mod bare;
 mod client;
 mod figures;
 mod goals;
-mod link;
 mod process;
 mod table;
 
@@ -24,7 +23,7 @@ use asp_e2e::tool;
 use tokio::task::JoinSet;
 
 use bare::{Bare, Recipe};
-use client::{Client, VERSION};
+use client::{Answered, Client, VERSION};
 use figures::{Driven, Language, Loop, Way};
 
 pub(crate) use figures::Plugins;
@@ -173,7 +172,7 @@ impl Bench {
             self.client.one_worker().await?;
             let answered = self.client.call(&format!("fresh-{start}"), true).await?;
             anyhow::ensure!(!answered.warm, "a fresh process is no warm one");
-            answered.closing.closed().await?;
+            answered.closed().await;
             figures.cold_ready_ms.push(milliseconds(answered.ready));
             figures.cold_answer_ms.push(milliseconds(answered.latency));
             let bare = bare::first_answer(&self.recipe, &format!("bare-{start}")).await?;
@@ -193,7 +192,7 @@ async fn calls_of_one(
 ) -> Result<(Vec<Duration>, u64)> {
     let mut latencies = Vec::with_capacity(calls as usize);
     let mut warm = 0;
-    let mut closing = None;
+    let mut last: Option<Answered> = None;
     loop {
         let call = numbers.fetch_add(1, Ordering::Relaxed);
         if call >= calls {
@@ -202,12 +201,12 @@ async fn calls_of_one(
         let answered = client.call(&format!("{prefix}-{call}"), false).await?;
         latencies.push(answered.latency);
         warm += u64::from(answered.warm);
-        if let Some(closing) = closing.replace(answered.closing) {
-            closing.closed().await?;
+        if let Some(before) = last.replace(answered) {
+            before.closed().await;
         }
     }
-    if let Some(closing) = closing {
-        closing.closed().await?;
+    if let Some(last) = last {
+        last.closed().await;
     }
     Ok((latencies, warm))
 }

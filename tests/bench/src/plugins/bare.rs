@@ -18,9 +18,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
 use tonic::{Request, Streaming};
 
-use super::client::{PATIENCE, check, end, endpoint, invoke};
+use super::client::{PATIENCE, check, end, invoke};
 
 /// The token of a worker that nobody else can reach: its directory is private.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -65,7 +66,8 @@ impl Bare {
             }
             sleep(POLL).await;
         }
-        let channel = endpoint(&socket)?.connect().await.context("connect to a worker")?;
+        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))?;
+        let channel = endpoint.connect().await.context("connect to a worker")?;
         let (outgoing, messages) = mpsc::channel(OUTGOING);
         let init = client_message::Payload::Init(InitRequest::default());
         send(&outgoing, init).await?;
@@ -97,7 +99,8 @@ impl Bare {
             }
             let message = timeout(PATIENCE, self.incoming.message()).await.context("a worker hangs")?;
             let message = message.context("read a session")?.context("the session ended")?;
-            let Some((request_id, output)) = end(message)? else { continue };
+            let ended = message.payload.map(end).transpose()?.flatten();
+            let Some((request_id, output)) = ended else { continue };
             let began = open.remove(&request_id).with_context(|| format!("nobody asked {request_id}"))?;
             latencies.push(began.elapsed());
             check(&request_id, &output)?;

@@ -1,5 +1,4 @@
-//! What a gateway does to call a plugin: a place, a tunnel, the call, the place given back, all as messages on one
-//! stream.
+//! What a gateway does to call a plugin, by its own client of the runtime.
 //!
 //! Keeps true: latency runs from the request for a place to the result; the place is given back off that path,
 //! as the gateway does it, and before the loop's next but one call.
@@ -8,23 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use asp_proto::envelope::packed;
-use asp_proto::plugin::{
-    ClientMessage, InitRequest, InvokeRequest, Json, ServerMessage, client_message, server_message,
-};
-use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
+use asp_proto::plugin::{InitRequest, InvokeRequest, Json, client_message, server_message};
 use asp_proto::supervisor::{
-    AllocateWorkerRequest, AllocateWorkerResponse, Context as Caller, EnsurePluginRequest, HealthRequest,
-    PluginRef, admission, tunnel_event,
+    AllocateWorkerRequest, Context as Caller, EnsurePluginRequest, HealthRequest, PluginRef, tunnel_event,
 };
-use prost::Message;
-use prost_types::value::Kind;
+use asp_runtime_client::lease::TunnelContext;
+use asp_runtime_client::runtimes::{Runtime, figures};
+use asp_runtime_client::tunnel::{AllocationRequest, FirstMessages, Tunnel, TunnelMessage, pack};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
-use tonic::transport::{Channel, Endpoint};
-
-use super::link::{CallStream, Heard, Link};
 
 pub(super) const VERSION: &str = "1.0.0";
 /// Hang guard of one call.
@@ -36,9 +27,7 @@ const TEXT: usize = 500;
 /// A connection to the runtime.
 #[derive(Clone)]
 pub(super) struct Client {
-    supervisor: RuntimeSupervisorClient<Channel>,
-    /// Opened by the first call.
-    link: Arc<OnceCell<Link>>,
+    runtime: Arc<Runtime>,
     plugin: String,
 }
 
@@ -50,13 +39,15 @@ pub(super) struct Answered {
     pub ready: Duration,
     /// Whether it met a worker that ran already and had a place.
     pub warm: bool,
-    /// Its place is being given back.
-    pub closing: CallStream,
+    closing: TunnelContext,
 }
 
-/// The endpoint of a Unix socket.
-pub(super) fn endpoint(socket: &std::path::Path) -> Result<Endpoint> {
-    Endpoint::from_shared(format!("unix:{}", socket.display())).context("name a socket")
+impl Answered {
+    /// Waits until its place is given back.
+    pub(super) async fn closed(&self) {
+        self.closing.tasks.close();
+        self.closing.tasks.wait().await;
+    }
 }
 
 /// The text of a call: no two of them are equal.
@@ -78,12 +69,12 @@ pub(super) fn invoke(plugin: &str, request_id: &str) -> client_message::Payload 
 }
 
 /// The request a message of a worker ends, and its output; `None` for one that ends nothing.
-pub(super) fn end(message: ServerMessage) -> Result<Option<(String, Vec<u8>)>> {
-    match message.payload {
-        Some(server_message::Payload::Completed(done)) => {
+pub(super) fn end(message: server_message::Payload) -> Result<Option<(String, Vec<u8>)>> {
+    match message {
+        server_message::Payload::Completed(done) => {
             Ok(Some((done.request_id, done.output.unwrap_or_default().value)))
         }
-        Some(server_message::Payload::Failed(failed)) => {
+        server_message::Payload::Failed(failed) => {
             bail!("{} failed: {}: {}", failed.request_id, failed.code, failed.message)
         }
         _ => Ok(None),
@@ -101,8 +92,7 @@ pub(super) fn check(request_id: &str, output: &[u8]) -> Result<()> {
 impl Client {
     /// Of one plugin; the connection is made when it is first used.
     pub(super) fn new(socket: &std::path::Path, plugin: &str) -> Result<Client> {
-        let supervisor = RuntimeSupervisorClient::new(endpoint(socket)?.connect_lazy());
-        Ok(Client { supervisor, link: Arc::default(), plugin: plugin.to_owned() })
+        Ok(Client { runtime: Runtime::local(socket)?, plugin: plugin.to_owned() })
     }
 
     pub(super) fn plugin(&self) -> &str {
@@ -117,27 +107,17 @@ impl Client {
     pub(super) async fn prewarm(&self) -> Result<u32> {
         let request =
             EnsurePluginRequest { plugin: Some(self.reference()), prewarm: true, ..Default::default() };
-        let ensured = self.supervisor.clone().ensure_plugin(request).await;
+        let ensured = self.runtime.any_client().ensure_plugin(request).await;
         Ok(ensured.with_context(|| format!("ensure {}", self.plugin))?.into_inner().isolation_level)
     }
 
     /// Whether the runtime has one worker, which takes calls, and none that comes or goes.
     async fn has_one_worker(&self) -> Result<bool> {
-        let health = self.supervisor.clone().health(HealthRequest {}).await.context("ask for health")?;
-        let name = format!("{}@{VERSION}", self.plugin);
-        let mut at = health.into_inner().runtimes.context("health has figures")?.fields;
-        for key in ["plugins", &name] {
-            match at.remove(key).and_then(|value| value.kind) {
-                Some(Kind::StructValue(inner)) => at = inner.fields,
-                // Nobody has asked for it yet.
-                _ => return Ok(false),
-            }
-        }
-        let mut number = |key| match at.remove(key).and_then(|value| value.kind) {
-            Some(Kind::NumberValue(number)) => number,
-            _ => 0.0,
-        };
-        Ok((number("workers"), number("starting")) == (1.0, 0.0))
+        let health = self.runtime.any_client().health(HealthRequest {}).await.context("ask for health")?;
+        let health = figures::json(health.into_inner().runtimes.context("health has figures")?);
+        // None before anybody has asked for it.
+        let number = |name| health.pointer(&format!("/plugins/{}@{VERSION}/{name}", self.plugin))?.as_u64();
+        Ok((number("workers"), number("starting")) == (Some(1), Some(0)))
     }
 
     /// Waits until the runtime has one worker, and none that comes or goes.
@@ -157,46 +137,36 @@ impl Client {
     }
 
     async fn call_unguarded(&self, request_id: &str, fresh: bool) -> Result<Answered> {
-        let work = [client_message::Payload::Init(InitRequest::default()), invoke(&self.plugin, request_id)]
-            .map(|payload| packed(&ClientMessage { payload: Some(payload) }));
-        let link = self.link.get_or_try_init(|| Link::open(self.supervisor.clone())).await?;
+        let init = pack(client_message::Payload::Init(InitRequest::default()));
+        let work = pack(invoke(&self.plugin, request_id));
+        let (runtime, closing) = (Arc::clone(&self.runtime), TunnelContext::default());
         let began = Instant::now();
-        let mut request = self.request(fresh)?;
-        // A process that has not started takes nothing: its work follows.
-        request.work = work.last().filter(|_| !fresh).cloned();
-        let mut stream = link.begin(request).await?;
-        let mut warm = !fresh;
+        let request = self.request(fresh)?;
+        let wanted = AllocationRequest { runtime, language: "plugin", request, closing: closing.clone() };
+        let (mut tunnel, _) = Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await?;
+        let mut warm = true;
         let mut ready = None;
         loop {
-            match stream.next().await? {
-                Heard::Allocated(answer) => {
-                    warm = answer.took;
-                    stream.name(&handle(answer)?);
-                }
-                Heard::Event(event) => match event.r#type() {
+            match tunnel.next().await? {
+                TunnelMessage::Event(event) => match event.r#type() {
                     tunnel_event::Type::TunnelReady => {
                         ready = Some(began.elapsed());
-                        if !warm {
-                            for message in &work {
-                                stream.send(message.clone()).await?;
-                            }
-                        }
+                        warm = tunnel.is_ready();
+                        tunnel.ready(None).await?;
                     }
                     tunnel_event::Type::AllocationStarted | tunnel_event::Type::AllocationQueued => {}
                     other => bail!("{}: {}", other.as_str_name(), event.message),
                 },
-                Heard::Worker(message, _) => {
-                    let message = ServerMessage::decode(message.as_slice()).context("read the worker")?;
+                TunnelMessage::Message(message) => {
                     let Some((ended, output)) = end(message)? else { continue };
                     let latency = began.elapsed();
                     anyhow::ensure!(ended == request_id, "{request_id} got the end of {ended}");
                     check(request_id, &output)?;
                     // One that is answered at once is not told of.
                     let ready = ready.unwrap_or(latency);
-                    stream.close();
-                    return Ok(Answered { latency, ready, warm, closing: stream });
+                    return Ok(Answered { latency, ready, warm, closing });
                 }
-                Heard::Closed => bail!("closed before it was answered"),
+                other => bail!("no message of a call: {other:?}"),
             }
         }
     }
@@ -210,14 +180,4 @@ impl Client {
             ..AllocateWorkerRequest::default()
         })
     }
-}
-
-/// The handle of a place.
-fn handle(answer: AllocateWorkerResponse) -> Result<String> {
-    let admission = answer.admission.unwrap_or_default();
-    if admission.status() == admission::Status::Rejected {
-        bail!("refused: {}", admission.reason);
-    }
-    let handle = answer.handle.context("the runtime gave no handle")?;
-    Ok(handle.tunnel_id)
 }
