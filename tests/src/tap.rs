@@ -116,11 +116,7 @@ impl RuntimeSupervisor for Passing {
         &self,
         request: Request<AllocateWorkerRequest>,
     ) -> Passed<AllocateWorkerResponse> {
-        let request = request.into_inner();
-        let plugin = request.plugin.clone().unwrap_or_default().id;
-        let answer = self.next.clone().allocate_worker(request).await?;
-        self.record.write(allocated(&plugin, answer.get_ref()));
-        Ok(answer)
+        self.next.clone().allocate_worker(request.into_inner()).await
     }
 
     async fn proxy_ppp(&self, request: Request<Streaming<PppClientFrame>>) -> Passed<Self::ProxyPppStream> {
@@ -183,14 +179,11 @@ struct Watch {
 impl Watch {
     fn up(&self, frame: &PppClientFrame) {
         let Some(ppp) = &frame.ppp else { return };
-        let mut asked = self.asked.lock();
         if ppp.type_url.ends_with(".AllocateWorkerRequest") {
             let request = AllocateWorkerRequest::decode(ppp.value.as_slice()).unwrap_or_default();
             let plugin = request.plugin.unwrap_or_default().id;
             let work = request.work.iter().map(|work| client(&work.value)).collect();
-            asked.insert(frame.tunnel_id.clone(), (plugin, work));
-        } else if let Some((_, along)) = asked.get_mut(&frame.tunnel_id) {
-            along.push(client(&ppp.value));
+            self.asked.lock().insert(frame.tunnel_id.clone(), (plugin, work));
         } else if !ppp.type_url.ends_with(".CloseTunnelRequest") {
             self.record.write(client(&ppp.value));
         }

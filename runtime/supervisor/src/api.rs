@@ -1,7 +1,7 @@
 //! The Runtime Supervisor API (`proto/supervisor.proto`), implemented by the runtime.
 //!
 //! Every call comes from an authenticated [`Peer`]. For a plugin that cannot run, EnsurePlugin fails with
-//! FAILED_PRECONDITION and AllocateWorker answers with a REJECTED admission, with the same reason.
+//! FAILED_PRECONDITION and a request for a worker gets a REJECTED admission, with the same reason.
 
 pub mod allocation;
 pub mod callers;
@@ -18,7 +18,7 @@ use asp_proto::supervisor::{
     AllocateWorkerRequest, AllocateWorkerResponse, CancelAllocationRequest, CancelAllocationResponse,
     CloseTunnelRequest, CloseTunnelResponse, DrainRequest, DrainResponse, EndExecutionRequest,
     EndExecutionResponse, EnsurePluginRequest, EnsurePluginResponse, HealthRequest, HealthResponse,
-    MetricsEvent, MetricsStreamRequest, PppClientFrame, PppServerFrame,
+    MetricsEvent, MetricsStreamRequest, PppClientFrame,
 };
 use futures::{Stream, StreamExt};
 use tokio::sync::broadcast::error::RecvError;
@@ -27,19 +27,19 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::api::allocation::{requested_plugin, unknown_handle};
 use crate::pool::sampling;
-use crate::ppp::inbound::Inbound;
-use crate::ppp::outbox::outbox;
+use crate::ppp::outbox::multiplexer::MergedStream;
 use crate::ppp::{duration, fields, number};
 use crate::runtime::Runtime;
 use crate::telemetry::metrics::passes;
-use crate::tunnel::Tunnel;
 use crate::tunnel::handles::NoHandle;
 use crate::tunnel::peer::Peer;
 
 /// Time limit of a drain without a deadline.
 const DRAIN_WITHIN: Duration = Duration::from_secs(30);
-/// Time limit for the first frame of a tunnel; it normally follows its stream at once.
+/// Time limit for the first frame of a stream; it normally follows at once.
 const FIRST_FRAME_WITHIN: Duration = Duration::from_secs(10);
+/// Answer to the two older ways to open a tunnel.
+const NOT_SHARED: &str = "a worker is requested on a shared stream (supervisor.proto); update the gateway";
 
 #[derive(Clone, Debug)]
 pub struct Api(Arc<Runtime>);
@@ -73,12 +73,11 @@ impl RuntimeSupervisor for Api {
         &self,
         request: Request<AllocateWorkerRequest>,
     ) -> Result<Response<AllocateWorkerResponse>, Status> {
-        let peer = Peer::of(&request)?;
-        let (answer, _) = allocation::allocate(&self.0, &peer, request.into_inner()).await?;
-        Ok(Response::new(answer))
+        Peer::of(&request)?;
+        Err(Status::unimplemented(NOT_SHARED))
     }
 
-    type ProxyPppStream = Pin<Box<dyn Stream<Item = Result<PppServerFrame, Status>> + Send>>;
+    type ProxyPppStream = MergedStream;
 
     async fn proxy_ppp(
         &self,
@@ -88,19 +87,12 @@ impl RuntimeSupervisor for Api {
         let mut frames = request.into_inner();
         let first = timeout(FIRST_FRAME_WITHIN, frames.message())
             .await
-            .map_err(|_| Status::deadline_exceeded("no frame named the tunnel"))??
-            .ok_or_else(|| Status::invalid_argument("no frame named the tunnel"))?;
-        if shared::is_multiplexed(&first) {
-            return Ok(Response::new(Box::pin(shared::serve(Arc::clone(&self.0), peer, frames))));
+            .map_err(|_| Status::deadline_exceeded("the stream has no first frame"))??
+            .ok_or_else(|| Status::invalid_argument("the stream has no first frame"))?;
+        if !shared::is_multiplexed(&first) {
+            return Err(Status::unimplemented(NOT_SHARED));
         }
-        let id = first.tunnel_id.clone();
-        let attached = self.0.handles.attach(&peer, &id).map_err(unknown_handle)?;
-        let (sender, stream) = outbox(&id, &self.0.outboxes);
-        let tunnel = Tunnel::new(id, Inbound::new(first, frames), sender);
-        let handles = Arc::clone(&self.0.handles);
-        let metrics = self.0.machine.metrics.clone();
-        self.0.tasks.spawn(tunnel.run(attached, handles, metrics));
-        Ok(Response::new(Box::pin(stream)))
+        Ok(Response::new(shared::serve(Arc::clone(&self.0), peer, frames)))
     }
 
     async fn close_tunnel(

@@ -18,11 +18,12 @@ use crate::plugin::installed::{Plugin, PluginKey};
 use crate::plugin::language;
 use crate::plugin::manifest::Language;
 use crate::pool::sampling;
+use crate::pool::scheduler::QueuePosition;
 use crate::pool::{Pool, TicketState, WorkerRequest};
 use crate::ppp::outbox::budget::OutboxBudget;
 use crate::ppp::{boolean, fields, number, object, text};
 use crate::refusal::Refusal;
-use crate::tunnel::handles::{HandleOffer, Handles, TooManyTunnels};
+use crate::tunnel::handles::{AttachedTunnel, Handles, TooManyTunnels};
 use crate::tunnel::peer::Peer;
 use crate::worker::call::CANCEL_GRACE;
 use crate::worker::executions::StillRuns;
@@ -30,7 +31,7 @@ use crate::worker::process::Machine;
 
 /// Maximum number of pools; when it is reached, an idle pool is removed.
 const MAX_POOLS: usize = 512;
-/// Interval at which queue positions, idle workers and expired handles are checked.
+/// Interval at which queue positions, idle workers and handles of ended tunnels are checked.
 const TICK: Duration = Duration::from_millis(250);
 /// Last part of a drain in which calls save their state and yield.
 const YIELD_WITHIN: Duration = Duration::from_secs(10);
@@ -55,7 +56,9 @@ pub struct Runtime {
 #[derive(Debug)]
 pub struct Allocation {
     pub tunnel_id: String,
-    pub state: TicketState,
+    /// The worker's id, or the position in the queue.
+    pub worker: Result<String, QueuePosition>,
+    pub attached: AttachedTunnel,
 }
 
 /// A gateway's request for a worker.
@@ -111,17 +114,15 @@ impl Runtime {
         let deadline = soft_deadline.filter(|_| !subscription);
         let wanted = WorkerRequest { tenant, fresh, deadline, subscription };
         let ticket = pool.admit(wanted)?;
-        let state = ticket.state();
-        if let TicketState::Refused(reason) = state {
-            return Err(reason);
-        }
-        let offered = self.handles.offer(
-            peer,
-            request.mcp_request_id,
-            HandleOffer { ticket, soft_deadline, lease: request.lease },
-        );
-        let tunnel_id = offered.map_err(|TooManyTunnels| Refusal::Tunnels)?;
-        Ok(Allocation { tunnel_id, state })
+        let worker = match ticket.state() {
+            TicketState::Assigned(worker) => Ok(worker.id.clone()),
+            TicketState::Waiting(position) => Err(position),
+            TicketState::Refused(reason) => return Err(reason),
+        };
+        let opened = self.handles.open(peer, request.mcp_request_id);
+        let (tunnel_id, cancel) = opened.map_err(|TooManyTunnels| Refusal::Tunnels)?;
+        let attached = AttachedTunnel { ticket, soft_deadline, lease: request.lease, cancel };
+        Ok(Allocation { tunnel_id, worker, attached })
     }
 
     /// Lets a plugin's calls finish and admits no new ones. Returns when no call is left, or ends the remaining ones

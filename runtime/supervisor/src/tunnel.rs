@@ -155,7 +155,7 @@ impl Tunnel {
         stats.bytes_in = self.inbound.bytes();
         let closed = closed_frame(&self.id, &result);
         if self.outbox.is_brief() {
-            stats.bytes_out = self.outbox.end_with_cost(closed, result, cost(&stats));
+            stats.bytes_out = self.outbox.end_with_cost(closed, &result, cost(&stats));
             if self.outbox.may_stay() {
                 handles.record_end(&self.id, stats, self.outbox.clone());
             } else {
@@ -164,7 +164,7 @@ impl Tunnel {
         } else {
             stats.bytes_out = self.outbox.sent_bytes();
             self.outbox.send_last(closed);
-            self.outbox.close(result);
+            self.outbox.close();
             handles.record_end(&self.id, stats, self.outbox.clone());
         }
         let outcome = match outcome {

@@ -373,7 +373,7 @@ struct SharedStream {
     script: Script,
     told: Arc<Told>,
     out: mpsc::Sender<Result<PppServerFrame, Status>>,
-    /// Tunnels by handle, and by the gateway's own name if a worker accepted early work.
+    /// Tunnels by handle.
     tunnels: HashMap<String, mpsc::UnboundedSender<Any>>,
 }
 
@@ -397,16 +397,14 @@ impl SharedStream {
                 }
                 Some("CloseTunnelRequest") => {
                     let request = CloseTunnelRequest::decode(any.value.as_slice()).unwrap();
-                    // Its worker hears the end whichever name its frames went by.
-                    if let Some(closed) = self.tunnels.remove(&frame.tunnel_id) {
-                        self.tunnels.retain(|_, tunnel| !tunnel.same_channel(&closed));
-                    }
+                    // Its worker hears the end.
+                    self.tunnels.remove(&frame.tunnel_id);
                     let answer = close(&self.told, request).encode_to_vec();
                     self.say(frame.tunnel_id, "CloseTunnelResponse", answer).await;
                 }
                 Some(other) if other != "Credential" => panic!("a message {other}"),
                 Some(_) | None => {
-                    // Err: its worker is gone. None: it came along for a worker that is not there.
+                    // Err: its worker is gone.
                     let _ = self.tunnels.get(&frame.tunnel_id).map(|tunnel| tunnel.send(any));
                 }
             }
@@ -423,13 +421,9 @@ impl SharedStream {
         tokio::time::sleep(self.script.delay).await;
         let (n, answer) = allocate(&self.script, &self.told, request);
         let handle = answer.handle.clone();
-        let assigned = handle.as_ref().is_some_and(|handle| !handle.worker_local_id.is_empty());
-        self.say(name.clone(), "AllocateWorkerResponse", answer.encode_to_vec()).await;
+        self.say(name, "AllocateWorkerResponse", answer.encode_to_vec()).await;
         let Some(TunnelHandle { tunnel_id, .. }) = handle else { return };
         let (sender, frames) = mpsc::unbounded_channel();
-        if assigned {
-            self.tunnels.insert(name, sender.clone());
-        }
         self.tunnels.insert(tunnel_id.clone(), sender);
         let out = self.out.clone();
         let worker =
@@ -501,9 +495,9 @@ impl RuntimeSupervisor for Scripted {
 
     async fn allocate_worker(
         &self,
-        request: Request<AllocateWorkerRequest>,
+        _: Request<AllocateWorkerRequest>,
     ) -> Result<Response<AllocateWorkerResponse>, Status> {
-        Ok(Response::new(allocate(&self.script, &self.told, request.into_inner()).1))
+        Err(Status::unimplemented("a worker is requested on the stream"))
     }
 
     async fn proxy_ppp(

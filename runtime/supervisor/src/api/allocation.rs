@@ -1,7 +1,7 @@
-//! AllocateWorker and CloseTunnel, as separate calls or on a shared stream.
+//! Requests for a worker, and CloseTunnel, as a separate call or on a shared stream.
 //!
-//! Refuses ids that are too long and invalid credentials. Keeps true: unknown, used, expired and foreign handles get
-//! the same answer.
+//! Refuses ids that are too long and invalid credentials. Keeps true: unknown, ended and foreign handles get the same
+//! answer.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,12 +16,11 @@ use tokio::time::timeout;
 use tonic::Status;
 
 use crate::egress::CredentialLease;
-use crate::pool::TicketState;
 use crate::pool::scheduler::QueuePosition;
 use crate::ppp::{duration, fields, milliseconds, number, wire_duration};
 use crate::refusal::Refusal;
 use crate::runtime::{self, Allocation, Runtime};
-use crate::tunnel::handles::{Handles, NoHandle, TTL, TunnelStats};
+use crate::tunnel::handles::{Handles, NoHandle, TunnelStats};
 use crate::tunnel::peer::Peer;
 use crate::worker::call::CANCEL_GRACE;
 
@@ -36,10 +35,7 @@ pub async fn allocate(
     request: AllocateWorkerRequest,
 ) -> Result<(AllocateWorkerResponse, Option<Allocation>), Status> {
     match runtime.allocate(peer.clone(), wanted(request)?).await {
-        Ok(allocation) => match allocation_response(&allocation) {
-            Ok(answer) => Ok((answer, Some(allocation))),
-            Err(refusal) => Ok((rejection(&refusal), None)),
-        },
+        Ok(allocation) => Ok((allocation_response(&allocation), Some(allocation))),
         Err(refusal) => Ok((rejection(&refusal), None)),
     }
 }
@@ -86,9 +82,7 @@ pub enum FinalStats {
 
 /// Closes a tunnel of `peer`.
 pub fn close(handles: &Handles, peer: &Peer, tunnel_id: &str) -> Result<FinalStats, Status> {
-    let Some(stats) = handles.close(peer, tunnel_id).map_err(unknown_handle)? else {
-        return Ok(FinalStats::Now(TunnelStats::default()));
-    };
+    let stats = handles.close(peer, tunnel_id).map_err(unknown_handle)?;
     let known = *stats.borrow();
     Ok(known.map_or(FinalStats::Later(stats), FinalStats::Now))
 }
@@ -123,18 +117,13 @@ pub fn unknown_handle(_: NoHandle) -> Status {
     Status::not_found("the tunnel does not exist")
 }
 
-fn allocation_response(allocation: &Allocation) -> Result<AllocateWorkerResponse, Refusal> {
-    let (status, delay, worker, queue) = match &allocation.state {
-        TicketState::Assigned(worker) => (Admitted::Admitted, Duration::ZERO, worker.id.clone(), None),
-        TicketState::Waiting(position) if position.starting => {
-            (Admitted::Admitted, COLD_START, String::new(), None)
-        }
-        TicketState::Waiting(position) => {
-            (Admitted::Queued, position.eta, String::new(), Some(queue(*position)))
-        }
-        TicketState::Refused(refusal) => return Err(refusal.clone()),
+fn allocation_response(allocation: &Allocation) -> AllocateWorkerResponse {
+    let (status, delay, worker, queue) = match &allocation.worker {
+        Ok(worker) => (Admitted::Admitted, Duration::ZERO, worker.clone(), None),
+        Err(position) if position.starting => (Admitted::Admitted, COLD_START, String::new(), None),
+        Err(position) => (Admitted::Queued, position.eta, String::new(), Some(queue(*position))),
     };
-    Ok(AllocateWorkerResponse {
+    AllocateWorkerResponse {
         admission: Some(Admission {
             status: status.into(),
             estimated_start_delay: Some(wire_duration(delay)),
@@ -145,11 +134,11 @@ fn allocation_response(allocation: &Allocation) -> Result<AllocateWorkerResponse
             runtime: "asp-runtime".to_owned(),
             worker_local_id: worker,
             not_before: Some(SystemTime::now().into()),
-            ttl: Some(wire_duration(TTL)),
+            ttl: None,
         }),
         queue,
         took: false,
-    })
+    }
 }
 
 fn queue(position: QueuePosition) -> prost_types::Struct {

@@ -11,13 +11,13 @@ use prost_types::Any;
 use tonic::{Status, Streaming};
 
 use crate::api::allocation::{self, FinalStats, unknown_handle};
-use crate::pool::TicketState;
 use crate::ppp::closed_frame;
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
-use crate::ppp::outbox::multiplexer::{MergedStream, Multiplexer, NoStream, TunnelStream, multiplexer};
+use crate::ppp::outbox::multiplexer::{MergedStream, Multiplexer, TunnelStream, multiplexer};
 use crate::runtime::{Allocation, Runtime};
 use crate::tunnel::Tunnel;
+use crate::tunnel::handles::{NoHandle, TunnelStats};
 use crate::tunnel::peer::Peer;
 
 /// Maximum length of the name that a gateway gives a tunnel before it has a handle.
@@ -77,66 +77,41 @@ impl SharedStreamReader {
         match (ppp, stream) {
             (Some(any), _) if is(&any, "CloseTunnelRequest") => self.close(&tunnel_id, &any),
             (Some(any), None) if is(&any, "AllocateWorkerRequest") => self.allocate(tunnel_id, &any),
-            (Some(any), Some(stream)) => stream.put(any),
+            (Some(_), Some(stream)) if stream.queue.own_name() == tunnel_id => {
+                let text = "a message is sent under the tunnel's handle, or with the request as its `work`";
+                self.refuse(&tunnel_id, Status::failed_precondition(text));
+            }
+            (Some(any), Some(stream)) => stream.inbox.put(any),
             (None, Some(stream)) if keepalive => stream.queue.extend_window(),
-            // The tunnel has just ended, or the frame is empty.
-            (None, None) if keepalive => {}
             (None, Some(_)) => {}
-            (ppp, None) => self.attach(&tunnel_id, ppp),
+            // The tunnel has just ended.
+            (None, None) if keepalive => {}
+            (_, None) => self.refuse(&tunnel_id, unknown_handle(NoHandle)),
         }
+    }
+
+    fn refuse(&self, name: &str, status: Status) {
+        self.multiplexer.send_streamless(closed_frame(name, &Err(status)), true);
     }
 
     /// Handles a request for a worker under the gateway's own name. The tunnel begins on this stream.
     fn allocate(&self, name: String, any: &Any) {
-        let refuse =
-            |status: Status| self.multiplexer.send_streamless(closed_frame(&name, &Err(status)), true);
         let mut request = match AllocateWorkerRequest::decode(any.value.as_slice()) {
             Ok(request) => request,
-            Err(error) => return refuse(Status::invalid_argument(error.to_string())),
+            Err(error) => return self.refuse(&name, Status::invalid_argument(error.to_string())),
         };
         if name.is_empty() || name.len() > MAX_NAME {
-            return refuse(Status::invalid_argument("the tunnel's name is empty or too long"));
+            return self.refuse(&name, Status::invalid_argument("the tunnel's name is empty or too long"));
         }
-        let stream = match self.multiplexer.open_early(&name) {
-            Ok(stream) => stream,
-            Err(NoStream) => return refuse(full()),
+        let Ok(stream) = self.multiplexer.open(&name) else {
+            return self.refuse(&name, Status::resource_exhausted("the stream has too many tunnels"));
         };
         let work = request.work.take();
-        let brief = work.is_some();
-        work.into_iter().for_each(|work| stream.put(work));
         let runtime = Arc::clone(&self.runtime);
         let peer = self.peer.clone();
         let multiplexer = Arc::clone(&self.multiplexer);
-        self.runtime.tasks.spawn(begin(
-            runtime,
-            peer,
-            multiplexer,
-            stream,
-            NamedRequest { name, request, brief },
-        ));
-    }
-
-    /// Handles the first frame under a handle that AllocateWorker returned.
-    fn attach(&self, tunnel_id: &str, ppp: Option<Any>) {
-        let refuse =
-            |status: Status| self.multiplexer.send_streamless(closed_frame(tunnel_id, &Err(status)), true);
-        // Opened before the handle is used: a call that was attached and then has no tunnel would never end.
-        let stream = match self.multiplexer.open(tunnel_id) {
-            Ok(stream) => stream,
-            Err(NoStream) => return refuse(full()),
-        };
-        let attached = match self.runtime.handles.attach(&self.peer, tunnel_id) {
-            Ok(attached) => attached,
-            Err(unknown) => {
-                self.multiplexer.forget(&stream.queue);
-                return refuse(unknown_handle(unknown));
-            }
-        };
-        ppp.into_iter().for_each(|any| stream.put(any));
-        let tunnel = tunnel(tunnel_id, &stream);
-        let handles = Arc::clone(&self.runtime.handles);
-        let metrics = self.runtime.machine.metrics.clone();
-        self.runtime.tasks.spawn(tunnel.run(attached, handles, metrics));
+        let request = NamedRequest { name, request, work };
+        self.runtime.tasks.spawn(begin(runtime, peer, multiplexer, stream, request));
     }
 
     fn close(&self, tunnel_id: &str, any: &Any) {
@@ -149,7 +124,7 @@ impl SharedStreamReader {
             Err(error) => Err(Status::invalid_argument(error.to_string())),
         };
         match closed {
-            Err(status) => self.multiplexer.send_streamless(closed_frame(tunnel_id, &Err(status)), true),
+            Err(status) => self.refuse(tunnel_id, status),
             Ok(FinalStats::Now(stats)) => {
                 let answer = allocation::close_response(&stats);
                 self.multiplexer.send_streamless(PppServerFrame::carrying(tunnel_id, &answer), false);
@@ -171,8 +146,8 @@ struct NamedRequest {
     /// Name that the gateway gave the tunnel.
     name: String,
     request: AllocateWorkerRequest,
-    /// Whether the request brought its work.
-    brief: bool,
+    /// The work that the request brought.
+    work: Option<Any>,
 }
 
 /// Runs a tunnel whose worker was requested on its stream, from the request to its end.
@@ -181,7 +156,7 @@ async fn begin(
     peer: Peer,
     multiplexer: Arc<Multiplexer>,
     stream: TunnelStream,
-    NamedRequest { name, request, brief }: NamedRequest,
+    NamedRequest { name, request, work }: NamedRequest,
 ) {
     let answered = allocation::allocate(&runtime, &peer, request).await;
     let (mut answer, allocation) = match answered {
@@ -191,35 +166,28 @@ async fn begin(
             return multiplexer.send_streamless(closed_frame(&name, &Err(status)), true);
         }
     };
-    let assigned = allocation.as_ref().is_some_and(|given| matches!(given.state, TicketState::Assigned(_)));
-    answer.took = brief && assigned;
+    let Some(Allocation { tunnel_id: id, worker, attached }) = allocation else {
+        multiplexer.forget(&stream.queue);
+        return multiplexer.send_streamless(PppServerFrame::carrying(&name, &answer), true);
+    };
+    // Without a worker the gateway sends the work again.
+    let work = work.filter(|_| worker.is_ok());
+    answer.took = work.is_some();
     let answer = PppServerFrame::carrying(&name, &answer);
-    let Some(Allocation { tunnel_id: id, .. }) = allocation else {
-        multiplexer.forget(&stream.queue);
-        return multiplexer.send_streamless(answer, true);
-    };
-    if !assigned {
-        stream.inbox.refuse_early();
-    }
     if multiplexer.name(&id, &stream).is_err() {
-        // The stream has gone: the handle and its slot are released unused. Err: it has been closed already.
+        // The stream has gone: the slot is released unused.
         multiplexer.forget(&stream.queue);
-        let _ = runtime.handles.close(&peer, &id);
-        return;
+        return runtime.handles.record_close(&id, TunnelStats::default());
     }
-    let Ok(attached) = runtime.handles.attach(&peer, &id) else {
-        // The tunnel has been closed already.
-        return multiplexer.forget(&stream.queue);
-    };
     let handles = Arc::clone(&runtime.handles);
     let metrics = runtime.machine.metrics.clone();
     let mut tunnel = tunnel(&id, &stream);
-    if !(brief && assigned) {
-        // A worker that has its work runs in the meantime.
-        multiplexer.send_streamless(answer, !(assigned && stream.inbox.has_news()));
+    let Some(work) = work else {
+        multiplexer.send_streamless(answer, true);
         // Boxed: otherwise the task would be moved with the future in it.
         return Box::pin(tunnel.run(attached, handles, metrics)).await;
-    }
+    };
+    stream.inbox.put(work);
     let outbox = tunnel.begin_with_work(answer);
     tokio::select! {
         biased;
@@ -229,12 +197,8 @@ async fn begin(
 }
 
 fn tunnel(id: &str, stream: &TunnelStream) -> Tunnel {
-    let outbox = Outbox::shared(id, Arc::clone(&stream.queue));
-    Tunnel::new(id.to_owned(), Inbound::shared(Arc::clone(&stream.inbox)), outbox)
-}
-
-fn full() -> Status {
-    Status::resource_exhausted("the stream has too many tunnels, or one of this name")
+    let outbox = Outbox::new(id, Arc::clone(&stream.queue));
+    Tunnel::new(id.to_owned(), Inbound::new(Arc::clone(&stream.inbox)), outbox)
 }
 
 /// Whether `any` is the named message of the API itself.

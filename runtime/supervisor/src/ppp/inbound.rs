@@ -1,16 +1,15 @@
 //! A gateway's messages through a tunnel: frames in, messages out.
 //!
-//! Owns the inbox of a tunnel that shares its stream with others. Keeps true: at most `MAX_WAITING` messages and
-//! `MAX_QUEUED_BYTES` bytes wait in an inbox, and a tunnel that does not take them blocks no other.
+//! Keeps true: at most `MAX_WAITING` messages and `MAX_QUEUED_BYTES` bytes wait in a tunnel's inbox, and a tunnel that does
+//! not take them blocks no other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use asp_proto::supervisor::PppClientFrame;
 use parking_lot::Mutex;
 use prost_types::Any;
 use tokio::sync::Notify;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use crate::ppp::{FromGateway, MAX_QUEUED_BYTES, decode};
 
@@ -19,23 +18,11 @@ const MAX_WAITING: usize = 64;
 
 #[derive(Debug)]
 pub struct Inbound {
-    source: FrameSource,
+    inbox: Arc<TunnelInbox>,
     bytes: u64,
 }
 
-#[derive(Debug)]
-enum FrameSource {
-    /// A tunnel with a stream of its own.
-    Stream {
-        tunnel_id: String,
-        frames: Box<Streaming<PppClientFrame>>,
-        /// The frame that named the tunnel, not handled yet.
-        first: Option<PppClientFrame>,
-    },
-    Inbox(Arc<TunnelInbox>),
-}
-
-/// The messages of one tunnel of a shared stream that it has not taken yet.
+/// The messages of one tunnel that it has not taken yet.
 #[derive(Debug, Default)]
 pub struct TunnelInbox {
     state: Mutex<InboxState>,
@@ -50,72 +37,28 @@ struct InboxState {
     closed: bool,
     /// Whether the gateway exceeded the inbox's capacity.
     overflowed: bool,
-    /// Whether messages that it sends before it has the handle are discarded.
-    early_refused: bool,
 }
 
 impl Inbound {
-    /// Creates the inbound side of a tunnel with a stream of its own; `first` is the frame that named the tunnel.
-    pub fn new(first: PppClientFrame, frames: Streaming<PppClientFrame>) -> Inbound {
-        let tunnel_id = first.tunnel_id.clone();
-        Inbound {
-            source: FrameSource::Stream { tunnel_id, frames: Box::new(frames), first: Some(first) },
-            bytes: 0,
-        }
-    }
-
-    /// Creates the inbound side of a tunnel on a shared stream.
-    pub fn shared(inbox: Arc<TunnelInbox>) -> Inbound {
-        Inbound { source: FrameSource::Inbox(inbox), bytes: 0 }
+    pub fn new(inbox: Arc<TunnelInbox>) -> Inbound {
+        Inbound { inbox, bytes: 0 }
     }
 
     /// Returns the next message; `None` when the gateway sends no more. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<FromGateway>, Status> {
-        let any = match &mut self.source {
-            FrameSource::Inbox(inbox) => inbox.take().await?,
-            FrameSource::Stream { tunnel_id, frames, first } => {
-                next_of_own_stream(tunnel_id, frames, first).await?
-            }
-        };
-        let Some(any) = any else { return Ok(None) };
+        let Some(any) = self.inbox.take().await? else { return Ok(None) };
         self.bytes += any.value.len() as u64;
         decode(&any).map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
     }
 
     /// Whether the next message has arrived already.
     pub fn has_news(&self) -> bool {
-        match &self.source {
-            FrameSource::Stream { first, .. } => first.is_some(),
-            FrameSource::Inbox(inbox) => inbox.has_news(),
-        }
+        self.inbox.has_news()
     }
 
     /// Returns the number of payload bytes so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
-    }
-}
-
-/// Returns the next message of a stream that carries one tunnel.
-async fn next_of_own_stream(
-    tunnel_id: &str,
-    frames: &mut Streaming<PppClientFrame>,
-    first: &mut Option<PppClientFrame>,
-) -> Result<Option<Any>, Status> {
-    loop {
-        let frame = match first.take() {
-            Some(frame) => frame,
-            None => match frames.message().await? {
-                Some(frame) => frame,
-                None => return Ok(None),
-            },
-        };
-        if !frame.tunnel_id.is_empty() && frame.tunnel_id != tunnel_id {
-            return Err(Status::invalid_argument("a frame names another tunnel"));
-        }
-        if frame.ppp.is_some() {
-            return Ok(frame.ppp);
-        }
     }
 }
 
@@ -132,19 +75,6 @@ impl TunnelInbox {
         }
         drop(state);
         self.news.notify_one();
-    }
-
-    /// Adds a message that was sent before the gateway had the handle, unless such messages are refused.
-    pub fn put_early(&self, message: Any) {
-        if !self.state.lock().early_refused {
-            self.put(message);
-        }
-    }
-
-    /// Drops the messages that were sent before the gateway had the handle, and refuses more of them.
-    pub fn refuse_early(&self) {
-        let mut state = self.state.lock();
-        *state = InboxState { early_refused: true, closed: state.closed, ..InboxState::default() };
     }
 
     pub fn has_news(&self) -> bool {
@@ -193,7 +123,7 @@ mod tests {
     #[tokio::test]
     async fn a_closed_inbox_ends_after_its_last_message() {
         let inbox = Arc::new(TunnelInbox::default());
-        let mut inbound = Inbound::shared(Arc::clone(&inbox));
+        let mut inbound = Inbound::new(Arc::clone(&inbox));
         inbox.put(message());
         inbox.close();
         assert!(matches!(inbound.next().await, Ok(Some(FromGateway::Message(_)))));
@@ -201,21 +131,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn early_messages_may_be_refused_and_later_ones_come_through() {
-        let inbox = Arc::new(TunnelInbox::default());
-        inbox.put_early(message());
-        inbox.refuse_early();
-        inbox.put_early(message());
-        inbox.put(message());
-        inbox.close();
-        assert!(matches!(inbox.take().await, Ok(Some(_))));
-        assert!(matches!(inbox.take().await, Ok(None)));
-    }
-
-    #[tokio::test]
     async fn an_inbox_is_bounded_and_its_tunnel_hears_of_it() {
         let inbox = Arc::new(TunnelInbox::default());
-        let mut inbound = Inbound::shared(Arc::clone(&inbox));
+        let mut inbound = Inbound::new(Arc::clone(&inbox));
         for _ in 0..=MAX_WAITING {
             inbox.put(message());
         }

@@ -1,26 +1,21 @@
-//! The outbox of a tunnel: a bounded queue of frames for its gateway, and the response stream of a tunnel that has one
-//! of its own.
+//! The outbox of a tunnel: a bounded queue of frames for its gateway.
 //!
 //! Keeps true: at most `MAX_FRAMES` frames and `MAX_QUEUED_BYTES` bytes wait, plus the few frames that end a tunnel,
-//! and all tunnels together stay within a [`OutboxBudget`]; a gateway that disconnects is noticed; a tunnel on a shared
-//! stream has at most `WINDOW` bytes sent and unread, so that a gateway that does not read one tunnel still reads the
-//! others; a tunnel that was given up still reports its end.
+//! and all tunnels together stay within a [`OutboxBudget`]; a gateway that disconnects is noticed; a tunnel has at most
+//! `WINDOW` bytes sent and unread, so that a gateway that does not read one tunnel still reads the others; a tunnel that
+//! was given up still reports its end.
 
 mod brief;
 pub mod budget;
 pub mod multiplexer;
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use asp_proto::supervisor::PppServerFrame;
-use futures::Stream;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tonic::Status;
 
 use crate::ppp::outbox::brief::Brief;
 use crate::ppp::outbox::budget::OutboxBudget;
@@ -28,8 +23,7 @@ use crate::ppp::outbox::multiplexer::Multiplexer;
 use crate::ppp::{MAX_QUEUED_BYTES, frame_size};
 
 pub const MAX_FRAMES: usize = 256;
-/// Maximum number of bytes of one tunnel on a shared stream that are sent and not yet read (supervisor.proto,
-/// `PppClientFrame.keepalive`).
+/// Maximum number of bytes of one tunnel that are sent and not yet read (supervisor.proto, `PppClientFrame.keepalive`).
 pub const WINDOW: usize = 2 << 20;
 /// Minimum number of bytes that a frame counts in the window.
 const LEAST: usize = 4096;
@@ -41,10 +35,6 @@ pub struct Outbox {
     queue: Arc<FrameQueue>,
 }
 
-/// The response stream of a tunnel that has one of its own.
-#[derive(Debug)]
-pub struct Frames(Arc<FrameQueue>);
-
 #[derive(Debug)]
 pub struct FrameQueue {
     state: Mutex<State>,
@@ -52,15 +42,8 @@ pub struct FrameQueue {
     room: Notify,
     /// Notified when the reader disconnects or is given up.
     gone: Notify,
-    shared: Option<StreamMembership>,
-    budget: Arc<OutboxBudget>,
-}
-
-/// Membership of a queue in a shared stream.
-#[derive(Debug)]
-struct StreamMembership {
     multiplexer: Arc<Multiplexer>,
-    /// Names of the tunnel there: the first one, and the handle once there is one.
+    /// Names of the tunnel: the gateway's own, and the handle once there is one.
     names: (String, OnceLock<String>),
 }
 
@@ -69,20 +52,19 @@ struct State {
     frames: VecDeque<PppServerFrame>,
     bytes: usize,
     sent_bytes: u64,
-    /// End of the stream after the queued frames: success or an error.
-    end: Option<Result<(), Status>>,
+    /// Whether the queued frames are the last ones.
+    ended: bool,
     reader_gone: bool,
     /// Whether the reader is connected but too slow; queued frames may still be read.
     given_up: bool,
-    waker: Option<Waker>,
     /// Whether the multiplexer has this queue on its list.
     listed: bool,
-    /// Bytes sent and not yet read, on a shared stream.
+    /// Bytes sent and not yet read.
     unread: usize,
     brief: Option<Brief>,
 }
 
-/// Result of a shared stream's request for a frame.
+/// Result of the multiplexer's request for a frame.
 #[derive(Debug)]
 pub enum NextFrame {
     /// A frame, and whether more can be taken.
@@ -102,15 +84,8 @@ pub enum SendError {
     Gone,
 }
 
-/// Creates the outbox of a tunnel that has a stream of its own.
-pub fn outbox(tunnel_id: &str, budget: &Arc<OutboxBudget>) -> (Outbox, Frames) {
-    let queue = Arc::new(FrameQueue::new(None, budget));
-    (Outbox { tunnel_id: tunnel_id.into(), queue: Arc::clone(&queue) }, Frames(queue))
-}
-
 impl Outbox {
-    /// Creates the outbox of a tunnel on a shared stream.
-    pub fn shared(tunnel_id: &str, queue: Arc<FrameQueue>) -> Outbox {
+    pub fn new(tunnel_id: &str, queue: Arc<FrameQueue>) -> Outbox {
         Outbox { tunnel_id: tunnel_id.into(), queue }
     }
 
@@ -147,7 +122,7 @@ impl Outbox {
     /// Queues one of the frames that end a tunnel, regardless of capacity.
     pub fn send_last(&self, frame: PppServerFrame) {
         let mut state = self.queue.state.lock();
-        if state.end.is_none()
+        if !state.ended
             && !state.reader_gone
             && let Some(frame) = state.keep_last(frame)
         {
@@ -156,8 +131,7 @@ impl Outbox {
         }
     }
 
-    /// Queues a frame that reports the tunnel's beginning and is not urgent: on a shared stream it goes with the next
-    /// one, or soon.
+    /// Queues a frame that reports the tunnel's beginning and is not urgent: it goes with the next one, or soon.
     pub fn send_with_next(&self, frame: PppServerFrame) {
         let frame = self.queue.state.lock().hold(frame);
         // Err: nobody reads. There is capacity: it is one of the first frames.
@@ -165,11 +139,9 @@ impl Outbox {
     }
 
     /// Ends the tunnel's frames after the queued ones.
-    pub fn close(&self, end: Result<(), Status>) {
+    pub fn close(&self) {
         let mut state = self.queue.state.lock();
-        if state.end.is_none() {
-            state.end = Some(end);
-        }
+        state.ended = true;
         self.queue.wake(&mut state, true);
     }
 
@@ -177,7 +149,7 @@ impl Outbox {
     /// follows.
     pub fn give_up(&self, why: PppServerFrame) {
         let mut state = self.queue.state.lock();
-        if state.end.is_none() && !state.reader_gone {
+        if !state.ended && !state.reader_gone {
             state.given_up = true;
             self.queue.clear(&mut state);
             self.queue.push(&mut state, why);
@@ -187,13 +159,11 @@ impl Outbox {
         self.queue.gone.notify_waiters();
     }
 
-    /// Drops the queued frames of a tunnel on a shared stream, because the gateway has closed it.
+    /// Drops the queued frames, because the gateway has closed the tunnel.
     pub fn discard(&self) {
-        if self.queue.shared.is_some() {
-            let mut state = self.queue.state.lock();
-            self.queue.clear(&mut state);
-            self.queue.wake(&mut state, false);
-        }
+        let mut state = self.queue.state.lock();
+        self.queue.clear(&mut state);
+        self.queue.wake(&mut state, false);
     }
 
     /// Whether frames could remain here for a gateway that left without reading.
@@ -230,13 +200,13 @@ impl Outbox {
     /// Queues the frame, or returns it when there is no capacity.
     fn offer(&self, frame: PppServerFrame, urgent: bool) -> Result<Option<PppServerFrame>, SendError> {
         let mut state = self.queue.state.lock();
-        if state.reader_gone || state.given_up || state.end.is_some() {
+        if state.reader_gone || state.given_up || state.ended {
             return Err(SendError::Gone);
         }
         let size = frame_size(&frame);
         // One frame always fits: a gateway that reads makes progress, whatever the other tunnels hold.
         let full = state.frames.len() >= MAX_FRAMES || state.bytes + size > MAX_QUEUED_BYTES;
-        if full || (!state.frames.is_empty() && !self.queue.budget.has(size)) {
+        if full || (!state.frames.is_empty() && !self.queue.budget().has(size)) {
             return Ok(Some(frame));
         }
         self.queue.push(&mut state, frame);
@@ -249,13 +219,11 @@ impl FrameQueue {
     /// Creates the queue of a tunnel on `multiplexer`, named `name` there.
     pub fn on(multiplexer: Arc<Multiplexer>, name: &str) -> FrameQueue {
         let names = (name.to_owned(), OnceLock::new());
-        let budget = Arc::clone(multiplexer.budget());
-        FrameQueue::new(Some(StreamMembership { multiplexer, names }), &budget)
+        FrameQueue { state: Mutex::default(), room: Notify::new(), gone: Notify::new(), multiplexer, names }
     }
 
-    fn new(shared: Option<StreamMembership>, budget: &Arc<OutboxBudget>) -> FrameQueue {
-        let budget = Arc::clone(budget);
-        FrameQueue { state: Mutex::default(), room: Notify::new(), gone: Notify::new(), shared, budget }
+    fn budget(&self) -> &OutboxBudget {
+        self.multiplexer.budget()
     }
 
     /// Queues a frame, after the held-back frames of the tunnel's beginning.
@@ -266,7 +234,7 @@ impl FrameQueue {
 
     fn enqueue(&self, state: &mut State, frame: PppServerFrame) {
         let size = frame_size(&frame);
-        self.budget.take(size);
+        self.budget().take(size);
         state.bytes += size;
         state.sent_bytes += size as u64;
         state.frames.push_back(frame);
@@ -275,47 +243,41 @@ impl FrameQueue {
     fn pop(&self, state: &mut State) -> Option<PppServerFrame> {
         let frame = state.frames.pop_front()?;
         let size = frame_size(&frame);
-        self.budget.give_back(size);
+        self.budget().give_back(size);
         state.bytes -= size;
         Some(frame)
     }
 
     fn clear(&self, state: &mut State) {
-        self.budget.give_back(state.bytes);
+        self.budget().give_back(state.bytes);
         (state.frames, state.bytes) = (VecDeque::new(), 0);
     }
 
-    /// Gives the tunnel a second name.
-    pub fn is_also(&self, name: &str) {
-        if let Some(shared) = &self.shared {
-            // Err: it has two already, and gets no third.
-            let _ = shared.names.1.set(name.to_owned());
-        }
+    /// Gives the tunnel its handle.
+    pub fn set_handle(&self, handle: &str) {
+        // Err: it has one already.
+        let _ = self.names.1.set(handle.to_owned());
     }
 
-    /// Returns the tunnel's names on its shared stream.
+    /// Returns the gateway's own name for the tunnel.
+    pub fn own_name(&self) -> &str {
+        &self.names.0
+    }
+
+    /// Returns the names of the tunnel.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let names = self.shared.iter().map(|shared| &shared.names);
-        names.flat_map(|(first, second)| std::iter::once(first).chain(second.get())).map(String::as_str)
+        std::iter::once(&self.names.0).chain(self.names.1.get()).map(String::as_str)
     }
 
-    /// Notifies the consumer of the frames. The multiplexer's lock is taken within this one.
+    /// Notifies the multiplexer, whose lock is taken within this one.
     fn wake(self: &Arc<Self>, state: &mut State, urgent: bool) {
-        match &self.shared {
-            Some(shared) if state.has_news() => {
-                let new = !std::mem::replace(&mut state.listed, true);
-                shared.multiplexer.list(new.then(|| Arc::clone(self)), urgent);
-            }
-            Some(_) => {}
-            None => {
-                if let Some(waker) = state.waker.take() {
-                    waker.wake();
-                }
-            }
+        if state.has_news() {
+            let new = !std::mem::replace(&mut state.listed, true);
+            self.multiplexer.list(new.then(|| Arc::clone(self)), urgent);
         }
     }
 
-    /// Returns the next frame for a shared stream. Only for the multiplexer, which has the queue on its list.
+    /// Returns the next frame. Only for the multiplexer, which has the queue on its list.
     pub fn take(&self) -> NextFrame {
         let mut state = self.state.lock();
         state.listed = false;
@@ -351,54 +313,37 @@ impl FrameQueue {
 
 impl Drop for FrameQueue {
     fn drop(&mut self) {
-        self.budget.give_back(self.state.get_mut().bytes);
+        let bytes = self.state.get_mut().bytes;
+        self.budget().give_back(bytes);
     }
 }
 
 impl State {
-    /// Whether a shared stream gets something when it asks.
+    /// Whether the multiplexer gets something when it asks.
     fn has_news(&self) -> bool {
         match self.frames.is_empty() {
-            true => self.end.is_some(),
+            true => self.ended,
             // The frames of a tunnel's end are not limited by the window.
             false => self.given_up || self.unread < WINDOW,
         }
     }
 }
 
-impl Stream for Frames {
-    type Item = Result<PppServerFrame, Status>;
-
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let mut state = self.0.state.lock();
-        if let Some(frame) = self.0.pop(&mut state) {
-            drop(state);
-            self.0.room.notify_one();
-            return Poll::Ready(Some(Ok(frame)));
-        }
-        match state.end.as_mut() {
-            Some(end) => Poll::Ready(std::mem::replace(end, Ok(())).err().map(Err)),
-            None => {
-                state.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-impl Drop for Frames {
-    fn drop(&mut self) {
-        self.0.abandon();
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use asp_proto::supervisor::tunnel_event::Type;
-    use futures::StreamExt;
+    use futures::{FutureExt, StreamExt};
 
     use super::*;
+    use crate::ppp::outbox::multiplexer::{MergedStream, multiplexer};
     use crate::ppp::{MAX_FRAME, event_frame};
+
+    /// Opens the outbox of the only tunnel of a stream.
+    pub(crate) fn outbox(tunnel_id: &str, budget: &Arc<OutboxBudget>) -> (Outbox, MergedStream) {
+        let (multiplexer, merged) = multiplexer(budget);
+        let stream = multiplexer.open(tunnel_id).unwrap();
+        (Outbox::new(tunnel_id, stream.queue), merged)
+    }
 
     fn frame(text: &str) -> PppServerFrame {
         event_frame("t", Type::TunnelReady, text, None)
@@ -417,13 +362,12 @@ mod tests {
         frames.next().await.unwrap().unwrap();
         assert_eq!(waiting.await.unwrap(), Ok(()));
         outbox.send_last(frame("last"));
-        outbox.close(Err(Status::aborted("end")));
+        outbox.close();
         assert_eq!(outbox.send(frame("late"), Duration::ZERO).await, Err(SendError::Gone));
         for _ in 0..=MAX_FRAMES {
             frames.next().await.unwrap().unwrap();
         }
-        assert_eq!(frames.next().await.unwrap().unwrap_err().code(), tonic::Code::Aborted);
-        assert!(frames.next().await.is_none());
+        assert!(frames.next().now_or_never().is_none());
     }
 
     #[tokio::test]
@@ -457,8 +401,9 @@ mod tests {
         outbox.reader_gone().await;
         assert_eq!(outbox.send(frame("late"), Duration::ZERO).await, Err(SendError::Gone));
         outbox.send_last(frame("closed"));
-        outbox.close(Ok(()));
-        let told: Vec<_> = frames.by_ref().map(|frame| format!("{:?}", frame.unwrap())).collect().await;
+        outbox.close();
+        let sent = std::iter::from_fn(|| frames.next().now_or_never().flatten());
+        let told: Vec<_> = sent.map(|frame| format!("{:?}", frame.unwrap())).collect();
         assert!(told.len() == 2 && told[0].contains("too slow") && told[1].contains("closed"), "{told:?}");
     }
 

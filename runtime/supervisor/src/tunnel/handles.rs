@@ -1,6 +1,6 @@
-//! Handles of tunnels: unguessable, each usable once, by the peer that requested it, for a short time.
+//! Handles of tunnels: unguessable, each usable by the peer that requested it.
 //!
-//! Keeps true: unknown, expired, used and foreign handles get the same answer; at most `MAX_TUNNELS` exist.
+//! Keeps true: unknown, ended and foreign handles get the same answer; at most `MAX_TUNNELS` exist.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,8 +17,6 @@ use crate::pool::Ticket;
 use crate::ppp::outbox::Outbox;
 use crate::tunnel::peer::Peer;
 
-/// Time within which a handle must be used by ProxyPpp.
-pub const TTL: Duration = Duration::from_secs(10);
 /// Time for which the statistics of an ended tunnel are kept for its CloseTunnel.
 const KEEP_STATS: Duration = Duration::from_secs(60);
 const MAX_TUNNELS: usize = 20_000;
@@ -42,32 +40,18 @@ struct HandleEntry {
     mcp_request_id: String,
     cancel: CancellationToken,
     stats: watch::Sender<Option<TunnelStats>>,
-    state: State,
+    /// `None` while the tunnel runs.
+    end: Option<TunnelEnd>,
 }
 
 #[derive(Debug)]
-enum State {
-    Offered {
-        offer: HandleOffer,
-        expires: Instant,
-    },
-    Attached,
-    /// The outbox may contain frames that the gateway has not read.
-    Ended {
-        forget: Instant,
-        outbox: Outbox,
-    },
+struct TunnelEnd {
+    forget: Instant,
+    /// May contain frames that the gateway has not read.
+    outbox: Outbox,
 }
 
-/// The allocation behind a handle.
-#[derive(Debug)]
-pub struct HandleOffer {
-    pub ticket: Ticket,
-    pub soft_deadline: Option<Instant>,
-    pub lease: Option<Arc<CredentialLease>>,
-}
-
-/// A tunnel whose handle was used by ProxyPpp.
+/// Slot, limits and credential of a running tunnel.
 #[derive(Debug)]
 pub struct AttachedTunnel {
     pub ticket: Ticket,
@@ -88,58 +72,33 @@ pub struct NoHandle;
 pub struct TooManyTunnels;
 
 impl Handles {
-    /// Creates a handle for `peer`.
-    pub fn offer(
+    /// Creates the handle of a tunnel of `peer`. The returned token is cancelled when the tunnel is closed.
+    pub fn open(
         &self,
         peer: Peer,
         mcp_request_id: String,
-        offer: HandleOffer,
-    ) -> Result<String, TooManyTunnels> {
+    ) -> Result<(String, CancellationToken), TooManyTunnels> {
         let id = random_hex::<16>();
-        let state = State::Offered { offer, expires: Instant::now() + TTL };
-        let entry = HandleEntry {
-            peer,
-            mcp_request_id,
-            cancel: CancellationToken::new(),
-            stats: watch::Sender::new(None),
-            state,
-        };
+        let cancel = CancellationToken::new();
+        let stats = watch::Sender::new(None);
+        let entry = HandleEntry { peer, mcp_request_id, cancel: cancel.clone(), stats, end: None };
         let mut entries = self.0.lock();
         if entries.len() >= MAX_TUNNELS {
-            // Dropping the entry's ticket releases its slot, which must happen outside the lock.
-            drop(entries);
-            drop(entry);
             return Err(TooManyTunnels);
         }
         entries.insert(id.clone(), entry);
-        Ok(id)
-    }
-
-    /// Uses a handle; it cannot be used again.
-    pub fn attach(&self, peer: &Peer, id: &str) -> Result<AttachedTunnel, NoHandle> {
-        let mut entries = self.0.lock();
-        let entry = entries.get_mut(id).filter(|entry| entry.peer == *peer).ok_or(NoHandle)?;
-        match std::mem::replace(&mut entry.state, State::Attached) {
-            State::Offered { offer, expires } if Instant::now() < expires => {
-                let HandleOffer { ticket, soft_deadline, lease } = offer;
-                Ok(AttachedTunnel { ticket, soft_deadline, lease, cancel: entry.cancel.clone() })
-            }
-            other => {
-                entry.state = other;
-                Err(NoHandle)
-            }
-        }
+        Ok((id, cancel))
     }
 
     /// Records that a tunnel has ended.
     pub fn record_end(&self, id: &str, stats: TunnelStats, outbox: Outbox) {
         if let Some(entry) = self.0.lock().get_mut(id) {
-            entry.state = State::Ended { forget: Instant::now() + KEEP_STATS, outbox };
+            entry.end = Some(TunnelEnd { forget: Instant::now() + KEEP_STATS, outbox });
             entry.stats.send_replace(Some(stats));
         }
     }
 
-    /// Records that a tunnel has ended and that its gateway has received the cost.
+    /// Removes the handle of a tunnel that has ended and whose gateway needs no CloseTunnel.
     pub fn record_close(&self, id: &str, stats: TunnelStats) {
         let entry = self.0.lock().remove(id);
         if let Some(entry) = entry {
@@ -147,35 +106,20 @@ impl Handles {
         }
     }
 
-    /// Closes a tunnel: removes one that was not used, cancels a running one. The returned channel delivers the
-    /// statistics when the tunnel has ended; `Ok(None)`: it never ran.
-    pub fn close(
-        &self,
-        peer: &Peer,
-        id: &str,
-    ) -> Result<Option<watch::Receiver<Option<TunnelStats>>>, NoHandle> {
+    /// Closes a tunnel; cancels it if it runs. The returned channel delivers the statistics when it has ended.
+    pub fn close(&self, peer: &Peer, id: &str) -> Result<watch::Receiver<Option<TunnelStats>>, NoHandle> {
         let mut entries = self.0.lock();
         let entry = entries.get(id).filter(|entry| entry.peer == *peer).ok_or(NoHandle)?;
-        match &entry.state {
-            State::Offered { .. } => {
-                let offered = entries.remove(id);
-                drop(entries);
-                drop(offered);
-                Ok(None)
-            }
-            State::Attached => {
-                entry.cancel.cancel();
-                Ok(Some(entry.stats.subscribe()))
-            }
-            State::Ended { outbox, .. } => {
-                let stats = entry.stats.subscribe();
-                let outbox = outbox.clone();
-                entries.remove(id);
-                drop(entries);
-                outbox.discard();
-                Ok(Some(stats))
-            }
-        }
+        let stats = entry.stats.subscribe();
+        let Some(TunnelEnd { outbox, .. }) = &entry.end else {
+            entry.cancel.cancel();
+            return Ok(stats);
+        };
+        let outbox = outbox.clone();
+        entries.remove(id);
+        drop(entries);
+        outbox.discard();
+        Ok(stats)
     }
 
     /// Returns the handles that `peer` requested for an MCP request.
@@ -185,25 +129,15 @@ impl Handles {
         entries.iter().filter(|(_, entry)| own(entry)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Removes expired entries.
+    /// Forgets tunnels that ended long ago.
     pub fn sweep(&self) {
         let now = Instant::now();
-        let expired = |entry: &HandleEntry| match &entry.state {
-            State::Offered { expires, .. } => *expires <= now,
-            State::Attached => false,
-            State::Ended { forget, .. } => *forget <= now,
+        let gone: Vec<TunnelEnd> = {
+            let mut entries = self.0.lock();
+            let gone = entries.extract_if(|_, entry| entry.end.as_ref().is_some_and(|end| end.forget <= now));
+            gone.filter_map(|(_, entry)| entry.end).collect()
         };
-        let mut entries = self.0.lock();
-        let gone: Vec<HandleEntry> =
-            entries.extract_if(|_, entry| expired(entry)).map(|(_, entry)| entry).collect();
-        drop(entries);
-        for entry in &gone {
-            if let State::Ended { outbox, .. } = &entry.state {
-                outbox.discard();
-            }
-        }
-        // Their tickets release their slots here, outside the lock.
-        drop(gone);
+        gone.iter().for_each(|end| end.outbox.discard());
     }
 
     pub fn len(&self) -> usize {

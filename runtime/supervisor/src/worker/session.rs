@@ -243,7 +243,8 @@ mod tests {
     use futures::{FutureExt, StreamExt};
 
     use super::*;
-    use crate::ppp::outbox::{Frames, outbox};
+    use crate::ppp::outbox::multiplexer::MergedStream;
+    use crate::ppp::outbox::tests::outbox;
     use crate::worker::call::CallEnd;
 
     struct Rig {
@@ -280,7 +281,7 @@ mod tests {
         }
     }
 
-    fn begin(session: &Session, id: &str) -> (Arc<Call>, Frames) {
+    fn begin(session: &Session, id: &str) -> (Arc<Call>, MergedStream) {
         let (outbox, frames) = outbox(id, &Arc::default());
         (session.begin(id, outbox, None).unwrap(), frames)
     }

@@ -188,6 +188,9 @@ async fn a_wrong_frame_is_answered_under_its_name_and_hurts_nothing_else() {
     stack.call("echo", "warm", &json!({})).await;
     let mut shared = Shared::open(&stack).await;
     let id = shared.begin("+1", "echo", "one", &json!({"mode": "slow", "ms": 200})).await;
+    shared.invoke("+1", "x", &json!({})).await;
+    let closed = shared.until_event("+1", Type::TunnelClosed).await;
+    assert_eq!(code(&closed), Some(Code::FailedPrecondition), "the name is the request's alone: {closed:?}");
     let unknown = "0".repeat(32);
     shared.invoke(&unknown, "x", &json!({})).await;
     let closed = shared.until_event(&unknown, Type::TunnelClosed).await;
@@ -203,6 +206,21 @@ async fn a_wrong_frame_is_answered_under_its_name_and_hurts_nothing_else() {
     shared.put(&wrong, &ServerMessage::default()).await;
     assert_eq!(code(&shared.until_event(&wrong, Type::TunnelClosed).await), Some(Code::InvalidArgument));
     assert_eq!(shared.output(&id).await, json!({"slept": 200}), "the call beside goes on");
+}
+
+#[tokio::test]
+async fn a_gateway_that_opens_a_tunnel_in_an_older_way_learns_what_to_do() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let mut client = stack.client.clone();
+    let allocated = client.allocate_worker(wanted("echo", "t")).await.map(drop);
+    let first = PppClientFrame { tunnel_id: "0".repeat(32), ..PppClientFrame::default() };
+    let opened = client.proxy_ppp(tokio_stream::iter([first])).await.map(drop);
+    for refused in [allocated, opened] {
+        let status = refused.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented);
+        assert!(status.message().contains("on a shared stream"), "{status:?}");
+    }
+    assert_eq!(stack.health().await["tunnels"], 0);
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ impl Outbox {
     pub fn end_with_cost(
         &self,
         closed: PppServerFrame,
-        end: Result<(), Status>,
+        end: &Result<(), Status>,
         mut cost: TunnelCost,
     ) -> u64 {
         let mut state = self.queue.state.lock();
@@ -76,9 +76,9 @@ impl Outbox {
         let held = state.brief.as_mut().filter(|_| answered).and_then(|brief| brief.opening.take());
         if held.is_some() {
             // The gateway does not know the handle.
-            self.queue.names().next().unwrap_or_default().clone_into(&mut frame.tunnel_id);
+            self.queue.own_name().clone_into(&mut frame.tunnel_id);
         }
-        let is_open = state.end.is_none() && !state.reader_gone;
+        let is_open = !state.ended && !state.reader_gone;
         if is_open {
             // The frames of the beginning count too.
             self.queue.open(&mut state);
@@ -88,7 +88,7 @@ impl Outbox {
         frame.closed = Some(cost);
         if is_open {
             self.queue.push(&mut state, frame);
-            state.end = Some(end);
+            state.ended = true;
         }
         self.queue.wake(&mut state, true);
         sent
@@ -99,9 +99,9 @@ impl FrameQueue {
     /// Sends the held-back frames of the tunnel's beginning, if there are any.
     pub(super) fn open(&self, state: &mut State) {
         let opening = state.brief.as_mut().and_then(|brief| brief.opening.take());
-        if let (Some(HeldFrames { answer, rest }), Some(shared)) = (opening, &self.shared) {
+        if let Some(HeldFrames { answer, rest }) = opening {
             // The answer is not limited by the window. Strays go first.
-            shared.multiplexer.send_streamless(answer, false);
+            self.multiplexer.send_streamless(answer, false);
             rest.into_iter().for_each(|frame| self.enqueue(state, frame));
         }
     }
@@ -142,13 +142,13 @@ mod tests {
     #[tokio::test]
     async fn a_beginning_that_is_told_with_an_end_without_an_answer_counts_in_its_cost() {
         let (multiplexer, mut merged) = multiplexer(&Arc::default());
-        let stream = multiplexer.open_early("+1").unwrap();
-        let outbox = Outbox::shared("one", stream.queue);
+        let stream = multiplexer.open("+1").unwrap();
+        let outbox = Outbox::new("one", stream.queue);
         outbox.begin_with_work(event_frame("+1", Type::TunnelReady, "stands for the answer", None));
         outbox.send_with_next(event_frame("one", Type::TunnelReady, "", None));
         outbox.send_last(event_frame("one", Type::WorkerCrashed, "", None));
         let end = Ok(());
-        let told = outbox.end_with_cost(closed_frame("one", &end), end, TunnelCost::default());
+        let told = outbox.end_with_cost(closed_frame("one", &end), &end, TunnelCost::default());
         let sent: Vec<PppServerFrame> =
             std::iter::from_fn(|| merged.next().now_or_never().flatten().and_then(Result::ok)).collect();
         let [answer, rest @ ..] = sent.as_slice() else { panic!("{sent:?}") };

@@ -15,7 +15,6 @@ use std::time::Duration;
 use asp_proto::supervisor::PppServerFrame;
 use futures::Stream;
 use parking_lot::Mutex;
-use prost_types::Any;
 use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
@@ -50,8 +49,6 @@ pub struct Multiplexer {
 pub struct TunnelStream {
     pub inbox: Arc<TunnelInbox>,
     pub queue: Arc<FrameQueue>,
-    /// Whether the name is the gateway's own, so that messages under it were sent before the gateway had the handle.
-    early: bool,
 }
 
 #[derive(Debug, Default)]
@@ -92,22 +89,16 @@ impl Multiplexer {
         &self.budget
     }
 
-    /// Opens the stream of the tunnel with this handle.
-    pub fn open(self: &Arc<Self>, handle: &str) -> Result<TunnelStream, NoStream> {
-        let queue = Arc::new(FrameQueue::on(Arc::clone(self), handle));
-        self.add(handle, TunnelStream { inbox: Arc::default(), queue, early: false })
-    }
-
     /// Opens the stream of a tunnel that has no handle yet, only the gateway's own name.
-    pub fn open_early(self: &Arc<Self>, name: &str) -> Result<TunnelStream, NoStream> {
+    pub fn open(self: &Arc<Self>, name: &str) -> Result<TunnelStream, NoStream> {
         let queue = Arc::new(FrameQueue::on(Arc::clone(self), name));
-        self.add(name, TunnelStream { inbox: Arc::default(), queue, early: true })
+        self.add(name, TunnelStream { inbox: Arc::default(), queue })
     }
 
-    /// Adds the handle of a tunnel whose stream was opened early.
+    /// Adds the handle of a tunnel.
     pub fn name(&self, handle: &str, stream: &TunnelStream) -> Result<(), NoStream> {
-        stream.queue.is_also(handle);
-        self.add(handle, TunnelStream { early: false, ..stream.clone() }).map(drop)
+        stream.queue.set_handle(handle);
+        self.add(handle, stream.clone()).map(drop)
     }
 
     fn add(&self, name: &str, stream: TunnelStream) -> Result<TunnelStream, NoStream> {
@@ -212,13 +203,6 @@ impl Multiplexer {
     }
 }
 
-impl TunnelStream {
-    /// Adds a message of the gateway for the tunnel.
-    pub fn put(&self, message: Any) {
-        if self.early { self.inbox.put_early(message) } else { self.inbox.put(message) }
-    }
-}
-
 impl State {
     fn wake(&mut self, urgent: bool) {
         self.urgent |= urgent;
@@ -312,7 +296,7 @@ mod tests {
 
     fn stream(multiplexer: &Arc<Multiplexer>, id: &str) -> (TunnelStream, Outbox) {
         let stream = multiplexer.open(id).unwrap();
-        let outbox = Outbox::shared(id, Arc::clone(&stream.queue));
+        let outbox = Outbox::new(id, Arc::clone(&stream.queue));
         (stream, outbox)
     }
 
@@ -379,9 +363,9 @@ mod tests {
     #[tokio::test]
     async fn behind_as_many_answers_as_may_wait_a_tunnel_still_tells_of_its_beginning_and_its_end() {
         let (multiplexer, mut merged) = multiplexer(&Arc::default());
-        let begun = multiplexer.open_early("+1").unwrap();
+        let begun = multiplexer.open("+1").unwrap();
         multiplexer.name("one", &begun).unwrap();
-        let outbox = Outbox::shared("one", Arc::clone(&begun.queue));
+        let outbox = Outbox::new("one", Arc::clone(&begun.queue));
         outbox.begin_with_work(frame("+1", "place"));
         assert!(multiplexer.wait_for_capacity().now_or_never().is_some());
         (0..MAX_STRAYS).for_each(|_| multiplexer.send_streamless(frame("?", "refused"), false));
@@ -409,7 +393,7 @@ mod tests {
         let (multiplexer, mut merged) = multiplexer(&Arc::default());
         let (_stream, outbox) = stream(&multiplexer, "a");
         outbox.offer_or_drop(frame("a", ""));
-        outbox.close(Ok(()));
+        outbox.close();
         outbox.discard();
         assert_eq!(now(&mut merged), None);
         multiplexer.end(Err(Status::aborted("over")));
@@ -441,7 +425,7 @@ mod tests {
         while now(&mut merged).is_some() {}
         outbox.give_up(frame("slow", "too slow"));
         outbox.send_last(frame("slow", "closed"));
-        outbox.close(Ok(()));
+        outbox.close();
         let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
         assert_eq!(order, ["slow", "slow"]);
         assert!(multiplexer.stream("slow").is_none(), "and the tunnel is over");
