@@ -1,9 +1,9 @@
 //! One tunnel to a worker: a handle from the runtime, and the frames that go through it.
 //!
 //! Owns: the lease on the worker's place. Refuses: interpretation; the session reads the messages. Keeps true:
-//! however the call ends, its place is returned; a cancelled call leaves its worker some time to stop; a message that
-//! cannot be decoded is a fault of the worker and never skipped, while unknown messages of a newer runtime are
-//! skipped (contracts only grow).
+//! however the call ends, its place is returned at once, and the runtime gives a cancelled call its grace; a message that
+//! cannot be decoded is a fault of the worker and never skipped, while unknown messages of a newer runtime are skipped
+//! (contracts only grow).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,6 @@ use asp_proto::plugin::{
 use asp_proto::supervisor::{AllocateWorkerRequest, TunnelEvent, ppp_server_frame, tunnel_event};
 use prost::Message;
 use prost_types::Any;
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
@@ -29,9 +28,6 @@ use super::runtimes::Runtime;
 
 /// Timeout of the runtime's decision on an allocation.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for which a dropped tunnel waits for the end of a cancelled call before it is closed. Longer than `CANCEL_GRACE` of
-/// the runtime (`runtime/supervisor/src/worker/call.rs`).
-const TUNNEL_LINGERS: Duration = Duration::from_secs(5);
 /// Maximum size of work that is sent with the request for a place: it is wasted if no worker is available at once.
 const EARLY: usize = 64 << 10;
 
@@ -87,10 +83,8 @@ pub struct Tunnel {
     held: Vec<Any>,
     /// The result, if the runtime answered the allocation with it.
     answer: Option<ppp_server_frame::Payload>,
-    /// A cancel was sent and the end has not arrived.
-    stopping: bool,
     /// Renews the worker's leased credential.
-    renewing: Option<AbortOnDropHandle<()>>,
+    _renewing: Option<AbortOnDropHandle<()>>,
     /// A message was skipped, and this was logged.
     has_skipped: bool,
 }
@@ -198,8 +192,7 @@ impl Tunnel {
             started: None,
             held: Vec::new(),
             answer: None,
-            stopping: false,
-            renewing: None,
+            _renewing: None,
             has_skipped: false,
         }
     }
@@ -207,7 +200,7 @@ impl Tunnel {
     /// Renews the worker's leased credential for as long as the tunnel is open.
     pub fn renews(&mut self, follow: impl FnOnce(FrameSender) -> Option<AbortOnDropHandle<()>>) {
         if self.answer.is_none() {
-            self.renewing = follow(self.stream.sender());
+            self._renewing = follow(self.stream.sender());
         }
     }
 
@@ -245,14 +238,8 @@ impl Tunnel {
         self.lease.reason(reason);
     }
 
-    /// Records that the call has ended: nothing more is expected.
-    pub fn ended(&mut self) {
-        self.stopping = false;
-    }
-
     /// Sends a message to the worker. `Err`: the tunnel is gone.
     pub async fn send(&mut self, message: client_message::Payload) -> Result<(), TunnelFault> {
-        self.stopping |= matches!(message, client_message::Payload::Cancel(_));
         self.send_any(pack(message)).await
     }
 
@@ -335,52 +322,6 @@ async fn allocate(
         }
         StreamEvent::Payload(ppp_server_frame::Payload::Ppp(_)) => {
             Err(AllocationFault::Lost(Status::internal("a message before the place")))
-        }
-    }
-}
-
-impl Drop for Tunnel {
-    fn drop(&mut self) {
-        if self.over || !self.stopping {
-            return;
-        }
-        let Ok(runtime) = Handle::try_current() else { return };
-        let mut stream = self.stream.detach();
-        let multiplexer = self.lease.multiplexer.clone();
-        let tasks = self.lease.tasks.clone();
-        let lease =
-            WorkerLease { assignment: self.lease.assignment.take(), multiplexer, tasks: tasks.clone() };
-        tasks.spawn_on(
-            async move {
-                let stopped = async {
-                    while !read(stream.next().await)
-                        .map_or(true, |heard| heard.is_some_and(|heard| heard.is_end()))
-                    {}
-                };
-                // Either it has stopped, or the close makes the runtime stop it.
-                let _ = timeout(TUNNEL_LINGERS, stopped).await;
-                drop(lease);
-                drop(stream);
-            },
-            &runtime,
-        );
-    }
-}
-
-impl TunnelMessage {
-    /// Whether nothing of the call follows.
-    fn is_end(&self) -> bool {
-        use server_message::Payload;
-        match self {
-            TunnelMessage::Message(Payload::Completed(_) | Payload::Failed(_))
-            | TunnelMessage::Prompt(_)
-            | TunnelMessage::Listed(_)
-            | TunnelMessage::End => true,
-            TunnelMessage::Event(event) => matches!(
-                event.r#type(),
-                tunnel_event::Type::WorkerCrashed | tunnel_event::Type::AdmissionRejected
-            ),
-            _ => false,
         }
     }
 }

@@ -251,6 +251,7 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
         "gap" => artifact(id, out, 1).await,
         "checkpoint" => checkpoint(id, out, &mut inbox, &arguments).await,
         "yield" => give_way(id, out, &mut inbox).await,
+        "cancels" => cancels(id, out, &mut inbox).await,
         "leave" => leave(id, out, &mut inbox, &arguments).await,
         "environment" => {
             let variables: Vec<String> = std::env::vars().map(|(name, _)| name).collect();
@@ -334,6 +335,17 @@ async fn checkpoint(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, argu
         }
     }
     say(out, completed(id, &Value::Null)).await;
+}
+
+/// Collects cancels up to a soft one, and completes with their modes.
+async fn cancels(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>) {
+    say(out, progress(id, 1.0)).await;
+    let mut modes = Vec::new();
+    while !modes.contains(&"SOFT") {
+        let Some(In::Cancel(cancel)) = inbox.recv().await else { return };
+        modes.push(cancel.mode().as_str_name());
+    }
+    say(out, completed(id, &json!({ "modes": modes }))).await;
 }
 
 /// Runs until it is asked to yield or to end, and does so.

@@ -39,18 +39,6 @@ impl TunnelStream {
         &self.multiplexer
     }
 
-    /// Takes the stream out; the remaining one neither receives nor sends.
-    pub fn detach(&mut self) -> TunnelStream {
-        let left = TunnelStream {
-            multiplexer: self.multiplexer.clone(),
-            name: String::new(),
-            incoming: mpsc::channel(1).1,
-            unread: Arc::default(),
-            untold: 0,
-        };
-        std::mem::replace(self, left)
-    }
-
     /// Sets the tunnel's handle, which its frames use from now on.
     pub fn rename(&mut self, handle: &str) {
         handle.clone_into(&mut self.name);

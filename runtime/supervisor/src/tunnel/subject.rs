@@ -69,6 +69,7 @@ impl LogSubject {
 
     /// Logs that the call is cancelled, and why.
     pub(super) fn log_cancel(&self, reason: &str) {
+        let reason = cut(reason);
         line!(info, self, reason, "a call was cancelled; its worker has a short grace to end it");
     }
 

@@ -49,6 +49,8 @@ struct CallProgress {
     half_closed: bool,
     reader_gone: bool,
     superseded: bool,
+    closed: bool,
+    /// Whether the worker was told to end the call.
     cancelled: bool,
     yielding: bool,
     closing: bool,
@@ -149,8 +151,8 @@ impl Tunnel {
                     let reason = if given_up { "its results are not read" } else { "the caller is gone" };
                     cancel(worker, call, reason, &mut progress);
                 }
-                () = attached.cancel.cancelled(), if !progress.cancelled => {
-                    progress.cancelled = true;
+                () = attached.cancel.cancelled(), if !progress.closed => {
+                    progress.closed = true;
                     cancel(worker, call, "the tunnel is closed", &mut progress);
                 }
                 () = call.wait_until_superseded(), if !progress.superseded => {
@@ -206,19 +208,14 @@ impl Tunnel {
             Payload::UserInput(answer) => call.record_answer(false, &answer.elicitation_id),
             Payload::DelegationResult(answer) => call.record_answer(true, &answer.correlation_id),
             Payload::McpAnswer(answer) => call.record_answer(true, &answer.correlation_id),
+            Payload::Cancel(request) if request.mode() == Mode::Hard => {
+                return cancel(worker, call, &request.reason, progress);
+            }
             Payload::Cancel(request) => {
                 call.stop(false);
-                let grace = match request.mode() {
-                    Mode::Hard => Some(CANCEL_GRACE),
-                    Mode::Preempt => Some(YIELD_GRACE),
-                    // The current step may run as long as the call.
-                    Mode::Soft => None,
-                };
-                if request.mode() == Mode::Hard {
-                    call.drop_when_blocked();
-                }
-                if let Some(grace) = grace {
-                    progress.shorten(Grace::of(grace, call.stall()));
+                // After a soft cancel the current step may run as long as the call.
+                if request.mode() == Mode::Preempt {
+                    progress.shorten(Grace::of(YIELD_GRACE, call.stall()));
                 }
             }
             Payload::CheckpointAck(_) => {
@@ -259,13 +256,11 @@ impl CallProgress {
         self.grace.as_mut().map(|grace| !grace.stretch(call.stall()))
     }
 
-    /// Shortens the grace. Returns false if the current one ends as soon or sooner.
-    fn shorten(&mut self, grace: Grace) -> bool {
-        let shorter = self.grace.is_none_or(|former| grace.end() < former.end());
-        if shorter {
+    /// Shortens the grace, unless the current one ends as soon or sooner.
+    fn shorten(&mut self, grace: Grace) {
+        if self.grace.is_none_or(|former| grace.end() < former.end()) {
             self.grace = Some(grace);
         }
-        shorter
     }
 
     fn is_full(&self) -> bool {
@@ -291,14 +286,15 @@ fn forward(worker: &Worker, progress: &mut CallProgress, payload: Payload) {
     }
 }
 
-/// Cancels the call in its worker, which then has `CANCEL_GRACE` to end it. Sends nothing if that time runs already,
-/// unless a stall has extended it.
+/// Cancels the call in its worker, which then has `CANCEL_GRACE` to end it. Whatever cancels a call does it here, and the
+/// worker receives one cancel: the message, the end of the tunnel and the deadline may follow each other.
 fn cancel(worker: &Worker, call: &Call, reason: &str, progress: &mut CallProgress) {
-    call.stop(false);
-    call.drop_when_blocked();
-    if !progress.shorten(Grace::of(CANCEL_GRACE, call.stall())) {
+    if std::mem::replace(&mut progress.cancelled, true) {
         return;
     }
+    call.stop(false);
+    call.drop_when_blocked();
+    progress.shorten(Grace::of(CANCEL_GRACE, call.stall()));
     progress.subject.log_cancel(reason);
     let request = CancelRequest {
         request_id: call.request_id.clone(),

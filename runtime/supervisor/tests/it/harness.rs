@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use asp_proto::envelope::packed;
+use asp_proto::plugin::cancel_request::Mode;
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{CancelRequest, ClientMessage, DeliverUserInput, InvokeRequest, Json, ServerMessage};
@@ -417,8 +418,12 @@ impl Tunnel {
     }
 
     pub(super) async fn cancel(&self, request_id: &str) {
-        let cancel = CancelRequest { request_id: request_id.into(), ..CancelRequest::default() };
-        self.say(In::Cancel(cancel)).await;
+        self.cancel_as(request_id, Mode::Hard).await;
+    }
+
+    pub(super) async fn cancel_as(&self, request_id: &str, mode: Mode) {
+        let (request_id, mode) = (request_id.into(), mode.into());
+        self.say(In::Cancel(CancelRequest { request_id, mode, ..CancelRequest::default() })).await;
     }
 
     pub(super) async fn next(&mut self) -> Said {

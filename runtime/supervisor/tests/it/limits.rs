@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use asp_proto::plugin::cancel_request::Mode;
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{CancelAllocationRequest, CloseTunnelRequest};
 use serde_json::json;
@@ -69,6 +70,18 @@ async fn a_call_is_cancelled_by_its_gateway_in_each_way() {
     })
     .await;
     assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0, "all of them ended as they should");
+}
+
+#[tokio::test]
+async fn a_worker_gets_one_cancel_however_often_its_call_is_cancelled() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let mut tunnel = stack.tunnel("echo").await;
+    tunnel.invoke("one", &json!({"mode": "cancels"})).await;
+    tunnel.until_message().await;
+    for mode in [Mode::Preempt, Mode::Hard, Mode::Hard, Mode::Soft] {
+        tunnel.cancel_as("one", mode).await;
+    }
+    assert_eq!(output(&tunnel.rest().await), Some(json!({"modes": ["PREEMPT", "HARD", "SOFT"]})));
 }
 
 #[tokio::test]

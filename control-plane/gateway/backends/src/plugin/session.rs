@@ -285,11 +285,9 @@ impl WorkerSession<'_> {
                 if !delivered {
                     self.tunnel.undelivered();
                 }
-                self.tunnel.ended();
                 Err(AttemptOutcome::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
             }
             tunnel_event::Type::AdmissionRejected => {
-                self.tunnel.ended();
                 Err(AttemptOutcome::Rejected(Rejection::of_reason(&event.message, None)))
             }
             tunnel_event::Type::RuntimeOverload if !call.was_handed_over() => {
@@ -404,7 +402,6 @@ impl WorkerSession<'_> {
     }
 
     fn completed(&mut self, end: &asp_proto::plugin::Completed) -> AttemptOutcome {
-        self.tunnel.ended();
         let emitted = &self.attempt_state.emitted;
         if let Some(schema) = &self.job.call().entry.artifacts
             && let Err(misfit) = schema.check(&emitted.described())
@@ -429,7 +426,6 @@ impl WorkerSession<'_> {
     }
 
     fn failed(&mut self, end: &asp_proto::plugin::Failed) -> AttemptOutcome {
-        self.tunnel.ended();
         if end.yielded && self.preempting && self.job.call().ownership.is_stored() {
             self.job.call().ownership.pass_on();
             return AttemptOutcome::Refused(Refusal::Upstream("the gateway ends".into()));
@@ -450,7 +446,6 @@ impl WorkerSession<'_> {
         match fault {
             // The call was not delivered to a second worker.
             TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
-                self.tunnel.ended();
                 AttemptOutcome::Rejected(Rejection::StillEnding)
             }
             TunnelFault::Cut(status) => self.lost_because(status.message()),
@@ -459,7 +454,6 @@ impl WorkerSession<'_> {
     }
 
     fn lost_because(&mut self, why: &str) -> AttemptOutcome {
-        self.tunnel.ended();
         AttemptOutcome::Lost { delivered: self.job.call().was_handed_over(), why: why.to_owned() }
     }
 
