@@ -31,6 +31,7 @@ use asp_identity::minting::{self, TokenKeys};
 use asp_packaging::languages::Languages;
 use asp_packaging::{tool, trust};
 use asp_platform::telemetry;
+use asp_proto::grace::DRAIN_LIMIT;
 use asp_store::published_keys::{MemoryKeys, PublishedKeys};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -50,9 +51,8 @@ use stack::Stack;
 use standing::RuntimeFailure;
 use stores::{CallStores, Stores};
 
-/// Longest time for open requests after a stop; Kubernetes kills later (k8s/base/gateway/gateway.yaml).
-pub const DRAIN_LIMIT: Duration = Duration::from_secs(25);
-/// Same without Envoy, whose stop would end the clients' streams: clients hold these open, and a developer waits.
+/// Longest time for open requests after a stop without Envoy, whose stop would end the clients' streams: clients hold
+/// these open, and a developer waits.
 const DIRECT_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 /// Time that work on other threads has after everything else: a build is ended together with the processes it started.

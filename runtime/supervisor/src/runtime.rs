@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asp_proto::grace::{CALL_YIELDS_WITHIN, WORKER_STOPS_WITHIN};
 use asp_proto::supervisor::PluginRef;
 use asp_proto::supervisor::health_response::Status as Health;
 use parking_lot::Mutex;
@@ -25,7 +26,6 @@ use crate::ppp::{boolean, fields, number, object, text};
 use crate::refusal::Refusal;
 use crate::tunnel::handles::{AttachedTunnel, Handles, TooManyTunnels};
 use crate::tunnel::peer::Peer;
-use crate::worker::call::CANCEL_GRACE;
 use crate::worker::executions::StillRuns;
 use crate::worker::process::Machine;
 
@@ -33,8 +33,6 @@ use crate::worker::process::Machine;
 const MAX_POOLS: usize = 512;
 /// Interval at which queue positions, idle workers and handles of ended tunnels are checked.
 const TICK: Duration = Duration::from_millis(250);
-/// Last part of a drain in which calls save their state and yield.
-const YIELD_WITHIN: Duration = Duration::from_secs(10);
 /// Time that workers have to exit after a drain.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
@@ -317,8 +315,8 @@ impl Runtime {
 /// stops whatever still runs, so calls are asked to yield and then cancelled before that: they continue elsewhere, or
 /// clean up.
 async fn wind_down(pools: &[Arc<Pool>], limit: Duration, done: impl Fn() -> bool) -> bool {
-    let to_yield = YIELD_WITHIN.min(limit / 4);
-    let to_end = CANCEL_GRACE.min(limit / 4);
+    let to_yield = CALL_YIELDS_WITHIN.min(limit / 4);
+    let to_end = WORKER_STOPS_WITHIN.min(limit / 4);
     let within = async |limit| {
         let wait = async {
             while !done() {

@@ -2,7 +2,7 @@
 //!
 //! Keeps true: a tunnel carries one invoke, read, list, prompt or subscription; a call that its gateway no longer wants
 //! (disconnected, closed, past its deadline) is cancelled in its worker, and a call that ignores its cancellation ends
-//! its worker after `CANCEL_GRACE`.
+//! its worker after `WORKER_STOPS_WITHIN`.
 
 mod credential;
 mod grace;

@@ -28,7 +28,6 @@ mod abilities;
 pub mod authority;
 pub mod bounds;
 mod call_kind;
-pub mod cancel;
 pub mod chosen;
 pub mod claim;
 pub mod content;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use asp_json::{Json, Members};
 use asp_outbound::retry_after;
+use asp_proto::grace::CANCEL_REQUEST_WITHIN;
 use asp_proto::mcp_revision::Revision;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, Url};
@@ -44,8 +45,6 @@ const INTERNAL: i64 = -32603;
 /// Longest silence of an upstream that waits for nothing from here; one that asks our user may wait for as long as
 /// the answer takes.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Timeout of a closing request: a cancel, the end of a session, or the rest of an abandoned handshake.
-const CLOSING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An upstream endpoint.
 #[derive(Clone)]
@@ -315,7 +314,7 @@ impl Client {
         {
             let bounded = async move {
                 let _place = place;
-                drop(tokio::time::timeout(CLOSING_TIMEOUT, closing).await);
+                drop(tokio::time::timeout(CANCEL_REQUEST_WITHIN, closing).await);
             };
             self.tasks.closings.spawn_on(bounded, &runtime);
         }
@@ -385,7 +384,7 @@ async fn fetch(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<
 /// Resolves a moment after the caller has abandoned the handshake.
 async fn given_up(sender: &mut oneshot::Sender<Result<Session, ClientFault>>) {
     sender.closed().await;
-    tokio::time::sleep(CLOSING_TIMEOUT).await;
+    tokio::time::sleep(CANCEL_REQUEST_WITHIN).await;
 }
 
 impl ClientParams {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use asp_proto::grace::WORKER_STOPS_WITHIN;
 use asp_proto::supervisor::admission::Status as Admitted;
 use asp_proto::supervisor::{
     Admission, AllocateWorkerRequest, AllocateWorkerResponse, CloseTunnelResponse, Credential, PluginRef,
@@ -22,7 +23,6 @@ use crate::refusal::Refusal;
 use crate::runtime::{self, Allocation, Runtime};
 use crate::tunnel::handles::{Handles, NoHandle, TunnelStats};
 use crate::tunnel::peer::Peer;
-use crate::worker::call::CANCEL_GRACE;
 
 /// Estimated duration of a cold start, for `estimated_start_delay`.
 const COLD_START: Duration = Duration::from_millis(300);
@@ -94,7 +94,7 @@ impl FinalStats {
             FinalStats::Now(stats) => close_response(&stats),
             FinalStats::Later(mut stats) => {
                 // A call that ignores its cancellation ends with its worker, soon after the grace period.
-                let ended = timeout(CANCEL_GRACE * 2, stats.wait_for(Option::is_some)).await;
+                let ended = timeout(WORKER_STOPS_WITHIN * 2, stats.wait_for(Option::is_some)).await;
                 close_response(&ended.ok().and_then(Result::ok).and_then(|stats| *stats).unwrap_or_default())
             }
         }

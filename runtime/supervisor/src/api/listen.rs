@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_peer::{Peer, PeerFiles, Role};
+use asp_proto::grace::DRAIN_LIMIT;
 use asp_proto::supervisor::runtime_supervisor_server::RuntimeSupervisorServer;
 use futures::StreamExt;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -29,8 +30,6 @@ use crate::runtime::Runtime;
 use crate::settings::{Settings, Tls};
 use crate::worker::process::Machine;
 
-/// Time that running calls have after SIGTERM; Kubernetes kills after 30 s.
-const DRAIN: Duration = Duration::from_secs(25);
 /// Time for the last frames to reach the gateways.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// Maximum number of tunnels of one gateway connection.
@@ -89,7 +88,7 @@ pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
         "the runtime is shutting down: it admits no new calls and lets running ones finish or continue elsewhere"
     );
     // Gateways can still reach their tunnels during the drain.
-    runtime.shut_down(DRAIN).await;
+    runtime.shut_down(DRAIN_LIMIT).await;
     stop.cancel();
     let closed = async { while servers.join_next().await.is_some() {} };
     if timeout(CLOSE_WITHIN, closed).await.is_err() {

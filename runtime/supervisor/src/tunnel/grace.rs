@@ -1,14 +1,15 @@
 //! Grace period of a worker for a call that was cancelled.
 //!
 //! Keeps true: only time in which the worker's messages could be read counts. While another call blocks the worker's
-//! stream, the grace is extended by `PATIENCE` at most; then that call is given up, and the worker has `CANCEL_GRACE`
+//! stream, the grace is extended by `MAX_STALL` at most; then that call is given up, and the worker has `WORKER_STOPS_WITHIN`
 //! once more. Nothing that a worker or a gateway does extends it further.
 
 use std::time::Duration;
 
+use asp_proto::grace::{MAX_STALL, WORKER_STOPS_WITHIN};
 use tokio::time::Instant;
 
-use crate::worker::call::{CANCEL_GRACE, PATIENCE, Stall};
+use crate::worker::call::Stall;
 
 /// Minimum grace after an extension, so that messages that the worker sent during the stall are read first, in order.
 const CATCH_UP: Duration = Duration::from_millis(100);
@@ -43,15 +44,15 @@ impl Grace {
     pub(super) fn stretch(&mut self, stall: &Stall) -> bool {
         let now = Instant::now();
         let unheard = stall.total().saturating_sub(self.stalled_before);
-        let due = self.began + self.length + unheard.min(PATIENCE);
-        if self.last || due <= now && unheard < PATIENCE {
+        let due = self.began + self.length + unheard.min(MAX_STALL);
+        if self.last || due <= now && unheard < MAX_STALL {
             return false;
         }
-        if unheard < PATIENCE {
+        if unheard < MAX_STALL {
             self.end = due.max(now + CATCH_UP);
         } else {
             self.last = true;
-            self.end = now + CANCEL_GRACE;
+            self.end = now + WORKER_STOPS_WITHIN;
             stall.give_up_until(self.end);
         }
         true
@@ -85,13 +86,13 @@ mod tests {
         let before = StallGuard::on(Some(&stall));
         advance(5 * SECOND).await;
         drop(before);
-        assert_eq!(judged(Grace::of(CANCEL_GRACE, &stall), &stall).await, CANCEL_GRACE);
+        assert_eq!(judged(Grace::of(WORKER_STOPS_WITHIN, &stall), &stall).await, WORKER_STOPS_WITHIN);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_it_could_not_be_heard_does_not_count() {
         let stall = Stall::default();
-        let grace = Grace::of(CANCEL_GRACE, &stall);
+        let grace = Grace::of(WORKER_STOPS_WITHIN, &stall);
         advance(SECOND).await;
         let held = StallGuard::on(Some(&stall));
         let ends = async {
@@ -99,7 +100,7 @@ mod tests {
             drop(held);
         };
         let (took, ()) = tokio::join!(judged(grace, &stall), ends);
-        let short = took.checked_sub(7 * SECOND + CANCEL_GRACE - SECOND).unwrap();
+        let short = took.checked_sub(7 * SECOND + WORKER_STOPS_WITHIN - SECOND).unwrap();
         assert!(short <= CATCH_UP, "{took:?}");
     }
 
@@ -113,9 +114,12 @@ mod tests {
             drop(held);
             began.elapsed()
         };
-        let (took, given_up) = tokio::join!(judged(Grace::of(CANCEL_GRACE, &stall), &stall), given_up);
-        assert!(given_up >= PATIENCE && given_up <= PATIENCE + CANCEL_GRACE + CATCH_UP, "{given_up:?}");
-        assert_eq!(took, given_up + CANCEL_GRACE);
+        let (took, given_up) = tokio::join!(judged(Grace::of(WORKER_STOPS_WITHIN, &stall), &stall), given_up);
+        assert!(
+            given_up >= MAX_STALL && given_up <= MAX_STALL + WORKER_STOPS_WITHIN + CATCH_UP,
+            "{given_up:?}"
+        );
+        assert_eq!(took, given_up + WORKER_STOPS_WITHIN);
     }
 
     #[tokio::test(start_paused = true)]
@@ -131,9 +135,9 @@ mod tests {
             }
         };
         let took = tokio::select! {
-            took = judged(Grace::of(CANCEL_GRACE, &stall), &stall) => took,
+            took = judged(Grace::of(WORKER_STOPS_WITHIN, &stall), &stall) => took,
             () = stalls => Duration::MAX,
         };
-        assert!(took <= PATIENCE + 2 * CANCEL_GRACE + CATCH_UP, "{took:?}");
+        assert!(took <= MAX_STALL + 2 * WORKER_STOPS_WITHIN + CATCH_UP, "{took:?}");
     }
 }

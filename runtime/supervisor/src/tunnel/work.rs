@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_proto::grace::{CALL_YIELDS_WITHIN, WORKER_STOPS_WITHIN};
 use asp_proto::plugin::cancel_request::Mode;
 use asp_proto::plugin::client_message::Payload;
 use asp_proto::plugin::{CancelRequest, ClientMessage, InvokeRequest, Pong, ServerMessage, server_message};
@@ -20,12 +21,10 @@ use super::subject::LogSubject;
 use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
 use crate::ppp::{MAX_QUEUED_BYTES, time_until};
 use crate::worker::Worker;
-use crate::worker::call::{CANCEL_GRACE, Call};
+use crate::worker::call::Call;
 use crate::worker::executions::StillRuns;
 use crate::worker::session::BeginError;
 
-/// Grace of a call that is asked to yield; a plugin saves its state first.
-const YIELD_GRACE: Duration = Duration::from_secs(10);
 /// Minimum interval between two acknowledged checkpoints of a call: all calls share the gateway's store.
 const SAVE_EVERY: Duration = Duration::from_millis(10);
 
@@ -135,7 +134,7 @@ impl Tunnel {
                         progress.subject.ignored_cancellation();
                         worker.session.kill_for_call(attached.ticket.tenant());
                         // The worker's end ends the call.
-                        progress.grace = Some(Grace::of(YIELD_GRACE, call.stall()));
+                        progress.grace = Some(Grace::of(CALL_YIELDS_WITHIN, call.stall()));
                     }
                     Some(false) => {}
                     // The limit may have moved since it was read.
@@ -215,7 +214,7 @@ impl Tunnel {
                 call.stop(false);
                 // After a soft cancel the current step may run as long as the call.
                 if request.mode() == Mode::Preempt {
-                    progress.shorten(Grace::of(YIELD_GRACE, call.stall()));
+                    progress.shorten(Grace::of(CALL_YIELDS_WITHIN, call.stall()));
                 }
             }
             Payload::CheckpointAck(_) => {
@@ -286,7 +285,7 @@ fn forward(worker: &Worker, progress: &mut CallProgress, payload: Payload) {
     }
 }
 
-/// Cancels the call in its worker, which then has `CANCEL_GRACE` to end it. Whatever cancels a call does it here, and the
+/// Cancels the call in its worker, which then has `WORKER_STOPS_WITHIN` to end it. Whatever cancels a call does it here, and the
 /// worker receives one cancel: the message, the end of the tunnel and the deadline may follow each other.
 fn cancel(worker: &Worker, call: &Call, reason: &str, progress: &mut CallProgress) {
     if std::mem::replace(&mut progress.cancelled, true) {
@@ -294,7 +293,7 @@ fn cancel(worker: &Worker, call: &Call, reason: &str, progress: &mut CallProgres
     }
     call.stop(false);
     call.drop_when_blocked();
-    progress.shorten(Grace::of(CANCEL_GRACE, call.stall()));
+    progress.shorten(Grace::of(WORKER_STOPS_WITHIN, call.stall()));
     progress.subject.log_cancel(reason);
     let request = CancelRequest {
         request_id: call.request_id.clone(),

@@ -2,7 +2,7 @@
 //!
 //! Keeps true: artifact bytes arrive without gaps and within the plugin's disk limit; questions are declared, and at
 //! most `MAX_QUESTIONS` are open. A gateway that reads slowly slows its worker down without a time limit, unless
-//! another call of the worker waits for its own end; a gateway that reads nothing for `PATIENCE` loses the call, and is
+//! another call of the worker waits for its own end; a gateway that reads nothing for `MAX_STALL` loses the call, and is
 //! notified. The end of a call does not wait for anything.
 
 mod stall;
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_proto::grace::MAX_STALL;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{ArtifactData, ArtifactEmitted, Checkpoint, ServerMessage};
 use asp_proto::supervisor::PppServerFrame;
@@ -27,9 +28,6 @@ use crate::cause::Cause;
 use crate::ppp::outbox::{Outbox, SendError};
 use crate::ppp::{boolean, event_frame, fields, text};
 
-/// Time between a cancel and the kill of a worker that ignores it. Time in which its stream cannot be read is added
-/// (`tunnel/grace.rs`).
-pub const CANCEL_GRACE: Duration = Duration::from_secs(2);
 const MAX_QUESTIONS: usize = 16;
 /// Maximum length of a correlation id. The plugin chooses it: a name and a digest in each of our languages.
 const MAX_CORRELATION: usize = 1024;
@@ -42,10 +40,6 @@ const MAX_URI: usize = 4096;
 const MAX_CAPSULE: usize = 64 << 10;
 /// Maximum number of checkpoints that the gateway has not acknowledged.
 const MAX_UNSAVED: usize = 16;
-/// Time after which a gateway that reads nothing of a call with a full outbox loses the call. The worker's stream is
-/// not read during that time, so its other calls wait too; a gateway gives up a store that does not answer sooner than
-/// this.
-pub const PATIENCE: Duration = Duration::from_secs(15);
 /// Time in addition to the input timeout, which the gateway enforces: its answer must arrive first.
 const QUESTION_SLACK: Duration = Duration::from_secs(5);
 const SILENT_HEARTBEATS: u32 = 3;
@@ -207,7 +201,7 @@ impl Call {
         let Err(frame) = self.outbox.try_send(frame) else { return };
         let stalled = StallGuard::on(stall);
         let sent = tokio::select! {
-            sent = self.outbox.send(frame, PATIENCE) => Some(sent),
+            sent = self.outbox.send(frame, MAX_STALL) => Some(sent),
             () = stalled.wait_until_given_up() => Some(Err(SendError::NoRoom)),
             () = self.hurry.cancelled() => None,
         };

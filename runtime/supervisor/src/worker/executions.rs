@@ -5,17 +5,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
+use asp_proto::grace::EXECUTION_STOPS_WITHIN;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 use tonic::Status;
 
-use crate::worker::call::{CANCEL_GRACE, Call, PATIENCE};
-
-/// Time limit for the end of a previous execution, which is killed after `CANCEL_GRACE`, or later when another call
-/// blocks its worker's stream (`tunnel/grace.rs`).
-const END_WITHIN: Duration = PATIENCE.saturating_add(CANCEL_GRACE.saturating_mul(3));
+use crate::worker::call::Call;
 
 /// The running executions of one plugin's calls, by the call's id.
 #[derive(Debug, Default)]
@@ -43,7 +39,7 @@ impl Executions {
     pub async fn end_previous(&self, request_id: &str) -> Result<(), StillRuns> {
         let Some(former) = self.0.lock().get(request_id).cloned() else { return Ok(()) };
         former.supersede();
-        timeout(END_WITHIN, former.wait_for_end()).await.map(drop).map_err(|_| StillRuns)
+        timeout(EXECUTION_STOPS_WITHIN, former.wait_for_end()).await.map(drop).map_err(|_| StillRuns)
     }
 
     /// Records that an execution has begun.

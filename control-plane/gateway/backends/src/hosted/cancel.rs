@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::Call;
+use asp_proto::grace::CANCEL_REQUEST_WITHIN;
 use reqwest::StatusCode;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
@@ -16,8 +17,6 @@ use super::service::Service;
 /// Maximum number of concurrent cancel requests; a call that is given up beyond it ends at its deadline, which its
 /// service knows.
 const MOST: usize = 4096;
-/// Timeout of one request.
-const LONGEST: Duration = Duration::from_secs(2);
 /// Pauses before the requests: a service may not know the call yet, or be unavailable for a moment.
 const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
 
@@ -52,7 +51,7 @@ impl Drop for CancelNotice {
 async fn cancel(service: Service) {
     for pause in PAUSES {
         tokio::time::sleep(pause).await;
-        match service.cancel(LONGEST).await {
+        match service.cancel(CANCEL_REQUEST_WITHIN).await {
             // The request that creates the call may arrive after this one.
             None | Some(StatusCode::NOT_FOUND | StatusCode::TOO_MANY_REQUESTS) => {}
             Some(status) if status.is_server_error() => {}

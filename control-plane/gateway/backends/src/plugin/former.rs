@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::Call;
+use asp_proto::grace::EXECUTION_STOPS_WITHIN;
 use asp_proto::supervisor::EndExecutionRequest;
 use asp_runtime_client::runtimes::{Fleet, Runtime};
 use futures::stream::{FuturesUnordered, StreamExt};
 use tonic::Code;
 
 /// Timeout of ending an execution; more than a runtime that answers gives it to end.
-const END_WITHIN: Duration = Duration::from_secs(25);
+const END_WITHIN: Duration = EXECUTION_STOPS_WITHIN.saturating_add(Duration::from_secs(4));
 
 /// Runtimes that have not confirmed that they do not run the call.
 #[derive(Default)]

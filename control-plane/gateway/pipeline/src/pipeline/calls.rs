@@ -6,16 +6,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use asp_call::call::outcome::Refusal;
+use asp_proto::grace::LAST_CALLS_END_WITHIN;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::admission::{Admission, AdmissionBounds, AdmissionPermit};
-
-/// Time within which the remaining calls must end at a shutdown.
-const LAST_CALLS: Duration = Duration::from_secs(3);
 
 /// The running calls.
 pub struct CallTasks {
@@ -83,7 +80,7 @@ impl CallTasks {
     pub async fn end(&self) {
         self.stop.cancel();
         self.tasks.close();
-        if tokio::time::timeout(LAST_CALLS, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(LAST_CALLS_END_WITHIN, self.tasks.wait()).await.is_err() {
             tracing::warn!(
                 calls = self.tasks.len(),
                 "calls did not end within 3 s of the cancel at shutdown; they are dropped, and their outcomes are lost"

@@ -1,14 +1,14 @@
 //! Stage 8: runs the call on its backend, bounded by the deadline and the caller's cancel.
 //!
 //! Keeps true: a call runs at most once; a call that was handed over and then lost ends as `outcome_unknown`, unless
-//! repeating it is harmless; a cancelled backend has 100 ms (`call/src/call/cancel.rs`) to stop before it is dropped.
+//! repeating it is harmless; a cancelled backend has `BACKEND_STOPS_WITHIN` before it is dropped.
 
 use std::time::Duration;
 
 use asp_call::call::State;
-use asp_call::call::cancel::BACKEND_STOPS_WITHIN;
 use asp_call::call::outcome::{Output, Refusal, after_handover};
 use asp_call::execution::{Backends, Execution};
+use asp_proto::grace::BACKEND_STOPS_WITHIN;
 use tokio::time::Instant;
 
 /// Remaining time below which a call is refused instead of started (ADR 6).

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use asp_call::call::{Call, chosen};
 use asp_pipeline::pipeline::lookup::FoundCall;
+use asp_proto::grace::BACKEND_STOPS_WITHIN;
 use axum::body::Body;
 use axum::response::Response;
 use http::{StatusCode, header};
@@ -17,7 +18,7 @@ use crate::ProtocolRequest;
 use crate::mcp::questions;
 
 /// Time that a cancel waits for the call to end.
-const ENDS_WITHIN: Duration = Duration::from_millis(200);
+const ENDS_WITHIN: Duration = BACKEND_STOPS_WITHIN.saturating_mul(2);
 
 /// Returns the call's state, at once or after a change, as the client prefers.
 pub(super) async fn get(request: &ProtocolRequest, tool: &str, name: &str) -> Result<Response, Problem> {
