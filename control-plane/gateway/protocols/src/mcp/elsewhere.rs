@@ -3,29 +3,21 @@
 //!
 //! The affinity key routes a client's messages to one gateway, and to another one after gateways were added or removed.
 //! Keeps true: the receiving gateway has checked that the session is the client's; messages from another gateway are
-//! not forwarded again; answers are forwarded only for requests that a gateway made, and a cancel only with the id of
-//! the request it names.
+//! not forwarded again; answers are forwarded only for requests that a gateway made whose call is not found by its id, and
+//! a cancel only with the id of the request it names.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use asp_call::call::remote::InputFault;
 use asp_edge::Reason;
 use asp_edge::envelope::MAX_ID_BYTES;
 use asp_pipeline::sessions::{BusEvent, DeliveryError, LegacySession, ReplicaMessage};
 use futures::StreamExt;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::time::Instant;
 
 use super::client_messages::deliver;
 use super::codec::{Message, RpcFailure};
 use crate::replica::Replica;
-
-/// Time limit for retries of a message from another gateway.
-const TRIED_FOR: Duration = Duration::from_secs(20);
-/// Delay between two attempts.
-const TRY_EVERY: Duration = Duration::from_millis(300);
 
 /// Forwards a message that concerns nothing at this gateway. Failures are reported to the client, because a lost answer
 /// would leave its call waiting.
@@ -95,17 +87,11 @@ fn handle_message(gateway: &Arc<Replica>, told: ReplicaMessage) {
     }
 }
 
-/// Handles a client's message from another gateway, which has already confirmed it to the client; if it cannot be
-/// stored, it is retried.
+/// Handles a client's message from another gateway, which has already confirmed it to the client. A message that concerns
+/// nothing here either is dropped.
 async fn take(gateway: &Replica, session: &LegacySession, message: &Message) {
-    let until = Instant::now() + TRIED_FOR;
-    // A message that concerns nothing here either is dropped.
-    while let Err(fault) = deliver(gateway, session, message).await {
-        if fault == InputFault::TooLarge || Instant::now() >= until {
-            tracing::warn!(%fault, "client's answer or cancel for a call at another gateway was lost; the call continues without it, and an unanswered question expires");
-            return;
-        }
-        tokio::time::sleep(TRY_EVERY).await;
+    if let Err(fault) = deliver(gateway, session, message).await {
+        tracing::warn!(%fault, "client's answer or cancel for a call at another gateway was lost; the call continues without it, and an unanswered question expires");
     }
 }
 

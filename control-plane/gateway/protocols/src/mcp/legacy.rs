@@ -18,7 +18,7 @@ use futures::future::join_all;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use super::client_messages::deliver;
+use super::client_messages::{answer_found, deliver};
 use super::codec::{self, Message, RpcFailure, RpcResponse, accepted};
 use super::context::{Context, RequestAnswer, trace_of};
 use super::elsewhere;
@@ -32,7 +32,6 @@ use super::stream::{self, StreamView};
 use super::subscriptions;
 use super::{json as json_response, listed, lists};
 use crate::ProtocolRequest;
-use crate::replica::Replica;
 
 /// Answers a single message.
 pub(super) async fn post(request: ProtocolRequest, envelope: Envelope) -> Response {
@@ -53,7 +52,7 @@ pub(super) async fn post(request: ProtocolRequest, envelope: Envelope) -> Respon
     if let Err(too_many) = admit(&request, std::slice::from_ref(&message)) {
         return refused(&request, &too_many);
     }
-    match route(&request.gateway, &session, &message).await {
+    match route(&request, &session, &message).await {
         Ok(()) => accepted(),
         Err(failure) => failure.respond(None, request.admitted.trace),
     }
@@ -94,7 +93,7 @@ async fn batched(
     let trace = trace_of(request, message);
     let Some(id) = message.id_text().filter(|_| message.method.is_some()) else {
         // A batch has no answer for a notification that cannot be forwarded; the failure is logged.
-        let _ = route(&request.gateway, session, message).await;
+        let _ = route(request, session, message).await;
         return None;
     };
     if message.method.as_deref() == Some("initialize") {
@@ -402,10 +401,16 @@ fn is_counted(message: &Message) -> bool {
     }
 }
 
-/// Handles a notification or an answer at the gateway that has the call or the session it concerns.
-async fn route(gateway: &Replica, session: &LegacySession, message: &Message) -> Result<(), RpcFailure> {
-    match deliver(gateway, session, message).await.map_err(RpcFailure::of_input_fault)? {
-        true => Ok(()),
-        false => elsewhere::pass_on(gateway, session, message).await,
-    }
+/// Handles a notification or an answer: here, for a call that is found as in every protocol, or at the gateways that have
+/// the session.
+async fn route(
+    request: &ProtocolRequest,
+    session: &LegacySession,
+    message: &Message,
+) -> Result<(), RpcFailure> {
+    let gateway = &request.gateway;
+    let is_taken = deliver(gateway, session, message).await.map_err(RpcFailure::of_input_fault)?
+        // Boxed: nearly every message is for a call or session here.
+        || Box::pin(answer_found(request, session, message)).await.map_err(RpcFailure::of_input_fault)?;
+    if is_taken { Ok(()) } else { elsewhere::pass_on(gateway, session, message).await }
 }

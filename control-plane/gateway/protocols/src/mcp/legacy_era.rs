@@ -11,6 +11,7 @@ use asp_call::media_type;
 use asp_json::Json;
 use asp_pipeline::sessions::LegacySession;
 use serde_json::json;
+use uuid::Uuid;
 
 use super::codec::{notification, server_request};
 use super::questions;
@@ -84,4 +85,15 @@ pub(super) fn accepts_stream(request: &ProtocolRequest) -> bool {
 /// Returns the id of a question, unique among all calls; also the `elicitationId` of a page.
 fn question_id(call: &Call, question: &str) -> String {
     format!("{}.{question}", call.id)
+}
+
+/// Returns the call and the question that a request of a gateway to the session's client asked, by the request's id.
+pub(super) fn read_request_id<'a>(
+    gateway: &Replica,
+    session: &LegacySession,
+    id: &'a str,
+) -> Option<(Uuid, &'a str)> {
+    let (name, _tag) = id.rsplit_once('.').filter(|_| gateway.sessions.has_asked(session, id))?;
+    let (call, question) = name.split_once('.')?;
+    Some((call.parse().ok()?, question))
 }
