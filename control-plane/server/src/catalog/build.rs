@@ -355,7 +355,7 @@ impl Builder {
         for (org, form) in &self.held.orgs {
             faults.extend(form.faults.iter().cloned());
             // Reserve room to deny every org.
-            room.policy = room.policy.saturating_sub(OrgPolicy::denied(org).size().policy());
+            room.policy = room.policy.saturating_sub(form.denial_bytes);
             forms.push((form.size.exposure + form.size.policy(), org, form));
         }
         forms.sort_by_key(|(size, org, _)| (*size, *org));

@@ -36,6 +36,8 @@ pub(super) struct OrgForm {
     /// Revision of the store at which its policy was read; 0 for a denial that replaces it.
     pub(super) at: u64,
     pub(super) size: Size,
+    /// Bytes of a policy that denies the org everything.
+    pub(super) denial_bytes: usize,
     pub(super) faults: Vec<Fault>,
     /// Exposure exceptions that edges receive.
     pub(super) exposure: Vec<ExposureException>,
@@ -129,6 +131,7 @@ impl OrgForm {
         OrgForm {
             at: 0,
             size,
+            denial_bytes: OrgPolicy::denied(org).size().policy(),
             faults: Vec::new(),
             wanted: (exposure.len() < policy.exposure.len()).then_some(policy.exposure),
             exposure,
