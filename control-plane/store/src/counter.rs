@@ -44,6 +44,11 @@ pub trait Counters: Send + Sync {
     /// Takes one token from every bucket, or none if one of them is empty. All buckets belong to this tenant, whose
     /// buckets are stored together.
     async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError>;
+
+    /// Returns the shard that stores a tenant's buckets; shards fail independently.
+    fn shard(&self, _tenant: &str) -> u64 {
+        0
+    }
 }
 
 /// Returns a wait in whole milliseconds, between one and a day.

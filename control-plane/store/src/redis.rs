@@ -5,6 +5,7 @@
 //! every request gets an answer or an error within [`ANSWER_WITHIN`], or [`ROOM_WITHIN`] under back-pressure; large
 //! commands delay no other lane; no error contains a password.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use parking_lot::Mutex;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::{ClusterClient, ClusterConfig};
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::Slot;
 use redis::{Client, Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 
 use self::traffic::Traffic;
@@ -79,7 +81,7 @@ impl Lanes {
 #[derive(Clone)]
 pub struct Redis {
     endpoint: Endpoint,
-    /// Bytes in flight, and whether Redis answers.
+    /// Bytes in flight, and whether each shard answers.
     traffic: Arc<Traffic>,
     /// Timeout of an answer.
     within: Duration,
@@ -234,13 +236,28 @@ impl Redis {
         Ok(Redis { endpoint, traffic: Arc::default(), within, nodes: nodes.into() })
     }
 
-    /// Runs a command without a key or with a single one.
-    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, RedisFault> {
-        self.ask_large(command, 0).await
+    /// Returns the shard of a key. In a Cluster each slot counts as one, because only the client knows the node of a slot.
+    fn shard(&self, key: &str) -> u64 {
+        match self.endpoint {
+            Endpoint::Single(_) => 0,
+            Endpoint::Cluster(_) => {
+                BuildHasherDefault::<DefaultHasher>::default().hash_one(Slot::for_key(key))
+            }
+        }
+    }
+
+    /// Runs a command on a key.
+    async fn ask<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, RedisFault> {
+        self.ask_large(key, command, 0).await
     }
 
     /// Runs a command of the given number of bytes.
-    async fn ask_large<T: FromRedisValue>(&self, command: &Cmd, bytes: usize) -> Result<T, RedisFault> {
+    async fn ask_large<T: FromRedisValue>(
+        &self,
+        key: &str,
+        command: &Cmd,
+        bytes: usize,
+    ) -> Result<T, RedisFault> {
         let asking = async {
             match &self.endpoint {
                 Endpoint::Single(single) => {
@@ -251,17 +268,22 @@ impl Redis {
                 }
             }
         };
-        self.traffic.admit(bytes, asking).await
+        self.traffic.admit(self.shard(key), bytes, asking).await
     }
 
-    /// Runs a script whose keys all belong to one tenant.
-    async fn run<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, RedisFault> {
-        self.run_large(invocation, 0).await
+    /// Runs a script whose keys are all in the slot of `key`.
+    async fn run<T: FromRedisValue>(
+        &self,
+        key: &str,
+        invocation: &ScriptInvocation<'_>,
+    ) -> Result<T, RedisFault> {
+        self.run_large(key, invocation, 0).await
     }
 
     /// Runs a script whose arguments have the given number of bytes.
     async fn run_large<T: FromRedisValue>(
         &self,
+        key: &str,
         invocation: &ScriptInvocation<'_>,
         bytes: usize,
     ) -> Result<T, RedisFault> {
@@ -275,7 +297,7 @@ impl Redis {
                 }
             }
         };
-        self.traffic.admit(bytes, asking).await
+        self.traffic.admit(self.shard(key), bytes, asking).await
     }
 }
 
@@ -362,6 +384,15 @@ mod tests {
         assert!(!failures.add(&Ok(()), now));
         assert!(!failures.add(&silent(), now + REPLACED_AFTER), "the first since an answer");
         assert!(failures.add(&silent(), now + 2 * REPLACED_AFTER));
+    }
+
+    #[tokio::test]
+    async fn keys_of_one_slot_of_a_cluster_are_one_shard_and_a_server_is_one() {
+        let cluster = Redis::open("redis+cluster://127.0.0.1:1").unwrap();
+        assert_eq!(cluster.shard("asp:limit:{a}:1"), cluster.shard("asp:inbox:{a}"));
+        assert_ne!(cluster.shard("asp:limit:{a}:1"), cluster.shard("asp:limit:{b}:1"));
+        let server = Redis::open("redis://127.0.0.1:1").unwrap();
+        assert_eq!(server.shard("asp:limit:{a}:1"), server.shard("asp:limit:{b}:1"));
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
 //! The ledger of read-only calls at one of several gateways.
 //!
 //! Keeps true: this process executes once per key at a time; an answer of another gateway is replayed unless it answers
-//! a different request or an earlier version of the primitive; while the shared answers are not available, this gateway
-//! continues alone, and at most one call a second waits for them.
+//! a different request or an earlier version of the primitive; while a shard of the shared answers is not available, this
+//! gateway continues alone for its orgs, and at most one call a second waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,29 +29,31 @@ impl QuickLedger {
 
     /// Returns another gateway's answer; `None` while the shared answers are not available.
     async fn find(&self, org: [u8; 16], key: LedgerKey) -> Option<StoredAnswer> {
-        let attempt = self.availability.attempt()?;
+        let shard = self.answers.shard(org);
+        let attempt = self.availability.attempt(shard)?;
         let found = self.answers.find(org, key).await;
-        self.noted(attempt, found).flatten()
+        self.noted(shard, attempt, found).flatten()
     }
 
     /// Shares an answer. Best effort: without it, another gateway repeats the read.
     async fn tell(&self, org: [u8; 16], key: LedgerKey, answered: StoredAnswer, keep: Duration) {
-        if let Some(attempt) = self.availability.attempt() {
+        let shard = self.answers.shard(org);
+        if let Some(attempt) = self.availability.attempt(shard) {
             let kept = self.answers.keep(org, key, answered, keep).await;
-            self.noted(attempt, kept);
+            self.noted(shard, attempt, kept);
         }
     }
 
-    fn noted<T>(&self, attempt: Attempt, answer: Result<T, AnswersError>) -> Option<T> {
+    fn noted<T>(&self, shard: u64, attempt: Attempt, answer: Result<T, AnswersError>) -> Option<T> {
         match answer {
             Ok(answer) => {
-                if self.availability.answered(attempt) {
+                if self.availability.answered(shard, attempt) {
                     tracing::info!("answers of other gateways are available again for read-only calls");
                 }
                 Some(answer)
             }
             Err(error) => {
-                if self.availability.failed() {
+                if self.availability.failed(shard) {
                     tracing::warn!(
                         %error,
                         "answers of other gateways are unavailable: a read-only call that is retried at another gateway runs again"

@@ -1,7 +1,7 @@
 //! Counters that several processes share, with a local fallback.
 //!
-//! Keeps true: no call waits for a backend that is known to be unavailable, except one probe a second. While it is
-//! unavailable, each process counts by itself, so that each admits up to a limit.
+//! Keeps true: no call waits for a shard that is known to be unavailable, except one probe a second. While it is
+//! unavailable, each process counts its tenants by itself, so that each admits up to a limit.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ impl WithFallback {
         WithFallback { shared, own: MemoryCounters::default(), availability: Availability::default() }
     }
 
-    fn answered(&self, attempt: Attempt) {
-        if self.availability.answered(attempt) {
+    fn answered(&self, shard: u64, attempt: Attempt) {
+        if self.availability.answered(shard, attempt) {
             tracing::info!("limits count for all gateways together again");
         }
     }
 
-    fn failed(&self, error: &CounterError) {
-        if self.availability.failed() {
+    fn failed(&self, shard: u64, error: &CounterError) {
+        if self.availability.failed(shard) {
             tracing::warn!(
                 %error,
-                "limits count for this gateway alone until the shared counters answer: each gateway admits up to a limit"
+                "limits count for this gateway alone where the shared counters do not answer: each gateway admits up to a limit"
             );
         }
     }
@@ -41,13 +41,14 @@ impl WithFallback {
 #[async_trait]
 impl Counters for WithFallback {
     async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
-        if let Some(attempt) = self.availability.attempt() {
+        let shard = self.shared.shard(tenant);
+        if let Some(attempt) = self.availability.attempt(shard) {
             match self.shared.take(tenant, buckets).await {
                 Ok(taken) => {
-                    self.answered(attempt);
+                    self.answered(shard, attempt);
                     return Ok(taken);
                 }
-                Err(error) => self.failed(&error),
+                Err(error) => self.failed(shard, &error),
             }
         }
         self.own.take(tenant, buckets).await
@@ -56,15 +57,17 @@ impl Counters for WithFallback {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
     use super::*;
     use crate::availability::PROBE_EVERY;
 
-    /// Counters that grant everything while available.
+    /// Counters that grant everything while available; each length of a tenant's name is a shard.
     #[derive(Default)]
     struct Shared {
         away: AtomicBool,
+        /// Shard that is unavailable by itself.
+        lost: AtomicU64,
         asked: AtomicU32,
         /// Delays the bucket `slow`.
         go: tokio::sync::Notify,
@@ -72,17 +75,36 @@ mod tests {
 
     #[async_trait]
     impl Counters for Shared {
-        async fn take(&self, _tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
+        async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             if buckets[0].key == "slow" {
                 self.go.notified().await;
                 return Ok(DrawOutcome::Granted { remaining: 55 });
             }
-            match self.away.load(Ordering::Relaxed) {
+            match self.away.load(Ordering::Relaxed) || self.lost.load(Ordering::Relaxed) == self.shard(tenant)
+            {
                 false => Ok(DrawOutcome::Granted { remaining: 77 }),
                 true => Err(CounterError("connection refused".into())),
             }
         }
+
+        fn shard(&self, tenant: &str) -> u64 {
+            tenant.len() as u64
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_tenants_of_a_lost_shard_are_counted_here() {
+        let shared = Arc::new(Shared::default());
+        shared.lost.store(1, Ordering::Relaxed);
+        let counters = WithFallback::new(shared.clone());
+        let buckets = [Bucket { key: "k".into(), capacity: 2, refill_per_second: 0.001 }];
+        for remaining in [1, 0] {
+            assert_eq!(counters.take("t", &buckets).await.unwrap(), DrawOutcome::Granted { remaining });
+            let other = counters.take("other", &buckets).await.unwrap();
+            assert_eq!(other, DrawOutcome::Granted { remaining: 77 });
+        }
+        assert_eq!(shared.asked.load(Ordering::Relaxed), 3, "the lost one once");
     }
 
     #[tokio::test(start_paused = true)]

@@ -36,8 +36,13 @@ impl RedisAnswers {
 
 #[async_trait]
 impl Answers for RedisAnswers {
+    fn shard(&self, org: [u8; 16]) -> u64 {
+        self.redis.shard(&place(org, ""))
+    }
+
     async fn find(&self, org: [u8; 16], key: LedgerKey) -> Result<Option<StoredAnswer>, AnswersError> {
-        let kept: Option<Bytes> = self.redis.ask(&Cmd::get(place(org, &name(key)))).await?;
+        let place = place(org, &name(key));
+        let kept: Option<Bytes> = self.redis.ask(&place, &Cmd::get(&place)).await?;
         let Some(mut kept) = kept else { return Ok(None) };
         if kept.len() < HASH {
             return Err(unreadable());
@@ -54,11 +59,12 @@ impl Answers for RedisAnswers {
         keep: Duration,
     ) -> Result<bool, AnswersError> {
         let name = name(key);
+        let place_of_answer = place(org, &name);
         let mut script = self.keep.prepare_invoke();
-        script.key(place(org, &name)).key(place(org, "ends")).key(place(org, "bytes"));
+        script.key(&place_of_answer).key(place(org, "ends")).key(place(org, "bytes"));
         script.arg(name).arg(lifetime(keep)).arg(self.budget.keys).arg(self.budget.bytes);
         script.arg(&answered.hash[..]).arg(answered.answer.as_ref());
-        let kept: u8 = self.redis.run_large(&script, answered.answer.len()).await?;
+        let kept: u8 = self.redis.run_large(&place_of_answer, &script, answered.answer.len()).await?;
         Ok(kept == 1)
     }
 }

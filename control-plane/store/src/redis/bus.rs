@@ -38,9 +38,10 @@ impl Bus for RedisBus {
         if message.len() > MAX_MESSAGE {
             return Err(BusError::TooLarge);
         }
+        let channel = channel(gateway);
         let mut publish = redis::cmd("PUBLISH");
-        publish.arg(channel(gateway)).arg(message.as_ref());
-        let told: Result<i64, _> = self.redis.ask_large(&publish, message.len()).await;
+        publish.arg(&channel).arg(message.as_ref());
+        let told: Result<i64, _> = self.redis.ask_large(&channel, &publish, message.len()).await;
         told.map(drop).map_err(|fault| BusError::Unavailable(fault.to_string()))
     }
 

@@ -30,6 +30,10 @@ impl RedisCounters {
 
 #[async_trait]
 impl Counters for RedisCounters {
+    fn shard(&self, tenant: &str) -> u64 {
+        self.redis.shard(&place(tenant))
+    }
+
     async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
         let place = place(tenant);
         let mut take = self.take.prepare_invoke();
@@ -37,7 +41,7 @@ impl Counters for RedisCounters {
             let key = format!("{place}:{}", hashed::<BUCKET>(&bucket.key));
             take.key(key).arg(bucket.capacity).arg(bucket.refill_per_second);
         }
-        let said: Result<(usize, u64), _> = self.redis.run(&take).await;
+        let said: Result<(usize, u64), _> = self.redis.run(&place, &take).await;
         match said.map_err(|fault| CounterError(fault.to_string()))? {
             (0, remaining) => Ok(DrawOutcome::Granted { remaining }),
             (empty, retry_after_ms) => Ok(DrawOutcome::Denied { index: empty - 1, retry_after_ms }),

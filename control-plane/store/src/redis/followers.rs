@@ -32,21 +32,24 @@ impl RedisFollowers {
 #[async_trait]
 impl Followers for RedisFollowers {
     async fn enter(&self, call: CallId, gateway: OwnerId, keep: Duration) -> Result<(), FollowersError> {
+        let key = key(call);
         let mut enter = self.enter.prepare_invoke();
-        enter.key(key(call)).arg(hex(&gateway.0)).arg(lifetime(keep));
-        self.redis.run::<u64>(&enter).await?;
+        enter.key(&key).arg(hex(&gateway.0)).arg(lifetime(keep));
+        self.redis.run::<u64>(&key, &enter).await?;
         Ok(())
     }
 
     async fn leave(&self, call: CallId, gateway: OwnerId) -> Result<(), FollowersError> {
-        self.redis.ask::<u64>(&Cmd::zrem(key(call), hex(&gateway.0))).await?;
+        let key = key(call);
+        self.redis.ask::<u64>(&key, &Cmd::zrem(&key, hex(&gateway.0))).await?;
         Ok(())
     }
 
     async fn any(&self, call: CallId) -> Result<bool, FollowersError> {
+        let key = key(call);
         let mut any = self.any.prepare_invoke();
-        any.key(key(call));
-        Ok(self.redis.run::<u64>(&any).await? > 0)
+        any.key(&key);
+        Ok(self.redis.run::<u64>(&key, &any).await? > 0)
     }
 }
 

@@ -50,10 +50,10 @@ impl Inbox for RedisInbox {
         keep: Duration,
     ) -> Result<Put, InboxError> {
         check(&entry)?;
-        let mut put = on(&self.put, inbox);
+        let (place, mut put) = on(&self.put, inbox);
         put.arg(hex(&name)).arg(entry.as_ref()).arg(lifetime(keep));
         put.arg(MAX_ENTRIES).arg(MAX_BYTES).arg(self.org_bytes);
-        let stored: u8 = self.redis.run_large(&put, entry.len()).await?;
+        let stored: u8 = self.redis.run_large(&place, &put, entry.len()).await?;
         Ok(match stored {
             1 => Put::Stored,
             2 => Put::Exists,
@@ -62,9 +62,10 @@ impl Inbox for RedisInbox {
     }
 
     async fn read(&self, inbox: InboxId) -> Result<Vec<(EntryName, Bytes)>, InboxError> {
+        let place = place(inbox);
         let mut read = redis::cmd("HGETALL");
-        read.arg(place(inbox));
-        let entries: HashMap<String, Bytes> = self.redis.ask(&read).await?;
+        read.arg(&place);
+        let entries: HashMap<String, Bytes> = self.redis.ask(&place, &read).await?;
         let named = |(name, entry): (String, Bytes)| -> Result<_, InboxError> {
             let name = u128::from_str_radix(&name, 16).map_err(|_| unreadable())?;
             Ok((name.to_be_bytes(), entry))
@@ -73,11 +74,11 @@ impl Inbox for RedisInbox {
     }
 
     async fn remove(&self, inbox: InboxId, names: &[EntryName]) -> Result<(), InboxError> {
-        let mut remove = on(&self.remove, inbox);
+        let (place, mut remove) = on(&self.remove, inbox);
         for name in names {
             remove.arg(hex(name));
         }
-        self.redis.run::<u64>(&remove).await?;
+        self.redis.run::<u64>(&place, &remove).await?;
         Ok(())
     }
 }
@@ -92,13 +93,14 @@ fn unreadable() -> InboxError {
     InboxError::Unavailable("Redis holds something else where the inbox of a call is kept".into())
 }
 
-/// Prepares a script on an inbox and the usage of its org; its first argument is the call.
-fn on(script: &Script, inbox: InboxId) -> ScriptInvocation<'_> {
+/// Prepares a script on an inbox, whose key it returns too, and the usage of its org; its first argument is the call.
+fn on(script: &Script, inbox: InboxId) -> (String, ScriptInvocation<'_>) {
     let org = format!("asp:inbox:{{{}}}", hex(&inbox.org));
+    let place = place(inbox);
     let mut invocation = script.prepare_invoke();
-    invocation.key(place(inbox)).key(format!("{org}:ends")).key(format!("{org}:bytes"));
+    invocation.key(&place).key(format!("{org}:ends")).key(format!("{org}:bytes"));
     invocation.arg(hex(&inbox.call));
-    invocation
+    (place, invocation)
 }
 
 /// The org is the hash tag that determines the slot.

@@ -38,8 +38,12 @@ impl RedisOutbox {
         }
     }
 
-    async fn read_events(&self, script: &ScriptInvocation<'_>) -> Result<Option<StoredEvents>, OutboxError> {
-        let told: Reply = self.redis.run(script).await?;
+    async fn read_events(
+        &self,
+        key: &str,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<Option<StoredEvents>, OutboxError> {
+        let told: Reply = self.redis.run(key, script).await?;
         let Some((log, next, entries, pinned)) = told else { return Ok(None) };
         let first = next.checked_sub(count(entries.len())).ok_or_else(unreadable)?;
         Ok(Some(StoredEvents { log, first, entries, pinned: numbered(&pinned)? }))
@@ -56,7 +60,7 @@ impl Outbox for RedisOutbox {
         keep: Duration,
     ) -> Result<AppendOutcome, OutboxError> {
         batch.check()?;
-        let mut append = on(&self.append, call);
+        let (key, mut append) = on(&self.append, call);
         append.arg(lifetime(keep)).arg(MAX_ENTRIES).arg(MAX_BYTES).arg(hex(&owner.0));
         append.arg(batch.log).arg(batch.first).arg(u8::from(batch.reset)).arg(MAX_PINNED);
         append.arg(batch.open.len()).arg(batch.pinned.len());
@@ -70,7 +74,7 @@ impl Outbox for RedisOutbox {
             append.arg(entry.as_ref());
         }
         let bytes = batch.bytes();
-        let said: String = self.redis.run_large(&append, bytes).await?;
+        let said: String = self.redis.run_large(&key, &append, bytes).await?;
         match said.as_str() {
             "stored" => Ok(AppendOutcome::Stored),
             "not owner" => Ok(AppendOutcome::NotOwner),
@@ -85,16 +89,16 @@ impl Outbox for RedisOutbox {
         owner: OwnerId,
         keep: Duration,
     ) -> Result<Option<StoredEvents>, OutboxError> {
-        let mut take = on(&self.take, call);
+        let (key, mut take) = on(&self.take, call);
         take.arg(lifetime(keep)).arg(hex(&owner.0));
-        self.read_events(&take).await
+        self.read_events(&key, &take).await
     }
 
     async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>, OutboxError> {
-        let mut read = on(&self.read, call);
+        let (key, mut read) = on(&self.read, call);
         // No entry has a higher number.
         read.arg(from.min(MAX_NUMBER));
-        self.read_events(&read).await
+        self.read_events(&key, &read).await
     }
 }
 
@@ -120,10 +124,10 @@ fn numbered(pinned: &[Bytes]) -> Result<Vec<(u64, Bytes)>, OutboxError> {
     Ok(numbered)
 }
 
-/// Prepares a script on the two keys of a call.
-fn on(script: &Script, call: CallId) -> ScriptInvocation<'_> {
+/// Prepares a script on the two keys of a call, and returns the first of them too.
+fn on(script: &Script, call: CallId) -> (String, ScriptInvocation<'_>) {
     let key = format!("asp:outbox:{{{}}}", hex(&call));
     let mut invocation = script.prepare_invoke();
     invocation.key(&key).key(format!("{key}:events"));
-    invocation
+    (key, invocation)
 }

@@ -31,9 +31,10 @@ impl RedisDirectory {
         left: Duration,
         (gateway, level): (String, String),
     ) -> Result<SessionEntry, DirectoryError> {
+        let key = key(session);
         let mut enter = self.enter.prepare_invoke();
-        enter.key(key(session)).arg(lifetime(left)).arg(MAX_GATEWAYS).arg(gateway).arg(level);
-        let said: Vec<String> = self.redis.run(&enter).await?;
+        enter.key(&key).arg(lifetime(left)).arg(MAX_GATEWAYS).arg(gateway).arg(level);
+        let said: Vec<String> = self.redis.run(&key, &enter).await?;
         let [level, gateways @ ..] = said.as_slice() else { return Ok(SessionEntry::Ended) };
         let log_level = match level.as_str() {
             "" => None,
@@ -64,9 +65,10 @@ impl SessionDirectory for RedisDirectory {
     }
 
     async fn end(&self, session: SessionId, left: Duration) -> Result<Vec<OwnerId>, DirectoryError> {
+        let key = key(session);
         let mut end = self.end.prepare_invoke();
-        end.key(key(session)).arg(lifetime(left));
-        let said: Vec<String> = self.redis.run(&end).await?;
+        end.key(&key).arg(lifetime(left));
+        let said: Vec<String> = self.redis.run(&key, &end).await?;
         owners(&said)
     }
 }
