@@ -65,7 +65,10 @@ pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::t
         .add_service(revocations);
     let stopped = stop.cancelled_owned();
     match proof.peer() {
-        None => router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped).await,
+        None => {
+            let accepted = asp_peer::paced(TcpListenerStream::new(listener));
+            router.serve_with_incoming_shutdown(accepted, stopped).await
+        }
         Some(peer) => {
             let proved = asp_peer::incoming(listener, peer.clone(), SUBSCRIBERS);
             router.serve_with_incoming_shutdown(proved, stopped).await

@@ -51,8 +51,6 @@ const PART_1: usize = MAX_UNSENT / 16;
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a failed accept (out of file descriptors): long enough for some to be closed.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum size of one request's headers, over HTTP/2 and HTTP/1.1. It exceeds Envoy's limit (60 KiB, and what it
 /// adds), so that the router writes the refusal in the caller's protocol. Beyond this bound the HTTP library answers by
 /// itself: 431 (RFC 6585 section 5) with an empty body.
@@ -309,15 +307,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
                 }
                 return (stream, peer);
             }
-            // The peer's fault: it is gone already.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) => {
-                tracing::error!(
-                    %error,
-                    "connection could not be accepted, retrying; raise the limit on open files if it is reached"
-                );
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            Err(error) => asp_peer::pause_after_failed_accept(&error).await,
         }
     }
 }

@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{CertificateError, Error, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 
 use crate::{Peer, RevocableStream, Role, ServerCertificate};
 
@@ -43,6 +44,25 @@ impl Door {
             Door::Anybody(certificate) => certificate.server(),
         }
     }
+}
+
+/// Returns the accepted connections, and pauses after each failed accept, which servers repeat at once.
+pub fn paced<T>(accepted: impl Stream<Item = io::Result<T>>) -> impl Stream<Item = io::Result<T>> {
+    accepted.then(|accepted| async move {
+        if let Err(error) = &accepted {
+            pause_after_failed_accept(error).await;
+        }
+        accepted
+    })
+}
+
+/// Logs a failed accept and waits, unless the peer caused it by leaving.
+pub async fn pause_after_failed_accept(error: &io::Error) {
+    if error.kind() == io::ErrorKind::ConnectionAborted {
+        return;
+    }
+    tracing::error!(%error, "connection could not be accepted, retrying; raise the limit on open files if it is reached");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// Returns the connections of `listener` whose peers may act as one of `roles`; the listener closes when the stream is
@@ -84,11 +104,8 @@ async fn accept(listener: TcpListener, door: &Door, proved: &StreamSender) {
         let permit = Arc::clone(&handshakes).acquire_owned().await;
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
-            // The peer's fault: it is gone already.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                tracing::error!(%error, "connection could not be accepted, retrying; raise the limit on open files if it is reached");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                pause_after_failed_accept(&error).await;
                 continue;
             }
         };
@@ -159,5 +176,28 @@ fn remedy(error: &io::Error) -> &'static str {
         _ => {
             "the TLS handshake failed; the other side may not accept this process's certificate, or not use TLS"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Too many open files; tonic polls again at once after any error.
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_accept_is_not_repeated_at_once_but_for_a_peer_that_left() {
+        let scarce = io::Error::other("Too many open files");
+        let left = io::Error::from(io::ErrorKind::ConnectionAborted);
+        let mut accepted = pin!(paced(tokio_stream::iter([Err(left), Err(scarce), Ok("connection")])));
+        let began = Instant::now();
+        assert!(accepted.next().await.unwrap().is_err());
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert!(accepted.next().await.unwrap().is_err());
+        assert!(began.elapsed() >= ACCEPT_PAUSE);
+        assert_eq!(accepted.next().await.unwrap().unwrap(), "connection");
     }
 }

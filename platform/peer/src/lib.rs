@@ -18,7 +18,7 @@ mod possession;
 mod revoked;
 mod server_certificate;
 
-pub use accept::{incoming, incoming_from_anybody};
+pub use accept::{incoming, incoming_from_anybody, paced, pause_after_failed_accept};
 pub use accounts::Accounts;
 pub use connect::{ConnectError, connector, endpoint_uri};
 pub use files::PeerError;

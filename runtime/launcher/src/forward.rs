@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::failure::{SetupFailure, StepContext};
 
@@ -17,26 +17,33 @@ use crate::failure::{SetupFailure, StepContext};
 const MAX_CONNECTIONS: usize = 64;
 /// Buffer size for each direction of each connection: 2 MiB in all.
 const BUFFER_BYTES: usize = 16 * 1024;
+/// Pause after a failed accept (out of file descriptors): long enough for some to be closed.
+const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Serves until it is killed.
 pub(crate) fn run(listener: &TcpListener, proxy: &OwnedFd) -> Result<ExitCode, SetupFailure> {
     listener.set_nonblocking(true).during("egress")?;
     let mut connections: Vec<Connection> = Vec::new();
+    let mut accepts = true;
     loop {
-        wait(listener, &connections).during("egress")?;
-        if connections.len() < MAX_CONNECTIONS
-            && let Ok((client, _)) = listener.accept()
-            // Without a proxy the client's connection is closed.
-            && let Ok(connection) = Connection::open(client, proxy)
-        {
-            connections.push(connection);
+        wait(listener, &connections, accepts).during("egress")?;
+        accepts = true;
+        if connections.len() < MAX_CONNECTIONS {
+            match listener.accept() {
+                // Without a proxy the client's connection is closed.
+                Ok((client, _)) => connections.extend(Connection::open(client, proxy).ok()),
+                Err(error) => accepts = waits(&error),
+            }
         }
         connections.retain_mut(Connection::advance);
     }
 }
 
-fn wait(listener: &TcpListener, connections: &[Connection]) -> io::Result<()> {
-    let accept = if connections.len() < MAX_CONNECTIONS { PollFlags::IN } else { PollFlags::empty() };
+/// Waits until a connection can advance or another one can be accepted; without `accepts`, ignores the latter for
+/// [`ACCEPT_PAUSE`].
+fn wait(listener: &TcpListener, connections: &[Connection], accepts: bool) -> io::Result<()> {
+    let has_room = accepts && connections.len() < MAX_CONNECTIONS;
+    let accept = if has_room { PollFlags::IN } else { PollFlags::empty() };
     let mut wakers = vec![PollFd::from_borrowed_fd(listener.as_fd(), accept)];
     for connection in connections {
         let (client, proxy) = connection.interest();
@@ -48,7 +55,7 @@ fn wait(listener: &TcpListener, connections: &[Connection]) -> io::Result<()> {
             wakers.push(PollFd::from_borrowed_fd(connection.proxy.as_fd(), proxy));
         }
     }
-    match poll(&mut wakers, None) {
+    match poll(&mut wakers, (!accepts).then_some(&ACCEPT_PAUSE)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -164,4 +171,21 @@ impl HalfConnection {
 
 fn waits(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_client_wakes_the_forwarder_unless_an_accept_has_just_failed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        wait(&listener, &[], true).unwrap();
+        let began = Instant::now();
+        wait(&listener, &[], false).unwrap();
+        assert!(began.elapsed() >= Duration::from_millis(100));
+    }
 }

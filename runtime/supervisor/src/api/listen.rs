@@ -56,7 +56,7 @@ pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
         let judge = move |accepted: io::Result<UnixStream>| {
             ready(accepted.map(|stream| callers.admit(stream)).transpose())
         };
-        let incoming = UnixListenerStream::new(bind(path).await?).filter_map(judge);
+        let incoming = asp_peer::paced(UnixListenerStream::new(bind(path).await?)).filter_map(judge);
         servers
             .spawn(router(&runtime).serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned()));
     }
