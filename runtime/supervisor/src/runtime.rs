@@ -91,8 +91,12 @@ impl Runtime {
     pub async fn ensure(&self, plugin: &PluginRef, prewarm: bool) -> Result<(), Refusal> {
         self.retire_replaced(plugin).await;
         let pool = self.pool(plugin).await?;
-        // A drain covers the pools of all networks and secrets, and so does its end.
-        self.pools.lock().values().filter(|pool| pool.key.is_of(plugin)).for_each(|pool| pool.undrain());
+        {
+            let pools = self.pools.lock();
+            self.check_open()?;
+            // A drain covers the pools of all networks and secrets, and so does its end.
+            pools.values().filter(|pool| pool.key.is_of(plugin)).for_each(|pool| pool.undrain());
+        }
         // Such a worker may not start without its secrets, and which primitive will use it is not known yet.
         if pool.plan.plugin.secrets().next().is_some() {
             return Ok(());
@@ -256,12 +260,16 @@ impl Runtime {
         beside.map(|(_, pool)| Arc::clone(pool)).collect()
     }
 
+    /// Refuses work once the runtime shuts down. Under the lock of the pools this is final: a shutdown that begins later
+    /// drains what was changed.
+    fn check_open(&self) -> Result<(), Refusal> {
+        if self.draining.load(Ordering::Relaxed) { Err(Refusal::Draining) } else { Ok(()) }
+    }
+
     /// Returns the pool of an installed plugin whose workers have the networks and secrets of the primitive it is
     /// called as, and creates it if there is none.
     async fn pool(&self, wanted: &PluginRef) -> Result<Arc<Pool>, Refusal> {
-        if self.draining.load(Ordering::Relaxed) {
-            return Err(Refusal::Draining);
-        }
+        self.check_open()?;
         let routes = &self.machine.settings.egress_allow_private;
         let mut key = PluginKey::of(wanted, routes);
         let beside = self.pools_of(&key);
@@ -281,6 +289,7 @@ impl Runtime {
         key.secrets = self.machine.granted_secrets(&plugin, &wanted.called_as);
         let pool = Pool::new(&self.machine, key.clone(), plugin, self.tasks.clone())?;
         let mut pools = self.pools.lock();
+        self.check_open()?;
         if pools.len() >= MAX_POOLS {
             let idle = pools.iter().filter(|(_, pool)| pool.is_empty());
             let idle = idle.min_by_key(|(_, pool)| pool.last_request()).map(|(key, _)| key.clone());
@@ -303,9 +312,10 @@ impl Runtime {
             let installed = Arc::clone(&pool.plan.plugin);
             let replaced = tokio::task::spawn_blocking(move || installed.is_replaced()).await;
             if replaced.unwrap_or(false) {
-                self.pools.lock().remove(&pool.key);
+                // In one of the two at any time, so that a shutdown finds it.
+                self.retired.lock().push(Arc::clone(&pool));
+                self.pools.lock().retain(|_, other| !Arc::ptr_eq(other, &pool));
                 pool.drain();
-                self.retired.lock().push(pool);
             }
         }
     }
@@ -334,4 +344,40 @@ async fn wind_down(pools: &[Arc<Pool>], limit: Duration, done: impl Fn() -> bool
     }
     pools.iter().for_each(Pool::close);
     within(to_end).await
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    const MANIFEST: &str = r#"{"format": 1, "id": "echo", "version": "1.0.0", "kind": "tool", "mode": "plugin",
+        "language": "python", "entrypoint": "echo.py",
+        "artifactSha256": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}"#;
+
+    #[test]
+    fn a_plugin_that_is_still_read_when_the_runtime_shuts_down_gets_no_pool() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let version = root.join("echo/1.0.0");
+        std::fs::create_dir_all(version.join("package")).unwrap();
+        std::fs::write(version.join("plugin.json"), MANIFEST).unwrap();
+        std::fs::write(version.join("package/echo.py"), "").unwrap();
+        let plugin = PluginRef { id: "echo".into(), version: "1.0.0".into(), ..PluginRef::default() };
+        // One thread reads plugins.
+        let mut executor = tokio::runtime::Builder::new_current_thread();
+        executor.enable_all().max_blocking_threads(1).build().unwrap().block_on(async {
+            let runtime = Runtime::new(Machine::stand_in(&root));
+            let (go, waits) = std::sync::mpsc::channel();
+            let busy = tokio::task::spawn_blocking(move || waits.recv());
+            let mut asking = Box::pin(runtime.pool(&plugin));
+            assert!(asking.as_mut().now_or_never().is_none());
+            runtime.shut_down(Duration::ZERO).await;
+            go.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            assert_eq!(asking.await.unwrap_err(), Refusal::Draining);
+            assert!(runtime.all_pools().is_empty());
+        });
+    }
 }
