@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::claim::LedgerClaim;
@@ -31,6 +31,8 @@ pub struct Ownership {
     given_up: AtomicBool,
     /// Whether its end is being stored.
     ending: AtomicBool,
+    /// Held while the end is stored of a call that ended before the store knew of it.
+    late_end: Mutex<()>,
     /// Whether the stored records suffice for another gateway to continue it.
     resumes: AtomicBool,
     /// Whether another gateway continues it: this gateway may touch neither its row nor its ledger key.
@@ -147,6 +149,11 @@ impl Ownership {
     /// Returns the publication of its events; `None` if no other gateway needs to see them.
     pub fn publication(&self) -> Option<&Publication> {
         self.publication.get()
+    }
+
+    /// Waits until no late end is being stored, and keeps others waiting until the guard is dropped.
+    pub(crate) async fn lock_late_end(&self) -> MutexGuard<'_, ()> {
+        self.late_end.lock().await
     }
 
     pub fn resumes(&self) -> bool {

@@ -88,6 +88,18 @@ impl Pipeline {
         }
     }
 
+    /// Returns once the store has the end of a chosen call, or has not accepted it in time, so that no client sees an end
+    /// that other gateways contradict. A call that ended before it could be acknowledged is not stored yet.
+    pub(crate) async fn end_stored(&self, call: &Arc<Call>) {
+        let has_ended_here = call.outcome().is_some() && call.ownership.has_given_row_up();
+        if call.chosen.is_none() || !has_ended_here || call.void().is_some() {
+            return;
+        }
+        let (active, call) = (self.active.clone(), call.clone());
+        // In a task of its own: a client that leaves does not stop it.
+        let _ = tokio::spawn(async move { active.tell_end(&call).await }).await;
+    }
+
     /// Notes that a promised stream has ended. If the call continues, its client may return at another gateway.
     pub fn leave_stream(&self, call: &Arc<Call>) {
         if call.outcome().is_none() {
@@ -149,10 +161,13 @@ impl Pipeline {
 async fn store(active: Arc<ActiveTable>, call: Arc<Call>) -> Result<(), ActiveFault> {
     // A call that is refused before it starts leaves no record by which another gateway would find it running.
     call.begins_or_ends(BEGINS_WITHIN).await;
-    if call.void().is_some() || call.ownership.is_known() {
+    if call.void().is_some() {
         return Ok(());
     }
     if call.outcome().is_none() {
+        if call.ownership.is_known() {
+            return Ok(());
+        }
         match active.announce(&call).await {
             Ok(()) => return Ok(()),
             Err(error) if call.outcome().is_none() => {

@@ -89,6 +89,7 @@ pub(super) async fn cancel(request: &ProtocolRequest, tool: &str, name: &str) ->
     if let Some(call) = found.call() {
         // A call that takes longer to end is seen to end in a later request.
         let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
+        request.gateway.pipeline.end_stored(call).await;
     }
     Ok(respond(request, resource::of_found(&found), StatusCode::OK))
 }

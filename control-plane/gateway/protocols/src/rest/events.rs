@@ -149,6 +149,7 @@ impl EventStream {
             }
             FollowerItem::Ended(_) => {
                 self.ended = true;
+                self.gateway.pipeline.end_stored(&self.call).await;
                 let call = resource::of(&self.call).body(&self.path);
                 format!("id: {END}\nevent: end\ndata: {call}\n\n")
             }

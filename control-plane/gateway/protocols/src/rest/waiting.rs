@@ -50,6 +50,11 @@ impl ProtocolRequest {
             if found.has_moved() {
                 continue;
             }
+            if view.has_ended()
+                && let Some(call) = found.call()
+            {
+                self.gateway.pipeline.end_stored(call).await;
+            }
             let is_late = Instant::now() >= until || self.gateway.pipeline.is_leaving();
             if is_enough(&view) || view.has_ended() || is_late {
                 return Ok(view);

@@ -277,11 +277,42 @@ impl Faults for Slow {
 
 /// A gateway whose store of calls takes its time.
 async fn slow() -> Fixture {
-    let base = Fixture::new();
+    slow_beside(&Fixture::new()).await
+}
+
+/// The same beside a gateway whose stores are fast.
+async fn slow_beside(base: &Fixture) -> Fixture {
     let records = Arc::new(FaultyRecords(Slow(base.active.clone())));
-    let fixture = base.with_stores(snapshot(), |stores| stores.active = records);
+    let fixture = base.with_stores(snapshot(), |stores| {
+        stores.active = records;
+        stores.ledger = base.ledger.clone();
+    });
     fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     fixture
+}
+
+/// I-13: it ends while its record is stored, and its end is stored later.
+#[tokio::test(start_paused = true)]
+async fn a_call_is_not_seen_to_have_ended_before_every_gateway_knows_its_end() {
+    let base = Fixture::new();
+    let fixture = slow_beside(&base).await;
+    let call = Rest::at(&fixture, "/demo/rest/tools/count/calls/1");
+    let arguments = json!({"to": 1, "delayMs": 10});
+    let seeing = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let here = call.with("prefer", "wait=20").get().await;
+        [here, call.on(&base).get().await]
+    };
+    let (put, seen) = tokio::join!(call.put(&arguments), seeing);
+    assert_eq!(put.status, StatusCode::CREATED, "{}", put.text);
+    for seen in seen {
+        assert_eq!(
+            (seen.status, &seen.json()["status"]),
+            (StatusCode::OK, &json!("success")),
+            "{}",
+            seen.text
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

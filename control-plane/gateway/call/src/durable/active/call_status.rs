@@ -83,8 +83,9 @@ impl ActiveTable {
         drop(self.tell_after(call, None));
     }
 
-    /// Does the same for a call that has ended, and returns once the store has its end.
+    /// Does the same for a call that has ended, and returns once the store has its end, whoever told it first.
     pub async fn tell_end(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
+        let _late_end = call.ownership.lock_late_end().await;
         match self.tell_after(call, None) {
             Some(ending) => ActiveTable::stored_late(ending).await,
             None => Ok(()),
@@ -127,6 +128,7 @@ impl ActiveTable {
             self.noted(call, saved)?;
         }
         call.note_announced();
+        let _late_end = call.ownership.lock_late_end().await;
         // Its end is stored after this record, because the call is known to a client.
         match self.tell_after(call, Some(state)) {
             Some(ending) => ActiveTable::stored_late(ending).await,
