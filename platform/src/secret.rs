@@ -1,6 +1,8 @@
-//! Secret text: it prints as `***` wherever it is formatted, and its memory is cleared when it is dropped.
+//! Secret text and bytes: they print as `***` wherever they are formatted, and their memory is cleared when they are
+//! dropped.
 
-use std::fmt;
+use std::path::Path;
+use std::{fmt, io};
 
 use zeroize::Zeroizing;
 
@@ -50,6 +52,32 @@ impl fmt::Display for Secret {
     }
 }
 
+/// Secret bytes, for example the key in a file. Only [`SecretBytes::expose`] returns them.
+pub struct SecretBytes(Zeroizing<Vec<u8>>);
+
+impl SecretBytes {
+    /// Generates 256 random bits.
+    pub fn random() -> SecretBytes {
+        let bytes = Zeroizing::new(rand::random::<[u8; RANDOM_BYTES]>());
+        SecretBytes(Zeroizing::new(bytes.to_vec()))
+    }
+
+    /// Reads the content of a file.
+    pub fn read(path: &Path) -> io::Result<SecretBytes> {
+        Ok(SecretBytes(Zeroizing::new(std::fs::read(path)?)))
+    }
+
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
 /// Returns `BYTES` bytes of the operating system's generator in hex.
 pub fn random_hex<const BYTES: usize>() -> String {
     let bytes: [u8; BYTES] = rand::random();
@@ -67,6 +95,17 @@ mod tests {
         let secret = Secret::new("hunter2".into());
         assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "*** *** Some(***)");
         assert_eq!(secret.expose(), "hunter2");
+    }
+
+    #[test]
+    fn secret_bytes_are_those_of_the_file_and_never_print() {
+        let file = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        let read = SecretBytes::read(file).unwrap();
+        assert_eq!(read.expose(), std::fs::read(file).unwrap());
+        assert_eq!(format!("{read:?}"), "***");
+        let random = SecretBytes::random();
+        assert_eq!(random.expose().len(), RANDOM_BYTES);
+        assert_ne!(random.expose(), SecretBytes::random().expose());
     }
 
     #[test]

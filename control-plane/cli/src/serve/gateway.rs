@@ -9,6 +9,7 @@ use asp_gateway::gateway::{Gateway, Stores};
 use asp_identity::issuers::IssuerDeps;
 use asp_identity::issuers::fresh_keys::AskControl;
 use asp_peer::Role;
+use asp_platform::secret::SecretBytes;
 use asp_xds::client::{self, SubscriptionTarget};
 use asp_xds::keys;
 use async_trait::async_trait;
@@ -21,8 +22,6 @@ use crate::settings::Settings;
 
 /// File of the generated seal key, below the state directory.
 const SEAL_KEY_FILE: &str = "seal-key";
-/// Length of a generated seal key in bytes.
-const SEAL_KEY: usize = 32;
 
 /// Keeps trying to open a database that was unreachable when this process started.
 fn open_database(process: &Process, stores: &stores::Stores, gateway: &Arc<Gateway>) {
@@ -234,10 +233,10 @@ fn sealer(settings: &Settings) -> anyhow::Result<Sealer> {
         return Ok(Sealer::new(current.expose().as_bytes(), previous)?);
     }
     let path = settings.state_dir.join(SEAL_KEY_FILE);
-    state_dir::create_once(&path, &rand::random::<[u8; SEAL_KEY]>())
+    state_dir::create_once(&path, SecretBytes::random().expose())
         .with_context(|| format!("create {}", path.display()))?;
-    let key = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-    Ok(Sealer::new(&key, None)?)
+    let key = SecretBytes::read(&path).with_context(|| format!("read {}", path.display()))?;
+    Ok(Sealer::new(key.expose(), None)?)
 }
 
 #[cfg(test)]
