@@ -1,7 +1,7 @@
 //! `asp config`: every setting with its value, its source, its default and its meaning.
 //!
 //! Keeps true: the list shows neither a secret nor a refused value, which may be a misplaced secret. The errors after it are
-//! those of `asp serve`.
+//! those of `asp serve`, which repeat no secret and no URL with credentials.
 
 use asp_command::environment::Environment;
 use asp_command::failure::{Failure, SettingFault};
@@ -12,10 +12,8 @@ use serde_json::{Value, json};
 use crate::args::ServeArgs;
 use crate::args::config::ConfigArgs;
 use crate::settings::given::GivenSettings;
+use crate::settings::source::{HIDDEN, has_credentials};
 use crate::settings::{self, Settings};
-
-/// Text that stands for a value that must not be shown.
-const HIDDEN: &str = "***";
 
 /// Prints the settings, and then the faults that `asp serve` would report.
 pub fn run(args: &ConfigArgs) -> Result<(), Failure> {
@@ -51,12 +49,6 @@ fn value(
     let is_refused = faults.iter().any(|fault| fault.name == name);
     let is_hidden = setting.is_secret || is_refused || has_credentials(&value);
     (Some(if is_hidden { HIDDEN.to_owned() } else { value }), source)
-}
-
-/// Whether a value contains a URL with credentials, such as that of the admin API may have.
-fn has_credentials(value: &str) -> bool {
-    let has_user = |rest: &str| rest.split(['/', '?', '#']).next().is_some_and(|host| host.contains('@'));
-    value.split("://").skip(1).any(has_user)
 }
 
 /// Returns the value of the flag that takes precedence over a setting.
@@ -116,5 +108,24 @@ mod tests {
         let values: Vec<Value> = declared.iter().map(|one| row(one, &of(one))).collect();
         assert!(!texts.contains("hunter2") && !format!("{values:?}").contains("hunter2"), "{texts}");
         assert!(texts.contains("ASP_POOL = heavy  (file; default gateway)"), "{texts}");
+    }
+
+    #[test]
+    fn no_fault_repeats_a_secret_or_a_url_with_credentials() {
+        let serve = ServeArgs { dev: true, ..ServeArgs::default() };
+        for line in [
+            "ASP_PUBLIC_URL=https://asp:hunter2@mcp.example.com",
+            "ASP_PUBLIC_URL=https://asp:hun/hunter2@mcp.example.com",
+            "ASP_ISSUER_ORIGINS=https://login.example.com,https://asp:hunter2@login.example.com",
+            "ASP_ISSUER_ORIGINS=https://asp:hun,hunter2@login.example.com",
+            "ASP_UPSTREAMS=crm=http://asp:hunter2@crm:80;for=*",
+            "ASP_TOKEN_AUDIENCES=https://asp:hunter2@crm.example.com;for=*",
+            "ASP_SEAL_KEY=hunter2",
+            "ASP_DATABASE_URL=mysql://asp:hunter2@db/asp",
+        ] {
+            let (_, _, faults) = read(line, &serve);
+            assert!(!faults.is_empty(), "{line}");
+            assert!(!format!("{faults:?}").contains("hunter2"), "{faults:?}");
+        }
     }
 }

@@ -1,18 +1,23 @@
 //! Sources of settings, and the faults that are found in them.
 //!
-//! clap parses the values, each by the parser of its declaration. Keeps true: every fault is found, not only the first, and the
-//! values of the process's environment reach clap by way of [`Environment`] alone.
+//! clap parses the values, each by the parser of its declaration. Keeps true: every fault is found, not only the first; no
+//! fault repeats a secret, or a URL with credentials; and the values of the process's environment reach clap by way of
+//! [`Environment`] alone.
 
 use std::error::Error;
 
 use asp_command::environment::Environment;
 use asp_command::failure::SettingFault;
 use asp_platform::operator_list::{self, EVERY_PRIMITIVE, ListEntry};
+use asp_platform::secret::Secret;
 use clap::{Arg, Args, Command};
 
 /// Settings that a cluster shares. One that is set but empty, as from an empty Secret, is a fault: it does not mean that this
 /// process should use its own store.
 const SHARED: [&str; 3] = ["ASP_DATABASE_URL", "ASP_REDIS_URL", "ASP_S3_URL"];
+
+/// Text that stands for a value that must not be shown.
+pub const HIDDEN: &str = "***";
 
 /// An entry of an operator list whose `for` deserves a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +45,21 @@ pub struct Checks<'e> {
     faults: Vec<SettingFault>,
     /// Settings whose values their parsers rejected.
     rejected: Vec<String>,
+    /// Texts that no fault may repeat, each before its parts.
+    hidden: Vec<Secret>,
     notes: Vec<ListNote>,
 }
 
 impl<'e> Checks<'e> {
     pub fn new(environment: &'e dyn Environment, dev: bool) -> Checks<'e> {
-        Checks { environment, dev, faults: Vec::new(), rejected: Vec::new(), notes: Vec::new() }
+        Checks {
+            environment,
+            dev,
+            faults: Vec::new(),
+            rejected: Vec::new(),
+            hidden: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// Parses the settings that `T` declares. A value that its parser rejects is a fault and reads as the default.
@@ -54,6 +68,7 @@ impl<'e> Checks<'e> {
         let mut arguments = Vec::new();
         for argument in command.get_arguments() {
             let Some((name, value)) = self.read_variable(argument) else { continue };
+            self.hide(&value, argument.is_hide_env_values_set());
             let text = format!("--{}={value}", argument.get_long().unwrap_or_default());
             match rejection(argument, &text) {
                 None => arguments.push(text),
@@ -81,6 +96,15 @@ impl<'e> Checks<'e> {
             return None;
         }
         (!value.is_empty()).then_some((name, value))
+    }
+
+    /// Hides a secret, or a value with credentials and its parts that may have some of them, from the faults.
+    fn hide(&mut self, value: &str, is_secret: bool) {
+        if is_secret || has_credentials(value) {
+            let marked = |part: &&str| part.contains("://") || part.contains('@');
+            let parts = value.split(',').chain(value.split([',', ';', '='])).map(str::trim).filter(marked);
+            self.hidden.extend([value].into_iter().chain(parts).map(Secret::from));
+        }
     }
 
     /// Whether an entry of an operator list without `for` applies to every primitive.
@@ -164,9 +188,19 @@ impl<'e> Checks<'e> {
     }
 
     /// Returns the settings if there was no fault.
-    pub fn finish<T>(self, settings: Option<T>) -> Result<T, Vec<SettingFault>> {
+    pub fn finish<T>(mut self, settings: Option<T>) -> Result<T, Vec<SettingFault>> {
+        for fault in &mut self.faults {
+            for hidden in &self.hidden {
+                fault.message = fault.message.replace(hidden.expose(), HIDDEN);
+            }
+        }
         settings.filter(|_| self.faults.is_empty()).ok_or(self.faults)
     }
+}
+
+/// Whether a value contains a URL that may have credentials.
+pub fn has_credentials(value: &str) -> bool {
+    value.split_once("://").is_some_and(|(_, rest)| rest.contains('@'))
 }
 
 /// Returns the reason for which a setting's parser rejects a value.
