@@ -1,12 +1,15 @@
 //! Statements on the tables of calls for both kinds of database, and their parameters.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{AssertSqlSafe, Database, Encode, Postgres, Sqlite, Type};
+use sqlx::{AssertSqlSafe, Database, Encode, Postgres, SqlSafeStr, Sqlite, Type};
 
 use crate::clock::{milliseconds, now_ms};
 
@@ -24,6 +27,17 @@ const WORDS: [(&str, &str); 8] = [
     ("of_org(", "("),
     (" FOR UPDATE SKIP LOCKED", ""),
 ];
+
+/// Translations for SQLite by statement. As many as this crate has statements, because their texts contain no values.
+static TRANSLATIONS: LazyLock<Mutex<HashMap<String, Translation>>> = LazyLock::new(Mutex::default);
+
+/// A statement in the words of SQLite.
+#[derive(Clone)]
+struct Translation {
+    text: Arc<str>,
+    /// Whether the time is its last parameter.
+    needs_time: bool,
+}
 
 /// A parameter.
 #[derive(Clone)]
@@ -120,37 +134,43 @@ impl CallStatement {
     }
 
     pub(crate) fn postgres(self) -> Query<'static, Postgres, PgArguments> {
-        self.query()
+        query(AssertSqlSafe(self.text), self.values)
     }
 
-    /// Translates the statement. Its time is the present one.
-    pub(crate) fn sqlite(mut self) -> Query<'static, Sqlite, SqliteArguments> {
-        for (word, own) in WORDS {
-            self.text = self.text.replace(word, own);
+    /// Translates the statement, when it is executed for the first time. Its time is the present one.
+    pub(crate) fn sqlite(self) -> Query<'static, Sqlite, SqliteArguments> {
+        let CallStatement { text, mut values, .. } = self;
+        let translate = |text: &String| translate(text, values.len());
+        let Translation { text, needs_time } =
+            TRANSLATIONS.lock().entry(text).or_insert_with_key(translate).clone();
+        if needs_time {
+            values.push(now_ms().into());
         }
-        if self.text.contains(NOW) {
-            self = self.bind(now_ms());
-            self.text = self.text.replace(NOW, &format!("${}", self.values.len()));
-        }
-        self.query()
+        query(AssertSqlSafe(text), values)
     }
+}
 
-    fn query<DB>(self) -> Query<'static, DB, <DB as Database>::Arguments>
-    where
-        DB: Database,
-        for<'q> Option<Vec<u8>>: Encode<'q, DB> + Type<DB>,
-        for<'q> Option<i64>: Encode<'q, DB> + Type<DB>,
-        for<'q> String: Encode<'q, DB> + Type<DB>,
-        for<'q> bool: Encode<'q, DB> + Type<DB>,
-    {
-        let query = sqlx::query::<DB>(AssertSqlSafe(self.text));
-        self.values.into_iter().fold(query, |query, value| match value {
-            Parameter::Bytes(bytes) => query.bind(bytes),
-            Parameter::Text(text) => query.bind(text),
-            Parameter::Number(number) => query.bind(number),
-            Parameter::Flag(flag) => query.bind(flag),
-        })
-    }
+/// Translates a statement with this number of parameters.
+fn translate(text: &str, parameters: usize) -> Translation {
+    let text = WORDS.iter().fold(text.to_owned(), |text, (word, own)| text.replace(word, own));
+    let time = format!("${}", parameters + 1);
+    Translation { needs_time: text.contains(NOW), text: text.replace(NOW, &time).into() }
+}
+
+fn query<DB>(text: impl SqlSafeStr, values: Vec<Parameter>) -> Query<'static, DB, <DB as Database>::Arguments>
+where
+    DB: Database,
+    for<'q> Option<Vec<u8>>: Encode<'q, DB> + Type<DB>,
+    for<'q> Option<i64>: Encode<'q, DB> + Type<DB>,
+    for<'q> String: Encode<'q, DB> + Type<DB>,
+    for<'q> bool: Encode<'q, DB> + Type<DB>,
+{
+    values.into_iter().fold(sqlx::query::<DB>(text), |query, value| match value {
+        Parameter::Bytes(bytes) => query.bind(bytes),
+        Parameter::Text(text) => query.bind(text),
+        Parameter::Number(number) => query.bind(number),
+        Parameter::Flag(flag) => query.bind(flag),
+    })
 }
 
 #[cfg(test)]
@@ -179,5 +199,15 @@ mod tests {
         assert_eq!(statement().postgres().sql().as_str(), statement().text);
         let timeless = CallStatement::new("SELECT $1 FOR UPDATE SKIP LOCKED").bind(true).sqlite();
         assert_eq!(timeless.sql().as_str(), "SELECT $1");
+    }
+
+    #[test]
+    fn a_statement_is_translated_once() {
+        let texts = [1, 2].map(|row: u32| {
+            CallStatement::new("SELECT memory = $1 FROM gateways WHERE now_ms() > 0").bind(row).sqlite().sql()
+        });
+        let [first, second] = texts.each_ref().map(|text| text.as_str());
+        assert_eq!(first, "SELECT answers = $1 FROM leases.owners WHERE $2 > 0");
+        assert!(std::ptr::eq(first, second));
     }
 }
