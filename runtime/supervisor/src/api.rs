@@ -63,9 +63,9 @@ impl RuntimeSupervisor for Api {
         ensured.map_err(|refusal| Status::failed_precondition(refusal.to_string()))?;
         Ok(Response::new(EnsurePluginResponse {
             state: State::Ready.into(),
-            warnings: Vec::new(),
             isolation_level: self.0.machine.level.number(),
             bounds: self.0.machine.bounds().name().to_owned(),
+            ..EnsurePluginResponse::default()
         }))
     }
 

@@ -208,11 +208,8 @@ async fn ensure(runtime: &Runtime, known: &RuntimePlugin) -> Option<Availability
     let mut client = runtime.client()?;
     let asked = tokio::time::timeout(TIMEOUT, client.ensure_plugin(request)).await.ok()?;
     match asked {
-        Ok(answer) => {
+        Ok(_) => {
             runtime.record_result(None);
-            for warning in answer.into_inner().warnings {
-                tracing::warn!(plugin = %plugin.id, version = %plugin.version, %warning, "a plugin is ready, but its runtime reports a warning for the plugin's owner");
-            }
             Some(Availability::Ready)
         }
         Err(status) if status.code() == Code::Unavailable => {
