@@ -1,10 +1,9 @@
 //! MCP: Streamable HTTP for every revision from 2025-03-26 to 2026-07-28 on one URL.
 //!
-//! Owns: the choice of era (MCP 2026-07-28, "Versioning") and the shape of every message. The legacy and the modern
-//! half share lists, calls and streams, and differ in handshake and envelope.
+//! Owns: the shape of every message. The legacy and the modern half share lists, calls and streams, and differ in
+//! handshake and envelope; the evaluation of the request has chosen the era (MCP 2026-07-28, "Versioning").
 
-use asp_edge::{EnvelopeKind, Reason};
-use asp_proto::mcp_revision::Revision;
+use asp_edge::{EnvelopeKind, Era, Reason};
 use axum::response::Response;
 use http::Method;
 
@@ -40,7 +39,7 @@ pub async fn serve(request: ProtocolRequest) -> Response {
         Method::POST => post(request).await,
         Method::DELETE => legacy::delete(&request).await,
         // Legacy sessions only: 2026-07-28 has `subscriptions/listen` instead.
-        Method::GET if !is_modern(&request, None) => legacy::listen(&request).await,
+        Method::GET if request.admitted.era == Era::Legacy => legacy::listen(&request).await,
         _ => codec::method_not_allowed(legacy::methods(&request)),
     }
 }
@@ -53,24 +52,12 @@ async fn post(mut request: ProtocolRequest) -> Response {
         let failure = RpcFailure::with(fault.reason(), &fault.message());
         return failure.respond(envelope.id.as_deref(), request.admitted.trace);
     }
-    if is_modern(&request, envelope.meta_version.as_deref()) {
+    if request.admitted.era == Era::Modern {
         return modern::post(request, envelope).await;
     }
     match envelope.kind {
         EnvelopeKind::Batch(_) => legacy::batch(request).await,
         _ => legacy::post(request, envelope).await,
-    }
-}
-
-/// Whether the request is of the modern era: its body declares a version, or its header names 2026-07-28 or a revision
-/// that is not known to have a handshake.
-fn is_modern(request: &ProtocolRequest, meta_version: Option<&str>) -> bool {
-    if meta_version.is_some() {
-        return true;
-    }
-    match codec::header(&request.headers, "mcp-protocol-version") {
-        None => false,
-        Some(version) => Revision::parse(version).is_none_or(Revision::is_modern),
     }
 }
 

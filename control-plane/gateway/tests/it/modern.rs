@@ -55,6 +55,11 @@ async fn the_form_of_a_request_is_checked_in_the_order_the_probes_force() {
         request.body["params"] = json!({});
         request
     };
+    let unreadable_header = {
+        let mut request = ping("tools/list").with("mcp-protocol-version", "\u{e9}");
+        request.body["params"] = json!({});
+        request
+    };
     let no_capabilities = {
         let mut request = ping("tools/list");
         request.body["params"]["_meta"].as_object_mut().unwrap().remove(&format!("{META}clientCapabilities"));
@@ -79,6 +84,7 @@ async fn the_form_of_a_request_is_checked_in_the_order_the_probes_force() {
         ("no header", ping("tools/list").without("mcp-protocol-version"), 400, json!(-32020)),
         ("body differs", body_v999, 400, json!(-32020)),
         ("header without meta", no_meta, 400, json!(-32602)),
+        ("header that is not ASCII, without meta", unreadable_header, 400, json!(-32020)),
         ("both unknown", both_v999, 400, json!(-32022)),
         ("no capabilities", no_capabilities, 400, json!(-32602)),
         ("no client info", no_client_info, 200, Value::Null),
