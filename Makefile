@@ -8,7 +8,7 @@ target := $(abspath $(or $(CARGO_TARGET_DIR),target))
 export ASP_TRUST_BUILDS ?= true
 export ASP_FILTER_WASM ?= $(target)/wasm32-wasip1/wasm/asp_filter.wasm
 
-.PHONY: help setup wasm build filter binaries run package quick test test-tools test-programs bench chaos fuzz k8s check
+.PHONY: help setup wasm build filter binaries run package quick test bench chaos fuzz k8s check
 
 help: ## Lists the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 16
@@ -43,18 +43,13 @@ package: ## Packs the binaries as a Python wheel and npm packages, in target/pac
 quick: ## Builds the crate CRATE and its unit tests, runs these, and checks the prose: make quick CRATE=asp-call
 	@if [[ -e .tools/env ]]; then source .tools/env; fi; exec scripts/quick $(CRATE)
 
-# As in `build`. BESIDE is a command that runs beside the tests and counts as one.
+# As in `build`, but the build stops soon if the set-up beside it fails. BESIDE is a command that runs beside the tests and
+# counts as one.
 test: ## Runs every test that proves safety, real Envoy and real clients included
 	@scripts/setup packages
 	@scripts/setup wasm
-	@$(MAKE) --no-print-directory -j2 test-tools test-programs
+	@env -u MAKEFLAGS scripts/beside.py scripts/test build -- scripts/setup test
 	@source .tools/env; scripts/test all $(BESIDE)
-
-test-tools:
-	@scripts/setup test
-
-test-programs:
-	@env -u MAKEFLAGS scripts/test build
 
 bench: ## Measures the edge, the whole path and the plugin runtime; the report is left below target/bench/
 	@scripts/setup bench
