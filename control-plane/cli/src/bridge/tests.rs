@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// Requests received: the method of HTTP or of the message, and the session.
+/// Requests received: the method of HTTP or of the message (or all of a message that not every parser reads), and the session.
 type RequestLog = Arc<Mutex<Vec<(String, String)>>>;
 
 /// Returns status, session and body of the response to a method in a session.
@@ -44,6 +44,7 @@ async fn one(mut stream: TcpStream, says: Arc<Says>, seen: RequestLog) {
     let message: Value = serde_json::from_str(&body).unwrap_or_default();
     let verb = head.split(' ').next().unwrap_or_default();
     let verb = match header(&head, "last-event-id") {
+        "" if message.is_null() && !body.is_empty() => body.clone(),
         "" => verb.to_owned(),
         last => format!("{verb} {last}"),
     };
@@ -224,4 +225,21 @@ async fn each_refused_call_has_its_id_and_no_page_of_a_proxy_is_a_message() {
         assert_eq!(answer["id"], 7, "{answer}");
         assert!(answer["error"]["message"].as_str().unwrap().contains(message), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_message_passes_as_it_was_written_in_both_directions() {
+    let half = r#"{"a":"\ud83d","n":340282366920938463463374607431768211456,"a\u0062":1.50}"#;
+    let body = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"structuredContent":{half}}}}}"#);
+    let sent = body.clone();
+    let (place, seen) = server(Arc::new(move |_, _| (200, None, sent.clone()))).await;
+    let (bridge, mut answers) = bridge(place);
+    let call = format!(
+        r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"t","arguments":{half},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}}}}"#
+    );
+    take(&bridge, call.clone()).await;
+    let line =
+        tokio::time::timeout(Duration::from_secs(30), answers.recv()).await.expect("an answer").unwrap();
+    assert_eq!(line.trim_end(), body);
+    assert_eq!(seen.lock()[0].0, call);
 }

@@ -8,6 +8,16 @@ fn yaml(text: &str) -> OpenApiDocument {
 }
 
 #[test]
+fn a_byte_order_mark_is_not_part_of_a_document() {
+    for text in
+        [r#"{"openapi": "3.1.0", "paths": {"/a": {"get": {}}}}"#, "openapi: 3.1.0\npaths: {/a: {get: {}}}\n"]
+    {
+        let document = OpenApiDocument::parse(format!("\u{feff}{text}").as_bytes()).unwrap();
+        assert_eq!(document.operations().unwrap().len(), 1, "{text}");
+    }
+}
+
+#[test]
 fn a_key_that_is_written_twice_has_its_last_value_and_is_reported() {
     let document = yaml("paths:\n  /a:\n    get: {operationId: first}\n    get: {operationId: last}\n");
     let operations = document.operations().unwrap();
