@@ -70,6 +70,7 @@ chaos: ## Breaks the plugin runtime in every way plugins can, and tries REST at 
 fuzz: ## Fuzzes the parsers, FUZZ_SECONDS for each (60), and the states of the protocols, FUZZ_STATES_SECONDS (600)
 	@filter/fuzz/run $(or $(FUZZ_SECONDS),60)
 	@control-plane/gateway/fuzz/run $(or $(FUZZ_SECONDS),60)
+	@control-plane/import/fuzz/run $(or $(FUZZ_SECONDS),60)
 	@scripts/setup test
 	@scripts/build-wasm
 	cargo build --locked --release --workspace --all-targets

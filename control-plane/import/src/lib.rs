@@ -34,6 +34,8 @@ use serde_json::Value;
 
 pub use args::ImportArgs;
 use files::ImportResult;
+#[cfg(feature = "testing")]
+pub use openapi::testkit as openapi_testkit;
 use specs::Upstream;
 
 /// Reads, converts, checks and writes. `named` reads the operator's credentials, if the import names one.

@@ -9,6 +9,8 @@ mod omissions;
 mod operation;
 mod schema;
 mod skip_reason;
+#[cfg(feature = "testing")]
+pub mod testkit;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
