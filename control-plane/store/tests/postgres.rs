@@ -214,6 +214,16 @@ async fn a_gateway_that_is_back_after_it_left_in_the_future_is_there() {
     assert!(known.len() == 1 && known[0].left.is_none(), "{known:?}");
 }
 
+/// It is three hours ahead of the gateways' clocks.
+#[tokio::test]
+async fn only_the_databases_clock_decides_how_long_a_key_is_published() {
+    let fresh = Fresh::start().await;
+    let ahead = "CREATE OR REPLACE FUNCTION now_ms() RETURNS BIGINT LANGUAGE SQL STABLE PARALLEL SAFE AS \
+         'SELECT CAST(FLOOR(EXTRACT(EPOCH FROM statement_timestamp()) * 1000) AS BIGINT) + 10800000'";
+    fresh.run(ahead).await;
+    published_keys::suite::run(&fresh.calls()).await;
+}
+
 /// Including many concurrent publications.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_published_keys_keep_to_their_bounds() {

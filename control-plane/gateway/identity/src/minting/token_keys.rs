@@ -2,7 +2,8 @@
 //! the operator's.
 //!
 //! Keeps true: a generated key signs nothing before it is published, and nothing that would outlive its publication,
-//! even if this process or the store fails; the next key is published long before it signs.
+//! even if this process or the store fails; the next key is published long before it signs; a key that the store has lost
+//! is published again within [`KEEP_EVERY`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -169,11 +170,14 @@ impl TokenKeys {
     /// Generates the next key and renews publications when due. Returns whether that succeeded. Run every
     /// [`KEEP_EVERY`], and [`KEEP_AGAIN`] after a failure.
     pub async fn keep(&self) -> bool {
+        // A store loses rows in a failover, and all of them if its clock jumps. One that does not answer has lost none.
+        let stored = self.set.read().await.ok();
+        let stored = stored.as_deref();
         let kept = match &self.signing {
             Signing::Given { published_until_ms, .. } => {
-                self.keep_given(published_until_ms).await.map_err(StartError::Publish)
+                self.keep_given(published_until_ms, stored).await.map_err(StartError::Publish)
             }
-            Signing::Made(made) => self.keep_made(made).await,
+            Signing::Made(made) => self.keep_made(made, stored).await,
         };
         let is_done = kept.is_ok();
         match kept {
@@ -188,9 +192,14 @@ impl TokenKeys {
     }
 
     /// Publishes the operator's keys for gateways that do not have them; the operator decides how long a key is used.
-    async fn keep_given(&self, published_until_ms: &AtomicU64) -> Result<(), PublishError> {
+    async fn keep_given(
+        &self,
+        published_until_ms: &AtomicU64,
+        stored: Option<&[PublishedKey]>,
+    ) -> Result<(), PublishError> {
         let due = (self.clock)().saturating_add(milliseconds(RENEW_BELOW));
-        if published_until_ms.load(Ordering::Relaxed) >= due {
+        let is_lost = self.public().iter().any(|key| self.is_lost(key, stored));
+        if published_until_ms.load(Ordering::Relaxed) >= due && !is_lost {
             return Ok(());
         }
         let mut until = u64::MAX;
@@ -201,8 +210,12 @@ impl TokenKeys {
         Ok(())
     }
 
-    async fn keep_made(&self, made: &Mutex<Vec<MadeKey>>) -> Result<(), StartError> {
-        for key in self.due(made)? {
+    async fn keep_made(
+        &self,
+        made: &Mutex<Vec<MadeKey>>,
+        stored: Option<&[PublishedKey]>,
+    ) -> Result<(), StartError> {
+        for key in self.due(made, stored)? {
             let until = self.publish(key.public()).await?;
             self.published(made, &key, until);
         }
@@ -210,7 +223,11 @@ impl TokenKeys {
     }
 
     /// Returns the keys to publish now; generates the next one when it is due.
-    fn due(&self, made: &Mutex<Vec<MadeKey>>) -> Result<Vec<Arc<SigningKey>>, KeyError> {
+    fn due(
+        &self,
+        made: &Mutex<Vec<MadeKey>>,
+        stored: Option<&[PublishedKey]>,
+    ) -> Result<Vec<Arc<SigningKey>>, KeyError> {
         let now = (self.clock)();
         let mut made = made.lock();
         // A key that waits for its publication is kept, because the store may have stored what it did not acknowledge.
@@ -226,8 +243,17 @@ impl TokenKeys {
         }
         // Keys older than the signing one sign nothing new, and their publication is left to expire.
         let signing = made.iter().rposition(|one| one.signs_from_ms.is_some_and(|from| from <= now));
-        let lasting = made.iter().skip(signing.unwrap_or_default());
-        Ok(lasting.filter(|one| one.is_due_to_be_published(now)).map(|one| one.key.clone()).collect())
+        let due = made.iter().enumerate().filter(|(n, one)| {
+            let is_lasting = *n >= signing.unwrap_or_default();
+            (is_lasting && one.is_due_to_be_published(now)) || self.is_lost(one.key.public(), stored)
+        });
+        Ok(due.map(|(_, one)| one.key.clone()).collect())
+    }
+
+    /// Whether the store has answered and does not have the key.
+    fn is_lost(&self, key: &PublicKey, stored: Option<&[PublishedKey]>) -> bool {
+        let is_it = |one: &PublishedKey| one.owner == self.owner && one.key.kid == key.kid();
+        stored.is_some_and(|stored| !stored.iter().any(is_it))
     }
 
     fn published(&self, made: &Mutex<Vec<MadeKey>>, key: &Arc<SigningKey>, until_ms: u64) {

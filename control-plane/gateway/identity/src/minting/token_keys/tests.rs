@@ -215,6 +215,29 @@ async fn a_key_whose_publication_is_over_is_replaced_by_one_that_all_gateways_te
     assert_eq!(told(&keys).await, [second]);
 }
 
+/// A failover to a database that has lost the rows, or whose clock is hours ahead, so that all of them are over there.
+#[tokio::test(start_paused = true)]
+async fn keys_that_the_store_has_lost_are_published_again_at_once() {
+    let world = World::new();
+    let made = world.start().await;
+    let given = world.given(SigningKey::generate().unwrap(), None);
+    given.keep().await;
+    let both = [signing(&made).unwrap(), signing(&given).unwrap()];
+    // The previous key signs no more, and its last tokens are still in use.
+    while signing(&made).as_ref() == Some(&both[0]) {
+        world.pass(KEEP_EVERY).await;
+        made.keep().await;
+        given.keep().await;
+    }
+    world.rows.lock().clear();
+    made.keep().await;
+    given.keep().await;
+    let other = world.given(SigningKey::generate().unwrap(), None);
+    let set = told(&other).await;
+    let current = signing(&made).unwrap();
+    assert!([&both[0], &both[1], &current].into_iter().all(|kid| set.contains(kid)), "{set:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_the_store_did_without_saying_so_is_not_done_twice() {
     let world = World::new();
