@@ -9,3 +9,4 @@ pub(crate) mod dependencies;
 pub mod downstream;
 pub(crate) mod results;
 pub(crate) mod sampling;
+pub(crate) mod upstream_call;

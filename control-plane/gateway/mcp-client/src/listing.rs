@@ -4,12 +4,14 @@
 //! that it does not declare.
 
 use asp_json::held;
+use async_trait::async_trait;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::client::session::Session;
+use super::client::session::{Offers, Session};
 use super::client::{Client, ClientFault};
 use crate::lists::{Lists, note_losses};
+use crate::message::UpstreamObject;
 
 /// Maximum number of pages of one list.
 const MAX_PAGES: u64 = 100;
@@ -24,62 +26,93 @@ pub fn every_capability() -> Value {
     json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}})
 }
 
-/// Lists everything.
+/// A server that answers the requests of a listing, over whichever transport.
+#[async_trait]
+pub trait Lister: Send {
+    async fn ask(&mut self, method: &str, params: Value) -> Result<UpstreamObject, ClientFault>;
+}
+
+/// A server over HTTP, in one session.
+struct SessionLister<'a> {
+    client: &'a Client,
+    session: &'a Session,
+}
+
+#[async_trait]
+impl Lister for SessionLister<'_> {
+    async fn ask(&mut self, method: &str, params: Value) -> Result<UpstreamObject, ClientFault> {
+        self.client.request(self.session, self.client.alone(method, params)).await
+    }
+}
+
+/// Lists everything that a server over HTTP has.
 pub async fn list(client: &Client, session: &Session) -> Result<Lists, ClientFault> {
-    let mut left = MAX_BYTES;
-    let mut losses = Vec::new();
-    let mut pages =
-        async |method, member| pages(client, session, (method, member), (&mut left, &mut losses)).await;
+    let mut server = SessionLister { client, session };
+    list_all(&mut server, session.offers, session.instructions.clone()).await
+}
+
+/// Lists everything that a server with these capabilities has.
+pub(super) async fn list_all(
+    server: &mut dyn Lister,
+    offers: Offers,
+    instructions: Option<String>,
+) -> Result<Lists, ClientFault> {
+    let mut listing = Listing { server, offers, left: MAX_BYTES, losses: Vec::new() };
     Ok(Lists {
-        tools: pages("tools/list", "tools").await?,
-        prompts: pages("prompts/list", "prompts").await?,
-        resources: pages("resources/list", "resources").await?,
-        templates: pages("resources/templates/list", "resourceTemplates").await?,
-        completions: session.offers.completions,
-        instructions: session.instructions.clone(),
-        losses,
+        tools: listing.pages("tools/list", "tools").await?,
+        prompts: listing.pages("prompts/list", "prompts").await?,
+        resources: listing.pages("resources/list", "resources").await?,
+        templates: listing.pages("resources/templates/list", "resourceTemplates").await?,
+        completions: offers.completions,
+        instructions,
+        losses: listing.losses,
     })
 }
 
-async fn pages(
-    client: &Client,
-    session: &Session,
-    (method, member): (&str, &str),
-    (left, losses): (&mut usize, &mut Vec<String>),
-) -> Result<Vec<Value>, ClientFault> {
-    let mut found = Vec::new();
-    let mut cursor: Option<Value> = None;
-    for page in 0..MAX_PAGES {
-        let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.clone())).collect();
-        let exchange = client.alone(method, Value::Object(params));
-        let mut result = match client.request(session, exchange).await {
-            Err(ClientFault::Error { code: METHOD_NOT_FOUND, .. }) if page == 0 => return Ok(found),
-            Err(fault) if page == 0 && session.offers.lacks(member) && is_refusal(&fault) => {
+/// A listing in progress.
+struct Listing<'a> {
+    server: &'a mut dyn Lister,
+    offers: Offers,
+    /// Bytes that the remaining items may take in memory.
+    left: usize,
+    losses: Vec<String>,
+}
+
+impl Listing<'_> {
+    async fn pages(&mut self, method: &str, member: &str) -> Result<Vec<Value>, ClientFault> {
+        let mut found = Vec::new();
+        let mut cursor: Option<Value> = None;
+        for page in 0..MAX_PAGES {
+            let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.clone())).collect();
+            let mut result = match self.server.ask(method, Value::Object(params)).await {
+                Err(ClientFault::Error { code: METHOD_NOT_FOUND, .. }) if page == 0 => return Ok(found),
+                Err(fault) if page == 0 && self.offers.lacks(member) && is_refusal(&fault) => {
+                    return Ok(found);
+                }
+                answered => answered?,
+            };
+            if let Some(Value::Array(items)) = result.remove(member) {
+                let too_much =
+                    || ClientFault::Lost(format!("{method}: all lists take more than {MAX_BYTES} bytes"));
+                self.left = self.left.checked_sub(held::of_all(&items)).ok_or_else(too_much)?;
+                if let Some(list) = result.sent.member(member) {
+                    note_losses(&mut self.losses, member, &list);
+                }
+                found.extend(items);
+            }
+            if found.len() > MAX_ITEMS {
+                return Err(ClientFault::Lost(format!("{method}: more than {MAX_ITEMS} items")));
+            }
+            // The same cursor would return the same page again.
+            let next =
+                result.remove("nextCursor").filter(|next| is_cursor(next) && cursor.as_ref() != Some(next));
+            if next.is_none() {
                 return Ok(found);
             }
-            answered => answered?,
-        };
-        if let Some(Value::Array(items)) = result.remove(member) {
-            let too_much =
-                || ClientFault::Lost(format!("{method}: all lists take more than {MAX_BYTES} bytes"));
-            *left = left.checked_sub(held::of_all(&items)).ok_or_else(too_much)?;
-            if let Some(list) = result.sent.member(member) {
-                note_losses(losses, member, &list);
-            }
-            found.extend(items);
+            cursor = next;
         }
-        if found.len() > MAX_ITEMS {
-            return Err(ClientFault::Lost(format!("{method}: more than {MAX_ITEMS} items")));
-        }
-        // The same cursor would return the same page again.
-        let next =
-            result.remove("nextCursor").filter(|next| is_cursor(next) && cursor.as_ref() != Some(next));
-        if next.is_none() {
-            return Ok(found);
-        }
-        cursor = next;
+        Err(ClientFault::Lost(format!("{method}: more than {MAX_PAGES} pages")))
     }
-    Err(ClientFault::Lost(format!("{method}: more than {MAX_PAGES} pages")))
 }
 
 /// Whether there is another page: some servers write an empty cursor after the last one.

@@ -7,10 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_call::call::Call;
-use asp_call::call::content::bounded;
 use asp_call::call::outcome::{Output, Refusal};
-use asp_call::call::page::{self, Visit};
 use asp_call::call::started::StartGuard;
 use asp_call::execution::{Execution, ResourceSubscription, SessionNote, SubscriptionGuard};
 use asp_call::telemetry::log_limit::LogLimit;
@@ -18,8 +15,8 @@ use asp_call::telemetry::metrics::upstreams::UpstreamMetrics;
 use asp_mcp_client::client::modern::{Eras, mirrored};
 use asp_mcp_client::client::session::Session;
 use asp_mcp_client::client::tasks::ClientTasks;
-use asp_mcp_client::client::{self, Client, ClientFault, ClientParams, Exchange, RequiredPage};
-use asp_proto::snapshot::{Kind, Primitive, ProxyMcp};
+use asp_mcp_client::client::{Client, ClientFault, Exchange};
+use asp_proto::snapshot::{Primitive, ProxyMcp};
 use asp_snapshot::Snapshot;
 use reqwest::StatusCode;
 use serde_json::{Map, Value};
@@ -28,10 +25,10 @@ use crate::accepted::pinned::{self, PinnedItems};
 use crate::accepted::watching::{Upstream, Watches};
 use crate::conversation::downstream::{Clients, capabilities};
 use crate::conversation::results::output;
+use crate::conversation::upstream_call::{self, by_status_alone, client_params, refusal};
 use crate::outbound::auth::{self, AuthFault, Authorizer};
 use crate::outbound::client::{Outbound, OutboundError, Requester};
-use crate::outbound::refused::{Meaning, by_status};
-use crate::outbound::upstream::unanswered;
+use crate::outbound::refused::Meaning;
 
 mod completion;
 mod following;
@@ -356,52 +353,6 @@ struct McpCall<'a> {
     slot: &'a Slot,
 }
 
-fn refusal(call: &Call, pages: &[String], fault: ClientFault) -> Refusal {
-    match fault {
-        ClientFault::Error { visits, .. } if !visits.is_empty() => pages_first(call, pages, visits),
-        ClientFault::Error { code, message, data, .. } => {
-            Refusal::Relayed { code, message, data: bounded(data) }
-        }
-        ClientFault::NotDelivered | ClientFault::SessionEnded | ClientFault::Busy => {
-            Refusal::Upstream(fault.to_string())
-        }
-        ClientFault::SessionRefused { fault, .. } => refusal(call, pages, *fault),
-        ClientFault::Refused { status, wait, said, .. } => by_status_alone(status, wait, &said).of(call),
-        ClientFault::Lost(why) => unanswered(call, &why),
-        ClientFault::Cancelled => Refusal::Cancelled,
-    }
-}
-
-/// Returns the refusal of a call whose user has to visit these pages first. An upstream cannot send the user to pages
-/// that the spec does not name.
-fn pages_first(call: &Call, declared: &[String], required: Vec<RequiredPage>) -> Refusal {
-    let visit = |RequiredPage { id, message, url }: RequiredPage| {
-        let url = declared.iter().find_map(|page| page::address(page, &url))?;
-        Some(Visit { id, message, url })
-    };
-    let Some(pages) = required.into_iter().map(visit).collect::<Option<Vec<Visit>>>() else {
-        let why = "the service requires its user to visit a page that the spec of this tool does not declare";
-        return Refusal::Declined(why.into());
-    };
-    if call.abilities().pages {
-        return Refusal::PagesFirst { pages };
-    }
-    let described = page::described(&pages);
-    Refusal::Declined(format!(
-        "the service requires its user to visit a page, and this client cannot open pages: {described}"
-    ))
-}
-
-/// Interprets a status. It says nothing about the arguments here: an MCP server reports those in JSON-RPC.
-fn by_status_alone(status: StatusCode, wait: Option<Duration>, said: &str) -> Meaning {
-    match by_status(status, wait, String::new()) {
-        Meaning::Refused(Refusal::InvalidArguments { .. }) => {
-            Meaning::Refused(Refusal::Declined(client::answered(status, said)))
-        }
-        meaning => meaning,
-    }
-}
-
 /// Removes a session that the server has ended from its slot, unless another call has already replaced it.
 async fn forget(slot: &Slot, session: &Arc<Session>) {
     let mut held = slot.lock().await;
@@ -411,29 +362,8 @@ async fn forget(slot: &Slot, session: &Arc<Session>) {
 }
 
 fn request(target: &ProxyMcp, execution: &Execution) -> (&'static str, Map<String, Value>) {
-    if let Some(argument) = execution.call.kind.completed_argument() {
-        return (completion::METHOD, completion::request(target, execution, argument));
+    match execution.call.kind.completed_argument() {
+        Some(argument) => (completion::METHOD, completion::request(target, execution, argument)),
+        None => upstream_call::request(&target.tool, execution),
     }
-    let mut params = Map::new();
-    match execution.call.entry.primitive.kind() {
-        Kind::Resource | Kind::ResourceTemplate => {
-            let uri = execution.arguments.get("uri").cloned();
-            params.insert("uri".into(), uri.unwrap_or_else(|| target.tool.clone().into()));
-            ("resources/read", params)
-        }
-        kind => {
-            params.insert("name".into(), target.tool.clone().into());
-            (if kind == Kind::Prompt { "prompts/get" } else { "tools/call" }, params)
-        }
-    }
-}
-
-/// Returns the parameters of a call that its client sent; a completion has none.
-fn client_params(execution: &Execution) -> ClientParams {
-    let call = &execution.call;
-    if call.kind.completed_argument().is_some() {
-        return ClientParams::default();
-    }
-    let has_arguments = !matches!(call.entry.primitive.kind(), Kind::Resource | Kind::ResourceTemplate);
-    ClientParams { arguments: has_arguments.then(|| execution.arguments.clone()), meta: call.meta.clone() }
 }
