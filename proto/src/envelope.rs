@@ -6,9 +6,8 @@ use prost_types::Any;
 
 use crate::supervisor::{PppClientFrame, PppServerFrame, ppp_server_frame};
 
-/// Key in a call's `attrs` (plugin.proto) with which its gateway asks to be notified when a stdio server's lists
-/// change.
-pub const MCP_LISTS: &str = "mcp-lists";
+/// Word in `EnsurePluginResponse.features` of a runtime that takes a `LineRequest` for a stdio server.
+pub const LINES: &str = "lines";
 
 /// Packs a message into its envelope.
 pub fn packed<M: Name>(message: &M) -> Any {

@@ -247,6 +247,7 @@ fn client(bytes: &[u8]) -> String {
         Some(client_message::Payload::Ping(_)) => "ping",
         Some(client_message::Payload::CheckpointAck(_)) => "checkpoint_ack",
         Some(client_message::Payload::McpAnswer(_)) => "mcp_answer",
+        Some(client_message::Payload::LineRequest(line)) => return format!("> line {}", line.method),
         None => "unreadable",
     };
     format!("> {name}")
@@ -264,6 +265,8 @@ fn server(bytes: &[u8]) -> String {
         Some(server_message::Payload::ElicitationCompleted(_)) => "elicitation_completed",
         Some(server_message::Payload::McpRequested(asked)) => return format!("< mcp {}", asked.method),
         Some(server_message::Payload::McpListsChanged(_)) => "mcp_lists_changed",
+        Some(server_message::Payload::LineAnswer(_)) => "line_answer",
+        Some(server_message::Payload::LineNotification(line)) => return format!("< line {}", line.method),
         Some(server_message::Payload::Elicitation(asked)) => {
             return format!("< elicitation {}", asked.elicitation_id);
         }

@@ -8,11 +8,10 @@ use std::path::Path;
 
 use anyhow::Context;
 use asp_command::failure::Failure;
-use asp_mcp_client::lists::{Lists, note_losses};
+use asp_mcp_client::lists::Lists;
 use asp_packaging::languages::Languages;
 use asp_packaging::local::Local;
 use asp_packaging::{MCP_STDIO, Unit, units};
-use asp_proto::plugin::{Json, McpLists};
 use asp_proto::snapshot::McpStdio;
 use asp_registry::{Source, stdio_package};
 use serde_json::{Map, Value};
@@ -66,26 +65,7 @@ pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists,
     let lists = local.lists(&installed, &args.server).await;
     let lists =
         lists.with_context(|| format!("read the lists of {name}:\n{}", local.plugin_output().join("\n")))?;
-    Ok((read(lists)?, Package { name, sha256: installed.artifact_sha256 }))
-}
-
-fn read(said: McpLists) -> anyhow::Result<Lists> {
-    let mut losses = Vec::new();
-    let mut list = |member: &str, json: Option<Json>| -> anyhow::Result<Vec<Value>> {
-        let Some(json) = json else { return Ok(Vec::new()) };
-        let sent = asp_json::Json::parse(&json.value).ok().context("a list is not JSON")?;
-        note_losses(&mut losses, member, &sent);
-        sent.as_array().cloned().context("a list is not a JSON array")
-    };
-    Ok(Lists {
-        tools: list("tools", said.tools)?,
-        prompts: list("prompts", said.prompts)?,
-        resources: list("resources", said.resources)?,
-        templates: list("resourceTemplates", said.templates)?,
-        completions: false,
-        instructions: None,
-        losses,
-    })
+    Ok((lists, Package { name, sha256: installed.artifact_sha256 }))
 }
 
 impl Package<'_> {
@@ -110,22 +90,4 @@ fn former(file: &Path, member: &str) -> Map<String, Value> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let spec: BTreeMap<String, Value> = serde_json::from_str(&text).unwrap_or_default();
     spec.get(member).and_then(Value::as_object).cloned().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn half_an_emoji_in_a_list_is_named_and_keeps_nothing_out() {
-        let tools = r#"[{"name":"a","description":"cut \ud83d"},{"name":"b"}]"#;
-        let tools = Some(Json { value: tools.into() });
-        let lists = read(McpLists { tools, ..McpLists::default() }).unwrap();
-        assert_eq!((lists.tools.len(), &lists.tools[0]["description"]), (2, &Value::from("cut \u{fffd}")));
-        assert_eq!(lists.losses.len(), 1, "{:?}", lists.losses);
-        for none in ["{}", "[", "null"] {
-            let tools = Some(Json { value: none.into() });
-            assert!(read(McpLists { tools, ..McpLists::default() }).is_err(), "{none}");
-        }
-    }
 }

@@ -11,10 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail};
 use asp_command::print;
-use asp_proto::envelope::packed;
-use asp_proto::plugin::{
-    self, InvokeRequest, Json, ListResourcesRequest, McpLists, client_message, server_message,
-};
+use asp_mcp_client::lists::Lists;
+use asp_proto::plugin::{self, InvokeRequest, Json, client_message, server_message};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::supervisor::{AllocateWorkerRequest, Context as Caller, PluginRef, TunnelEvent, tunnel_event};
 use asp_runtime_client::lease::TunnelContext;
@@ -28,7 +26,9 @@ use tokio::process::{Child, Command};
 use super::answers::Answers;
 use super::languages::{Languages, runtime_binary};
 use super::runtime::{self, ENV_ALLOW_PRIVATE, Places};
-use super::{ConflictPolicy, InstalledUnit, Unit, install, output};
+use super::{ConflictPolicy, InstalledUnit, MCP_STDIO, Unit, install, output};
+
+mod stdio;
 
 /// Timeout for the start, which takes well under a second.
 const START: Duration = Duration::from_secs(20);
@@ -175,32 +175,48 @@ impl Local {
         heard: &mut (dyn FnMut(&server_message::Payload) + Send),
     ) -> anyhow::Result<PluginOutcome> {
         let timeout = plugin.max_runtime.map_or(request.timeout, |most| most.min(request.timeout));
-        let invoke = invoke(plugin, request.arguments, timeout);
-        self.converse(plugin, (invoke, timeout), request.answers, heard).await
+        let begins = match plugin.installed.language == MCP_STDIO {
+            true => stdio::tool_call(&plugin.name, request.arguments, timeout),
+            false => client_message::Payload::Invoke(invoke(plugin, request.arguments, timeout)),
+        };
+        self.run(plugin, (begins, timeout), request.answers, heard).await
     }
 
     /// Asks the plugin's code for its schemas, without running its handler.
     pub async fn describe(&mut self, plugin: &Callable) -> anyhow::Result<PluginOutcome> {
         let invoke = InvokeRequest { describe: true, ..invoke(plugin, &Value::Null, DESCRIBE) };
-        self.converse(plugin, (invoke, DESCRIBE), &Answers::default(), &mut |_| ()).await
+        let begins = client_message::Payload::Invoke(invoke);
+        self.run(plugin, (begins, DESCRIBE), &Answers::default(), &mut |_| ()).await
     }
 
-    async fn converse(
+    async fn run(
         &mut self,
         plugin: &Callable,
-        (invoke, timeout): (InvokeRequest, Duration),
+        begins: (client_message::Payload, Duration),
         answers: &Answers,
         heard: &mut (dyn FnMut(&server_message::Payload) + Send),
     ) -> anyhow::Result<PluginOutcome> {
-        let work = pack(client_message::Payload::Invoke(invoke));
-        let mut tunnel = self.open(&plugin.installed, (&plugin.server, &plugin.id), timeout, work).await?;
+        let called_as = (plugin.server.as_str(), plugin.id.as_str());
+        outcome_of(&self.converse(&plugin.installed, called_as, begins, (answers, heard)).await?)
+    }
+
+    /// Runs a call and returns its last message; `heard` receives those before it.
+    async fn converse(
+        &mut self,
+        plugin: &InstalledUnit,
+        called_as: (&str, &str),
+        (begins, timeout): (client_message::Payload, Duration),
+        (answers, heard): (&Answers, &mut (dyn FnMut(&server_message::Payload) + Send)),
+    ) -> anyhow::Result<server_message::Payload> {
+        let mut tunnel = self.open(plugin, called_as, timeout, pack(begins)).await?;
         loop {
             match tunnel.next().await? {
                 TunnelMessage::Message(payload) => {
-                    if let Some(ended) = outcome_of(&payload)? {
-                        return Ok(ended);
+                    if is_end(&payload) {
+                        return Ok(payload);
                     }
-                    heard(&payload);
+                    let shown = stdio::as_of_plugin(&payload);
+                    heard(shown.as_ref().unwrap_or(&payload));
                     if let Some(answer) = answer(&payload, answers)? {
                         tunnel.send(answer).await?;
                     }
@@ -213,21 +229,8 @@ impl Local {
     }
 
     /// Returns everything that a stdio server lists, run as one of `server`.
-    pub async fn lists(&mut self, plugin: &InstalledUnit, server: &str) -> anyhow::Result<McpLists> {
-        let asked = ListResourcesRequest { request_id: REQUEST.into(), mcp: true, ..Default::default() };
-        let mut tunnel = self.open(plugin, (server, ""), DESCRIBE, packed(&asked)).await?;
-        loop {
-            match tunnel.next().await? {
-                TunnelMessage::Listed(listed) => return listed.mcp.context("it is not an MCP server"),
-                TunnelMessage::Message(server_message::Payload::Failed(failed)) => {
-                    bail!("{}: {}", failed.code, failed.message);
-                }
-                TunnelMessage::Message(_) => {}
-                TunnelMessage::Event(event) => follow(&mut tunnel, &event).await?,
-                TunnelMessage::End => bail!("the tunnel ended without a list"),
-                _ => bail!("the runtime sent a frame that is not a message of a worker"),
-            }
-        }
+    pub async fn lists(&mut self, plugin: &InstalledUnit, server: &str) -> anyhow::Result<Lists> {
+        stdio::list(self, plugin, server).await
     }
 
     /// Opens a tunnel to a worker, which gets the work as soon as it is there.
@@ -254,6 +257,7 @@ impl Local {
                 ..Caller::default()
             }),
             soft_deadline: Some(timeout.try_into().context("the timeout is too long")?),
+            lines: (plugin.language == MCP_STDIO).then(asp_mcp_client::lines::protocol),
             ..AllocateWorkerRequest::default()
         };
         let closing = TunnelContext::default();
@@ -301,26 +305,32 @@ fn invoke(plugin: &Callable, arguments: &Value, timeout: Duration) -> InvokeRequ
     }
 }
 
-/// Returns the outcome of the call if this message ends it.
-fn outcome_of(payload: &server_message::Payload) -> anyhow::Result<Option<PluginOutcome>> {
+/// Whether the message ends its call.
+fn is_end(payload: &server_message::Payload) -> bool {
+    use server_message::Payload;
+    matches!(payload, Payload::Completed(_) | Payload::Failed(_) | Payload::LineAnswer(_))
+}
+
+/// Returns the outcome of a call by its last message.
+fn outcome_of(last: &server_message::Payload) -> anyhow::Result<PluginOutcome> {
     let value = |json: &Option<Json>| -> anyhow::Result<Value> {
         let bytes = json.as_ref().map(|json| json.value.as_slice()).unwrap_or(b"null");
         serde_json::from_slice(bytes).context("the plugin's output is not JSON")
     };
-    Ok(match payload {
+    Ok(match last {
         server_message::Payload::Completed(done) if done.is_error => {
             let said = if done.content.is_some() { &done.content } else { &done.output };
-            Some(PluginOutcome::Error(value(said)?))
+            PluginOutcome::Error(value(said)?)
         }
         server_message::Payload::Completed(done) => {
-            // A stdio server may answer with content only.
             let said = if done.output.is_some() { &done.output } else { &done.content };
-            Some(PluginOutcome::Completed(value(said)?))
+            PluginOutcome::Completed(value(said)?)
         }
         server_message::Payload::Failed(failed) => {
-            Some(PluginOutcome::Failed { code: failed.code.clone(), message: failed.message.clone() })
+            PluginOutcome::Failed { code: failed.code.clone(), message: failed.message.clone() }
         }
-        _ => None,
+        server_message::Payload::LineAnswer(answer) => stdio::outcome(answer)?,
+        _ => bail!("the call ended without a result"),
     })
 }
 
@@ -356,6 +366,7 @@ fn answer(
                 error: String::new(),
             }))
         }
+        server_message::Payload::McpRequested(asked) if !asked.withdrawn => Some(stdio::refusal(asked)),
         _ => None,
     })
 }

@@ -206,6 +206,7 @@ async fn take(payload: In, out: &Sender, calls: &Answers) {
         In::UserInput(message) => message.request_id.clone(),
         In::DelegationResult(message) => message.request_id.clone(),
         In::McpAnswer(message) => message.request_id.clone(),
+        In::LineRequest(message) => message.request_id.clone(),
         In::CheckpointAck(message) => message.request_id.clone(),
     };
     let call = calls.lock().unwrap().get(&id).cloned();

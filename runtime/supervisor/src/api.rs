@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use asp_proto::envelope::LINES;
 use asp_proto::supervisor::ensure_plugin_response::State;
 use asp_proto::supervisor::runtime_supervisor_server::RuntimeSupervisor;
 use asp_proto::supervisor::{
@@ -59,12 +60,13 @@ impl RuntimeSupervisor for Api {
         Peer::of(&request)?;
         let request = request.into_inner();
         let plugin = requested_plugin(request.plugin)?;
-        let ensured = self.0.ensure(&plugin, request.prewarm).await;
+        let ensured = self.0.ensure(&plugin, request.lines, request.prewarm).await;
         ensured.map_err(|refusal| Status::failed_precondition(refusal.to_string()))?;
         Ok(Response::new(EnsurePluginResponse {
             state: State::Ready.into(),
             isolation_level: self.0.machine.level.number(),
             bounds: self.0.machine.bounds().name().to_owned(),
+            features: vec![LINES.to_owned()],
             ..EnsurePluginResponse::default()
         }))
     }

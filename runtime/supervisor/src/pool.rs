@@ -34,7 +34,6 @@ use crate::refusal::Refusal;
 use crate::telemetry::totals::{PluginTotals, ResourceUse};
 use crate::worker::budget::Lease;
 use crate::worker::call::CallRules;
-use crate::worker::executions::Executions;
 use crate::worker::process::Machine;
 use crate::worker::{Death, Plan, RunningWorker, Worker, WorkerId};
 pub use ticket::Ticket;
@@ -141,10 +140,10 @@ impl Pool {
             starved: false,
             checking: false,
         };
-        let rules = Arc::new(rules(&plugin));
+        let rules = rules(&plugin);
         Ok(Arc::new(Pool {
             key,
-            plan: Plan { plugin: Arc::new(plugin), command, rules, executions: Executions::default() },
+            plan: Plan::new(plugin, command, rules),
             machine: Arc::clone(machine),
             tasks,
             totals: PluginTotals::default(),
@@ -488,6 +487,6 @@ fn rules(plugin: &Plugin) -> CallRules {
         log_bytes_per_second: limits.log_bytes_per_second,
         elicitations: manifest.elicitations.iter().cloned().collect(),
         delegations: manifest.delegations.iter().cloned().collect(),
-        is_mcp: manifest.mode == Mode::McpStdio,
+        is_stdio: manifest.mode == Mode::McpStdio,
     }
 }

@@ -39,4 +39,6 @@ pub enum Refusal {
     Tunnels,
     #[error("draining: the plugin accepts no new calls")]
     Draining,
+    #[error("outdated: for stdio servers, this runtime needs gateways of version 0.3.0 or later")]
+    Outdated,
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_proto::grace::{CALL_YIELDS_WITHIN, WORKER_STOPS_WITHIN};
-use asp_proto::supervisor::PluginRef;
 use asp_proto::supervisor::health_response::Status as Health;
+use asp_proto::supervisor::{LineProtocol, PluginRef};
 use parking_lot::Mutex;
 use prost_types::Struct;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -63,6 +63,8 @@ pub struct Allocation {
 #[derive(Debug)]
 pub struct Request {
     pub plugin: PluginRef,
+    /// Protocol of a stdio server.
+    pub lines: Option<LineProtocol>,
     pub tenant: String,
     pub mcp_request_id: String,
     pub soft_deadline: Option<Duration>,
@@ -87,10 +89,16 @@ impl Runtime {
         })
     }
 
-    /// Makes sure that `plugin` can run, and ends an earlier drain of it.
-    pub async fn ensure(&self, plugin: &PluginRef, prewarm: bool) -> Result<(), Refusal> {
+    /// Makes sure that `plugin` can run, and ends an earlier drain of it. `lines`: the protocol of a stdio server.
+    pub async fn ensure(
+        &self,
+        plugin: &PluginRef,
+        lines: Option<LineProtocol>,
+        prewarm: bool,
+    ) -> Result<(), Refusal> {
         self.retire_replaced(plugin).await;
         let pool = self.pool(plugin).await?;
+        pool.plan.set_lines(lines)?;
         {
             let pools = self.pools.lock();
             self.check_open()?;
@@ -110,6 +118,7 @@ impl Runtime {
     /// Requests a worker for one call of `peer`, now or later.
     pub async fn allocate(&self, peer: Peer, request: Request) -> Result<Allocation, Refusal> {
         let pool = self.pool(&request.plugin).await?;
+        pool.plan.set_lines(request.lines)?;
         let soft_deadline = request.soft_deadline.map(|limit| Instant::now() + limit);
         let Request { tenant, fresh, subscription, .. } = request;
         // A subscription's lifetime does not limit how long it may wait for a worker.

@@ -252,9 +252,9 @@ impl Tunnel {
         let _in_use =
             attached.lease.as_ref().map(|lease| credential::activate_in(worker, lease, &self.outbox));
         match work {
-            FromGateway::Message(ClientMessage {
-                payload: Some(client_message::Payload::Invoke(invoke)),
-            }) => self.invoke(worker, invoke, attached).await,
+            FromGateway::Message(ClientMessage { payload: Some(payload) }) => {
+                self.invoke(worker, payload, attached).await
+            }
             // Boxed: these futures are large, and every invoke would have to reserve their space.
             FromGateway::Read(request) => Box::pin(self.read(worker, request, attached)).await,
             FromGateway::Prompt(request) => Box::pin(self.prompt(worker, request, attached)).await,
@@ -271,7 +271,9 @@ impl Tunnel {
         let FromGateway::Message(inner) = &message else { return self.keep(message) };
         match &inner.payload {
             Some(client_message::Payload::Init(_)) => self.init = true,
-            Some(client_message::Payload::Invoke(_)) => return self.keep(message),
+            Some(client_message::Payload::Invoke(_) | client_message::Payload::LineRequest(_)) => {
+                return self.keep(message);
+            }
             Some(client_message::Payload::Ping(ping)) => {
                 let pong = ServerMessage { payload: Some(Payload::Pong(Pong { nonce: ping.nonce.clone() })) };
                 self.outbox.offer_or_drop(PppServerFrame::carrying(&self.id, &pong));

@@ -12,6 +12,7 @@ pub mod heartbeat;
 mod home;
 pub mod logs;
 mod opening;
+mod plan;
 pub mod process;
 pub mod residual_work;
 pub mod sampler;
@@ -41,20 +42,18 @@ use tonic::{Request, Streaming};
 use crate::cause::Cause;
 use crate::egress::{ActiveCredentials, CredentialLease, CredentialUse};
 use crate::plugin::installed::Plugin;
-use crate::plugin::language::Command;
 use crate::plugin::manifest::Mode;
 use crate::telemetry::totals::WorkerStats;
 use crate::worker::accounting::Accounting;
 use crate::worker::budget::Lease;
-use crate::worker::call::CallRules;
-use crate::worker::executions::Executions;
 use crate::worker::heartbeat::PING_EVERY;
 use crate::worker::logs::Rate;
 use crate::worker::opening::{WorkerEndpoint, open};
 use crate::worker::process::{EXIT_WITHIN, Machine, Process};
 use crate::worker::residual_work::{Idle, Quiescence, QuiescenceCheck};
 use crate::worker::session::Session;
-use crate::worker::stdio::{Inbox, Readings};
+use crate::worker::stdio::Inbox;
+pub use plan::Plan;
 
 /// Time limit from the fork to the answered `init`. A JVM on a busy machine takes the longest.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -79,8 +78,6 @@ pub struct Worker {
     pub session: Session,
     /// Channel for reads outside the session stream; a server on standard input and output has none.
     pub channel: Option<Channel>,
-    /// Queue of reads for a server on standard input and output, which has no channel.
-    pub readings: Option<Readings>,
     /// Capabilities that the worker reported in its `init`.
     pub caps: BTreeMap<String, String>,
     token: MetadataValue<Ascii>,
@@ -158,15 +155,6 @@ impl Death {
     pub fn crash(&self) -> Option<Cause> {
         self.cause.filter(|cause| cause.is_crash())
     }
-}
-
-/// Everything needed to start a worker of a plugin.
-#[derive(Debug)]
-pub struct Plan {
-    pub plugin: Arc<Plugin>,
-    pub command: Command,
-    pub rules: Arc<CallRules>,
-    pub executions: Executions,
 }
 
 // === impl Worker ===
@@ -280,7 +268,8 @@ impl RunningWorker {
         let accounting = process.accounting();
         let (kill_sender, kill) = mpsc::channel(1);
         let opened = {
-            let opening = timeout(START_WITHIN, open(WorkerEndpoint::of(&mut process)));
+            let endpoint = WorkerEndpoint::of(&mut process, plan.lines());
+            let opening = timeout(START_WITHIN, open(endpoint));
             tokio::select! {
                 opened = opening => opened.unwrap_or(Err(Cause::Wedged)),
                 cause = process.exited() => Err(cause),
@@ -301,7 +290,6 @@ impl RunningWorker {
             number,
             session: Session::new(process.logs(), rules, (opened.to_worker, opened.pings), kill_sender),
             channel: opened.channel,
-            readings: opened.readings,
             caps: opened.caps,
             token: opened.token,
             observed: WorkerStats::new(born),

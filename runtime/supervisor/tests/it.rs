@@ -30,6 +30,7 @@ mod it {
     mod knobs;
     mod languages;
     mod limits;
+    mod lines;
     mod listing;
     mod many_processes;
     mod probes;

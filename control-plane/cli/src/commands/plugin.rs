@@ -215,6 +215,7 @@ fn show(message: &Payload) {
     let text = match message {
         Payload::Progress(progress) => format!("progress {:.0} % {}", progress.percent, progress.message),
         Payload::Status(status) => format!("status {}", status.phase),
+        Payload::Log(line) if !line.severity.is_empty() => format!("log {} {}", line.severity, line.message),
         Payload::Log(line) => format!("log {} {}", line.level().as_str_name().to_lowercase(), line.message),
         Payload::Chunk(chunk) => format!("chunk {}", chunk.text),
         Payload::Artifact(artifact) => {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use asp_command::environment::{Environment, ProcessEnvironment};
+use asp_mcp_client::lines;
 use asp_packaging::languages::Languages;
 use asp_packaging::runtime::{self, Places};
 use asp_packaging::{InstalledUnit, MCP_STDIO, Unit};
@@ -136,6 +137,7 @@ impl LocalRuntime {
                 ..PluginRef::default()
             }),
             prewarm: true,
+            lines: Some(lines::protocol()),
             ..EnsurePluginRequest::default()
         };
         let mut client = Runtime::local(&self.socket())?.any_client();

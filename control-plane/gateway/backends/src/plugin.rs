@@ -28,7 +28,7 @@ use crate::accepted::pinned::PinnedItems;
 use crate::accepted::watching::Watches;
 use crate::conversation::downstream::Clients;
 use crate::outbound::auth::{AuthFault, Authorizer};
-use crate::plugin::reference::{language_name, run_by};
+use crate::plugin::reference::{STDIO, language_name, run_by};
 
 mod admission;
 mod artifacts;
@@ -380,7 +380,9 @@ impl Plugins {
             admission::tell_queued(call, place);
         }
         match call.entry.primitive.kind() {
-            Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => reads::run(job, tunnel).await,
+            Kind::Resource | Kind::ResourceTemplate | Kind::Prompt if job.language != STDIO => {
+                reads::run(job, tunnel).await
+            }
             _ => session::run(self, job, attempt_state, tunnel).await,
         }
     }

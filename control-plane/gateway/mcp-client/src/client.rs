@@ -35,6 +35,7 @@ pub mod updates;
 
 use downstream::{Downstream, NoDownstream};
 use proof::Proof;
+pub(crate) use reading::MAX_PAGE;
 use reading::Messages;
 pub use reading::is_event_stream;
 use session::{Offers, SESSION_ID, Session, SessionHeaders};
@@ -388,8 +389,14 @@ async fn given_up(sender: &mut oneshot::Sender<Result<Session, ClientFault>>) {
 }
 
 impl ClientParams {
-    /// Builds a request from these parameters, more as they are written, and the client's own.
+    /// Builds a request with [`ClientParams::params`].
     fn request(&self, id: u64, method: &str, params: &Value, more: &Members) -> String {
+        let params = self.params(params, more);
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{},"params":{params}}}"#, Value::from(method))
+    }
+
+    /// Returns these parameters, more as they are written, and the client's own.
+    pub(crate) fn params(&self, params: &Value, more: &Members) -> Json {
         let mut members = Members::of(&params.clone().into());
         more.iter().for_each(|(name, value)| members.insert(name, value.clone()));
         if let Some(arguments) = &self.arguments {
@@ -401,8 +408,7 @@ impl ClientParams {
             own.iter().for_each(|(name, value)| meta.insert(name, value.clone()));
             members.insert("_meta", meta.to_json());
         }
-        let params = members.to_json();
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{},"params":{params}}}"#, Value::from(method))
+        members.to_json()
     }
 }
 

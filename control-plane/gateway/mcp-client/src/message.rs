@@ -56,6 +56,17 @@ impl DerefMut for UpstreamObject {
     }
 }
 
+impl UpstreamObject {
+    /// Reads an object, or the empty list that stands for one; `None` for another value.
+    pub(super) fn of(sent: Json) -> Option<UpstreamObject> {
+        if is_empty_list(&sent) {
+            return Some(UpstreamObject::default());
+        }
+        let members = sent.view().as_object()?.clone();
+        Some(UpstreamObject { members, sent })
+    }
+}
+
 /// The upstream's own JSON-RPC error, safe to display.
 #[derive(Debug, PartialEq)]
 pub(super) struct Failure {
@@ -174,7 +185,7 @@ fn request_number(id: &Value) -> Option<u64> {
     }
 }
 
-fn failure(error: &Value, data: Option<Json>) -> Failure {
+pub(super) fn failure(error: &Value, data: Option<Json>) -> Failure {
     // Some servers write only the text, and some write numbers as floats.
     let said = error.as_str().or_else(|| error.get("message")?.as_str());
     let said = said.map(sanitize).filter(|said| !said.is_empty());
@@ -216,20 +227,29 @@ pub(super) fn visited<'a>(method: &str, params: &'a Map<String, Value>) -> Optio
 /// Converts a notification about a request: its progress, with the request id that we gave as its token, or a log
 /// message.
 pub(super) fn event(method: &str, params: &UpstreamObject) -> Option<(Option<u64>, ServerEvent)> {
+    let event = server_event(method, params)?;
+    let token = match event {
+        ServerEvent::Progress { .. } => Some(params.get("progressToken").and_then(request_number)?),
+        ServerEvent::Log { .. } => None,
+    };
+    Some((token, event))
+}
+
+/// Converts a notification about a request that is known.
+pub(super) fn server_event(method: &str, params: &UpstreamObject) -> Option<ServerEvent> {
     let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
     match method {
         "notifications/progress" => {
             let number = |name: &str| params.sent.member(name).filter(|number| number.is_number());
-            let event = ServerEvent::Progress {
+            Some(ServerEvent::Progress {
                 progress: number("progress")?,
                 total: number("total"),
                 message: text("message"),
-            };
-            Some((Some(params.get("progressToken").and_then(request_number)?), event))
+            })
         }
         "notifications/message" => {
             let data = params.sent.member("data").unwrap_or_else(|| Value::Null.into());
-            Some((None, ServerEvent::Log { level: text("level"), logger: text("logger"), data }))
+            Some(ServerEvent::Log { level: text("level"), logger: text("logger"), data })
         }
         _ => None,
     }

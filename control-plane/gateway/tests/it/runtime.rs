@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_proto::envelope::packed;
+use asp_proto::envelope::{LINES, packed};
 use asp_proto::plugin::{
-    ClientMessage, Completed, InitResponse, InvokeRequest, Json, ServerMessage, client_message,
-    server_message,
+    ClientMessage, Completed, InitResponse, InvokeRequest, Json, LineAnswer, LineRequest, ServerMessage,
+    client_message, server_message,
 };
 use asp_proto::supervisor::runtime_supervisor_server::{RuntimeSupervisor, RuntimeSupervisorServer};
 use asp_proto::supervisor::*;
@@ -202,6 +202,26 @@ impl Worker {
             .await;
         let Some(client_message::Payload::Invoke(invoke)) = self.next().await else { panic!("no invoke") };
         invoke
+    }
+
+    /// Answers `init` and returns the request to a stdio server.
+    pub(crate) async fn begin_line(&mut self) -> LineRequest {
+        let Some(client_message::Payload::Init(_)) = self.next().await else { panic!("no init") };
+        self.say(server_message::Payload::Init(InitResponse { ok: true, ..InitResponse::default() })).await;
+        let Some(client_message::Payload::LineRequest(request)) = self.next().await else {
+            panic!("no line")
+        };
+        request
+    }
+
+    /// Answers a request to a stdio server by a result or an error.
+    pub(crate) async fn answer_line(&self, request_id: &str, answer: Result<Value, Value>) {
+        let (result, error) = match answer {
+            Ok(result) => (json_of(&result), None),
+            Err(error) => (None, json_of(&error)),
+        };
+        let answer = LineAnswer { request_id: request_id.to_owned(), result, error };
+        self.say(server_message::Payload::LineAnswer(answer)).await;
     }
 
     pub(crate) async fn say(&self, payload: server_message::Payload) {
@@ -538,7 +558,8 @@ impl RuntimeSupervisor for Scripted {
         let plugin = request.plugin.clone().unwrap();
         self.told.ensured.lock().push(request);
         (self.script.ensure)(plugin).await?;
-        Ok(Response::new(EnsurePluginResponse::default()))
+        let features = vec![LINES.to_owned()];
+        Ok(Response::new(EnsurePluginResponse { features, ..EnsurePluginResponse::default() }))
     }
 
     async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {

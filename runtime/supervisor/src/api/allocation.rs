@@ -50,6 +50,7 @@ fn wanted(request: AllocateWorkerRequest) -> Result<runtime::Request, Status> {
     let lease = request.credential.map(|credential| lease(&plugin, &credential)).transpose()?;
     Ok(runtime::Request {
         plugin,
+        lines: request.lines,
         lease,
         tenant: context.tenant_id,
         mcp_request_id: context.mcp_request_id,

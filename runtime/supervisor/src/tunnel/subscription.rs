@@ -12,9 +12,10 @@ use asp_proto::plugin::SubscribeRequest;
 use asp_proto::plugin::resource_plugin_client::ResourcePluginClient;
 use tokio::time::{Instant, sleep};
 use tonic::Status;
+use tonic::transport::Channel;
 
 use super::subject::LogSubject;
-use super::unary::{ReadEndpoint, begin, endpoint};
+use super::unary::{begin, channel};
 use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
 use crate::worker::Worker;
 use crate::worker::call::Call;
@@ -33,7 +34,7 @@ impl Tunnel {
         request: SubscribeRequest,
         attached: &AttachedTunnel,
     ) -> Result<CallEnd, TunnelError> {
-        let endpoint = endpoint(worker)?;
+        let channel = channel(worker)?;
         self.work = Some(FromGateway::Subscribe(request.clone()));
         let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;
         let longest = Instant::now() + LONGEST;
@@ -41,7 +42,7 @@ impl Tunnel {
         let no_trace = BTreeMap::new();
         let subject = LogSubject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &no_trace);
         let began = Instant::now();
-        let work = forward_updates(worker, endpoint, request, &call);
+        let work = forward_updates(worker, channel, request, &call);
         let end = self.run_cancellable(worker, &call, attached, work).await;
         end.inspect(|end| subject.log_end(*end, began.elapsed()))
     }
@@ -50,13 +51,10 @@ impl Tunnel {
 /// Forwards the worker's updates until either side ends the subscription.
 async fn forward_updates(
     worker: &Worker,
-    endpoint: ReadEndpoint,
+    channel: Channel,
     request: SubscribeRequest,
     call: &Call,
 ) -> Result<(), Status> {
-    let ReadEndpoint::Channel(channel) = endpoint else {
-        return Err(Status::unimplemented("an MCP server on standard input and output has no subscriptions"));
-    };
     let forwarding = async {
         let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_UPDATE);
         let mut updates = client.subscribe(worker.request(request)).await?.into_inner();

@@ -1,12 +1,10 @@
-//! Reads and lists of resources, and prompts: separate calls, outside the worker's session stream. Requests that a
-//! stdio server makes during such a call belong to it.
+//! Reads and lists of resources, and prompts: separate calls, outside the worker's session stream.
 //!
 //! Keeps true: the last message of a worker is sent as the call's last frame, so that an answer of one message takes
 //! one frame.
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +12,10 @@ use asp_proto::plugin::client_message::Payload;
 use asp_proto::plugin::prompt_plugin_client::PromptPluginClient;
 use asp_proto::plugin::resource_plugin_client::ResourcePluginClient;
 use asp_proto::plugin::{
-    CancelRequest, ClientMessage, Failed, GetPromptRequest, ListResourcesRequest, ReadResourceRequest,
-    ServerMessage, server_message,
+    ClientMessage, Failed, GetPromptRequest, ListResourcesRequest, ReadResourceRequest, ServerMessage,
+    server_message,
 };
 use prost_types::Timestamp;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -32,14 +29,11 @@ use crate::worker::Worker;
 use crate::worker::call::Call;
 use crate::worker::process::EXIT_WITHIN;
 use crate::worker::session::BeginError;
-use crate::worker::stdio::{Listing, ReadPart, Reading, Readings, Work};
 
 /// Wait for the worker's end after it reported a failure, because the end may say more.
 const DEATH_WITHIN: Duration = Duration::from_millis(100);
 /// Wait for the worker's end after its stream broke: the process has [`EXIT_WITHIN`] to exit.
 const BROKEN_WITHIN: Duration = EXIT_WITHIN.saturating_add(DEATH_WITHIN);
-/// Capacity for parts of a stdio server's answer that were not forwarded yet.
-const PARTS: usize = 4;
 /// Maximum length of the worker's own text in a failure, in bytes.
 const MAX_TEXT: usize = 4096;
 
@@ -50,7 +44,7 @@ impl Tunnel {
         request: ReadResourceRequest,
         attached: &AttachedTunnel,
     ) -> Result<CallEnd, TunnelError> {
-        let endpoint = endpoint(worker)?;
+        let channel = channel(worker)?;
         self.work = Some(FromGateway::Read(request.clone()));
         let call =
             begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
@@ -59,12 +53,6 @@ impl Tunnel {
         let forwarded = Arc::clone(&call);
         let asked = worker.request(());
         let work = async move {
-            let channel = match endpoint {
-                ReadEndpoint::Channel(channel) => channel,
-                ReadEndpoint::Server(readings) => {
-                    return of_server(readings, Work::Resource(request), &forwarded).await;
-                }
-            };
             let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
             let request = asked.map(|()| request);
             let mut chunks = client.read(request).await?.into_inner();
@@ -89,7 +77,7 @@ impl Tunnel {
         request: GetPromptRequest,
         attached: &AttachedTunnel,
     ) -> Result<CallEnd, TunnelError> {
-        let endpoint = endpoint(worker)?;
+        let channel = channel(worker)?;
         self.work = Some(FromGateway::Prompt(request.clone()));
         let call =
             begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
@@ -98,12 +86,6 @@ impl Tunnel {
         let forwarded = Arc::clone(&call);
         let asked = worker.request(());
         let work = async move {
-            let channel = match endpoint {
-                ReadEndpoint::Channel(channel) => channel,
-                ReadEndpoint::Server(readings) => {
-                    return of_server(readings, Work::Prompt(request), &forwarded).await;
-                }
-            };
             let mut client = PromptPluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
             let request = asked.map(|()| request);
             let prompt = client.get(request).await?.into_inner();
@@ -121,7 +103,7 @@ impl Tunnel {
         request: ListResourcesRequest,
         attached: &AttachedTunnel,
     ) -> Result<CallEnd, TunnelError> {
-        let endpoint = endpoint(worker)?;
+        let channel = channel(worker)?;
         self.work = Some(FromGateway::List(request.clone()));
         let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;
         let no_trace = BTreeMap::new();
@@ -129,16 +111,9 @@ impl Tunnel {
         let forwarded = Arc::clone(&call);
         let asked = worker.request(());
         let work = async move {
-            let channel = match endpoint {
-                ReadEndpoint::Channel(channel) if !request.mcp => channel,
-                ReadEndpoint::Server(readings) if request.mcp => {
-                    let work = Work::Lists(Box::new(Listing::of(request)));
-                    return of_server(readings, work, &forwarded).await;
-                }
-                ReadEndpoint::Channel(_) | ReadEndpoint::Server(_) => {
-                    return Err(Status::unimplemented("its resources are listed in specs only"));
-                }
-            };
+            if request.mcp {
+                return Err(Status::unimplemented("its resources are listed in specs only"));
+            }
             let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
             let listed = client.list(asked.map(|()| request)).await?.into_inner();
             forwarded.conclude(&listed);
@@ -168,7 +143,8 @@ impl Tunnel {
                 message = credential::next(&mut self.inbound, attached.lease.as_deref()), if !half_closed => match message {
                     Ok(None) => half_closed = true,
                     Ok(Some(message)) if is_cancel(&message) => break Some(Status::cancelled("cancelled")),
-                    Ok(Some(message)) => answer(worker, call, message),
+                    // Nothing else is for a call outside the session stream.
+                    Ok(Some(_)) => {}
                     Err(_) => break Some(Status::cancelled("the caller is gone")),
                 },
                 () = sleep_until(limit) => if call.limit().0 <= Instant::now() {
@@ -203,13 +179,6 @@ impl Tunnel {
             worker.stopped_a_call();
         }
         worker.session.remove(&call.request_id);
-        if worker.readings.is_some() {
-            let request_id = call.request_id.clone();
-            let cancel =
-                CancelRequest { request_id, reason: status.message().to_owned(), ..CancelRequest::default() };
-            // Err: a server that does not read its messages is stopped for that.
-            let _ = worker.session.try_send(Payload::Cancel(cancel));
-        }
         call.conclude(&failure(&call.request_id, &status));
         Ok(CallEnd::Answered)
     }
@@ -239,67 +208,10 @@ pub(super) fn begin(
     }
 }
 
-/// The endpoint that serves a worker's resources and prompts.
-pub(super) enum ReadEndpoint {
-    Channel(Channel),
-    Server(Readings),
-}
-
-pub(super) fn endpoint(worker: &Worker) -> Result<ReadEndpoint, TunnelError> {
-    let endpoint = worker.channel.clone().map(ReadEndpoint::Channel);
-    let endpoint = endpoint.or_else(|| worker.readings.clone().map(ReadEndpoint::Server));
-    Ok(endpoint
-        .ok_or_else(|| Status::failed_precondition("this plugin has neither resources nor prompts"))?)
-}
-
-/// Runs a read, a list or a prompt on an MCP server; requests that it makes meanwhile belong to the call.
-async fn of_server(readings: Readings, work: Work, call: &Call) -> Result<(), Status> {
-    if work.completes() {
-        return Err(Status::unimplemented("completion values are listed in specs only"));
-    }
-    let (parts, mut given) = mpsc::channel(PARTS);
-    let gone = || {
-        let mut gone = Status::unavailable("the server has ended");
-        gone.set_source(Arc::new(io::Error::from(io::ErrorKind::BrokenPipe)));
-        gone
-    };
-    readings.send(Reading { work, parts }).await.map_err(|_| gone())?;
-    loop {
-        match given.recv().await.ok_or_else(gone)? {
-            ReadPart::Event(event) => {
-                call.receive(*event).await.map_err(|cause| Status::internal(cause.to_string()))?;
-            }
-            ReadPart::Contents(mut contents) => {
-                let last = contents.pop();
-                for content in &contents {
-                    call.forward(content).await;
-                }
-                last.iter().for_each(|last| call.conclude(last));
-                return Ok(());
-            }
-            ReadPart::Prompt(prompt) => {
-                call.conclude(&prompt);
-                return Ok(());
-            }
-            ReadPart::Lists(lists) => {
-                call.conclude(&lists);
-                return Ok(());
-            }
-            ReadPart::Failed(status) => return Err(status),
-        }
-    }
-}
-
-/// Forwards the answer to a request of the server.
-fn answer(worker: &Worker, call: &Call, message: FromGateway) {
-    let FromGateway::Message(ClientMessage { payload: Some(Payload::McpAnswer(answer)) }) = message else {
-        return;
-    };
-    if answer.request_id == call.request_id {
-        call.record_answer(true, &answer.correlation_id);
-        // Err: a server that does not read its messages is stopped for that.
-        let _ = worker.session.try_send(Payload::McpAnswer(answer));
-    }
+/// Returns the channel that serves a worker's resources and prompts.
+pub(super) fn channel(worker: &Worker) -> Result<Channel, TunnelError> {
+    let channel = worker.channel.clone();
+    Ok(channel.ok_or_else(|| Status::failed_precondition("a stdio server is asked by lines only"))?)
 }
 
 fn is_cancel(message: &FromGateway) -> bool {

@@ -1,17 +1,21 @@
-//! A call on the worker's session stream: an invoke and its messages.
+//! A call on the worker's session stream: an invoke, or the request of a line, and its messages.
 //!
 //! Keeps true: nothing here waits for a worker that does not read its stream. Messages for it are queued instead, at
 //! most `MAX_UNSENT` per call, while deadlines, cancels and disconnects still take effect.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::grace::{CALL_YIELDS_WITHIN, WORKER_STOPS_WITHIN};
 use asp_proto::plugin::cancel_request::Mode;
 use asp_proto::plugin::client_message::Payload;
-use asp_proto::plugin::{CancelRequest, ClientMessage, InvokeRequest, Pong, ServerMessage, server_message};
+use asp_proto::plugin::{
+    CancelRequest, ClientMessage, Context, Failed, InvokeRequest, LineRequest, Pong, ServerMessage,
+    server_message,
+};
 use asp_proto::supervisor::PppServerFrame;
+use prost_types::Timestamp;
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
@@ -19,6 +23,7 @@ use super::credential;
 use super::grace::Grace;
 use super::subject::LogSubject;
 use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
+use crate::plugin::manifest::Mode as WorkerMode;
 use crate::ppp::{MAX_QUEUED_BYTES, time_until};
 use crate::worker::Worker;
 use crate::worker::call::Call;
@@ -57,47 +62,100 @@ struct CallProgress {
     fault: Option<Status>,
 }
 
+/// Members of the message that begins a call, whichever it is.
+struct CallHead<'a> {
+    request_id: &'a str,
+    deadline: Option<&'a Timestamp>,
+    ctx: Option<&'a Context>,
+    attrs: &'a BTreeMap<String, String>,
+    /// Mode of the workers that take the message.
+    mode: WorkerMode,
+}
+
+impl CallHead<'_> {
+    fn of(payload: &Payload) -> Option<CallHead<'_>> {
+        match payload {
+            Payload::Invoke(InvokeRequest { request_id, deadline, ctx, attrs, .. }) => Some(CallHead {
+                request_id,
+                deadline: deadline.as_ref(),
+                ctx: ctx.as_ref(),
+                attrs,
+                mode: WorkerMode::Plugin,
+            }),
+            Payload::LineRequest(LineRequest { request_id, deadline, ctx, attrs, .. }) => Some(CallHead {
+                request_id,
+                deadline: deadline.as_ref(),
+                ctx: ctx.as_ref(),
+                attrs,
+                mode: WorkerMode::McpStdio,
+            }),
+            _ => None,
+        }
+    }
+}
+
 impl Tunnel {
+    /// Runs a call that begins with this message.
     pub(super) async fn invoke(
         &mut self,
         worker: &Arc<Worker>,
-        invoke: InvokeRequest,
+        begins: Payload,
         attached: &AttachedTunnel,
     ) -> Result<CallEnd, TunnelError> {
-        if invoke.request_id.is_empty() {
-            return Err(Status::invalid_argument("the invoke has no request_id").into());
+        let Some(head) = CallHead::of(&begins) else {
+            return Err(Status::failed_precondition("the call has not begun").into());
+        };
+        if head.request_id.is_empty() {
+            return Err(Status::invalid_argument("the call has no request_id").into());
         }
-        let executions = &attached.ticket.pool().plan.executions;
+        let plan = &attached.ticket.pool().plan;
+        if head.mode != plan.plugin.manifest.mode {
+            return Err(self.refuse_mode(head.request_id));
+        }
+        let executions = &plan.executions;
         tokio::select! {
             // First, so that if there is no previous execution, cancellation is handled together with the call.
             biased;
-            former = executions.end_previous(&invoke.request_id) => former.map_err(Status::from)?,
+            former = executions.end_previous(head.request_id) => former.map_err(Status::from)?,
             () = self.outbox.reader_gone() => return Err(TunnelError::Quiet),
             () = attached.cancel.cancelled() => return Err(TunnelError::Quiet),
         }
-        let deadline = invoke.deadline.as_ref().map(|end| Instant::now() + time_until(end));
+        let deadline = head.deadline.map(|end| Instant::now() + time_until(end));
         let deadline = deadline.or(attached.soft_deadline);
-        let call = match worker.session.begin(&invoke.request_id, self.outbox.clone(), deadline) {
+        let call = match worker.session.begin(head.request_id, self.outbox.clone(), deadline) {
             Ok(call) => call,
             Err(BeginError::Duplicate) => return Err(Status::from(StillRuns).into()),
             Err(BeginError::Dead(cause)) => {
-                self.work =
-                    Some(FromGateway::Message(ClientMessage { payload: Some(Payload::Invoke(invoke)) }));
+                self.work = Some(FromGateway::Message(ClientMessage { payload: Some(begins) }));
                 return Err(TunnelError::Undelivered(cause));
             }
         };
         // Marked before it is sent: if the worker dies during the send, it may have received the call.
         call.record_delivery();
         let _execution = executions.enter(&call);
-        let subject =
-            LogSubject::of(worker, attached, &invoke.request_id, invoke.ctx.as_ref(), &invoke.attrs);
+        let subject = LogSubject::of(worker, attached, head.request_id, head.ctx, head.attrs);
         let mut progress = CallProgress { subject, ..CallProgress::default() };
-        forward(worker, &mut progress, Payload::Invoke(invoke));
+        forward(worker, &mut progress, begins);
         let end = self.follow(worker, &call, attached, progress).await;
         if call.was_stopped() {
             worker.stopped_a_call();
         }
         end
+    }
+
+    /// Ends a call whose message is for workers of the other mode, before anything is sent to a worker.
+    fn refuse_mode(&self, request_id: &str) -> TunnelError {
+        let failed = Failed {
+            request_id: request_id.to_owned(),
+            code: "UNSUPPORTED".to_owned(),
+            message:
+                "a plugin is invoked, a stdio server gets lines: the gateway needs the runtime's version"
+                    .to_owned(),
+            ..Failed::default()
+        };
+        let failed = ServerMessage { payload: Some(server_message::Payload::Failed(failed)) };
+        self.outbox.send_last(PppServerFrame::carrying(&self.id, &failed));
+        TunnelError::Quiet
     }
 
     /// Forwards messages both ways until the call has ended.
@@ -223,7 +281,7 @@ impl Tunnel {
                 progress.saved = Some(Instant::now());
                 call.record_checkpoint();
             }
-            Payload::Invoke(_) => {}
+            Payload::Invoke(_) | Payload::LineRequest(_) => {}
         }
         if progress.is_full() {
             // A cancel has taken effect above, whether or not the worker receives it.
@@ -245,7 +303,7 @@ fn is_of(payload: &Payload, call: &str) -> bool {
         Payload::McpAnswer(message) => message.request_id == call,
         Payload::CheckpointAck(message) => message.request_id == call,
         Payload::Ping(_) | Payload::Init(_) => true,
-        Payload::Invoke(_) => false,
+        Payload::Invoke(_) | Payload::LineRequest(_) => false,
     }
 }
 

@@ -28,6 +28,8 @@ use crate::cause::Cause;
 use crate::ppp::outbox::{Outbox, SendError};
 use crate::ppp::{boolean, event_frame, fields, text};
 
+/// Fault of a plugin that speaks as a stdio server.
+pub const ONLY_STDIO: Cause = Cause::Protocol("a message that only a stdio server sends");
 const MAX_QUESTIONS: usize = 16;
 /// Maximum length of a correlation id. The plugin chooses it: a name and a digest in each of our languages.
 const MAX_CORRELATION: usize = 1024;
@@ -55,8 +57,8 @@ pub struct CallRules {
     pub log_bytes_per_second: u64,
     pub elicitations: BTreeSet<String>,
     pub delegations: BTreeSet<String>,
-    /// Whether the worker is an MCP server, which asks in its own protocol and declares nothing.
-    pub is_mcp: bool,
+    /// Whether the worker is a stdio server, which is called by lines, asks in its own protocol and declares nothing.
+    pub is_stdio: bool,
 }
 
 /// Outcome of a call for its gateway.
@@ -167,7 +169,7 @@ impl Call {
 
     /// Handles an event from the worker. `Err`: the worker broke a rule, and must be stopped.
     pub async fn receive(&self, payload: Payload) -> Result<(), Cause> {
-        let ends = matches!(payload, Payload::Completed(_) | Payload::Failed(_));
+        let ends = matches!(payload, Payload::Completed(_) | Payload::Failed(_) | Payload::LineAnswer(_));
         self.check(&payload)?;
         if self.is_cut_off(&payload) {
             self.crash(Cause::Drained);
@@ -355,10 +357,11 @@ impl Call {
                 self.record_answer(true, &asked.correlation_id);
                 Ok(())
             }
-            Payload::McpRequested(asked) => self.ask(true, &asked.correlation_id, self.rules.is_mcp),
-            Payload::McpListsChanged(_) if !self.rules.is_mcp => {
+            Payload::McpRequested(asked) => self.ask(true, &asked.correlation_id, self.rules.is_stdio),
+            Payload::McpListsChanged(_) => {
                 Err(Cause::Protocol("a plugin cannot change lists: specs define them"))
             }
+            Payload::LineNotification(_) if !self.rules.is_stdio => Err(ONLY_STDIO),
             Payload::ArtifactData(piece) => self.piece(piece),
             Payload::Artifact(artifact) => self.artifact(artifact),
             Payload::Checkpoint(checkpoint) => self.checkpoint(checkpoint),

@@ -1,6 +1,7 @@
 //! Connection to a new worker: the session stream on its socket or on its standard streams, and its `init`.
 //!
-//! Keeps true: a worker takes calls only once its `init` was answered; the size of its self-description is limited.
+//! Keeps true: a worker takes calls only once its `init`, or the first request of a stdio server's protocol, was answered;
+//! the size of its self-description is limited.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use asp_platform::secret::Secret;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::tool_plugin_client::ToolPluginClient;
 use asp_proto::plugin::{ClientMessage, InitRequest, client_message};
+use asp_proto::supervisor::LineProtocol;
 use futures::stream;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
@@ -26,7 +28,7 @@ use crate::worker::logs::Meter;
 use crate::worker::process::Process;
 use crate::worker::session::TO_WORKER;
 use crate::worker::socket::WorkerSocket;
-use crate::worker::stdio::{self, Readings};
+use crate::worker::stdio;
 
 /// Maximum number of entries of a worker's `caps` that are kept.
 const MAX_CAPS: usize = 32;
@@ -36,8 +38,6 @@ const MAX_CAP_BYTES: usize = 512;
 /// A session stream whose `init` was answered.
 pub(super) struct OpenSession {
     pub(super) channel: Option<Channel>,
-    /// Queue of reads, for a server on standard input and output.
-    pub(super) readings: Option<Readings>,
     pub(super) caps: BTreeMap<String, String>,
     pub(super) token: MetadataValue<Ascii>,
     pub(super) to_worker: mpsc::Sender<ClientMessage>,
@@ -48,13 +48,14 @@ pub(super) struct OpenSession {
 /// Endpoint through which the runtime talks to a worker.
 pub(super) enum WorkerEndpoint {
     Socket { socket: WorkerSocket, token: Secret, uid: u32 },
-    Pipes((ChildStdin, ChildStdout), Arc<Meter>),
+    Pipes { pipes: (ChildStdin, ChildStdout), logs: Arc<Meter>, lines: Arc<LineProtocol> },
 }
 
 impl WorkerEndpoint {
-    pub(super) fn of(process: &mut Process) -> WorkerEndpoint {
+    /// `lines`: the protocol of a stdio server.
+    pub(super) fn of(process: &mut Process, lines: Arc<LineProtocol>) -> WorkerEndpoint {
         match process.pipes.take() {
-            Some(pipes) => WorkerEndpoint::Pipes(pipes, process.logs()),
+            Some(pipes) => WorkerEndpoint::Pipes { pipes, logs: process.logs(), lines },
             None => {
                 let socket = process.socket.clone();
                 let token = process.token.clone();
@@ -68,13 +69,12 @@ impl WorkerEndpoint {
 pub(super) async fn open(endpoint: WorkerEndpoint) -> Result<OpenSession, Cause> {
     match endpoint {
         WorkerEndpoint::Socket { socket, token, uid } => open_session(&socket, token, uid).await,
-        WorkerEndpoint::Pipes(pipes, logs) => {
-            let (bridge, inbox, readings) = stdio::open(pipes, logs).await?;
+        WorkerEndpoint::Pipes { pipes, logs, lines } => {
+            let (bridge, inbox) = stdio::open(pipes, logs, lines).await?;
             let (to_worker, messages) = mpsc::channel(TO_WORKER);
             let task = AbortOnDropHandle::new(tokio::spawn(bridge.run(messages)));
             Ok(OpenSession {
                 channel: None,
-                readings: Some(readings),
                 caps: BTreeMap::from([("shim".to_owned(), "mcp-stdio".to_owned())]),
                 token: MetadataValue::from_static(""),
                 pings: to_worker.clone(),
@@ -109,15 +109,7 @@ async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<
             let short = |(name, value): &(String, String)| name.len() + value.len() <= MAX_CAP_BYTES;
             let caps = answer.caps.into_iter().filter(short).take(MAX_CAPS).collect();
             let stream = MessageStream::Session(Box::new(stream));
-            Ok(OpenSession {
-                channel: Some(channel),
-                readings: None,
-                caps,
-                token: bearer,
-                to_worker,
-                pings,
-                stream,
-            })
+            Ok(OpenSession { channel: Some(channel), caps, token: bearer, to_worker, pings, stream })
         }
         Some(Payload::Init(_)) => Err(Cause::Protocol("init was refused")),
         _ => Err(Cause::Protocol("the first message does not answer init")),

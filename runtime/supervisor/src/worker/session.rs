@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::cause::Cause;
 use crate::ppp::outbox::Outbox;
-use crate::worker::call::{Call, CallRules, Stall};
+use crate::worker::call::{Call, CallRules, ONLY_STDIO, Stall};
 use crate::worker::heartbeat::Heartbeat;
 use crate::worker::logs::{self, Meter};
 
@@ -161,7 +161,9 @@ impl Session {
             Payload::Log(line) => self.log(line).await,
             // The answer may arrive after the call's end, and adds nothing to it.
             Payload::Cancel(answer) if self.find(&answer.request_id).is_none() => Ok(()),
-            ends @ (Payload::Completed(_) | Payload::Failed(_)) => {
+            // Before its call is taken from the table: the call is notified of the worker's end.
+            Payload::LineAnswer(_) if !self.rules.is_stdio => Err(ONLY_STDIO),
+            ends @ (Payload::Completed(_) | Payload::Failed(_) | Payload::LineAnswer(_)) => {
                 let id = request_id(&ends).to_owned();
                 let call = self.calls.lock().open.remove(&id);
                 call.ok_or(Cause::Protocol("a result of an unknown call"))?.receive(ends).await
@@ -228,6 +230,8 @@ fn request_id(payload: &Payload) -> &str {
         Payload::ElicitationCompleted(message) => &message.request_id,
         Payload::McpRequested(message) => &message.request_id,
         Payload::McpListsChanged(message) => &message.request_id,
+        Payload::LineAnswer(message) => &message.request_id,
+        Payload::LineNotification(message) => &message.request_id,
         Payload::Init(_) | Payload::Pong(_) => "",
     }
 }
@@ -235,7 +239,8 @@ fn request_id(payload: &Payload) -> &str {
 #[cfg(test)]
 mod tests {
     use asp_proto::plugin::{
-        CancelRequest, CancelResponse, Checkpoint, Completed, Failed, InitResponse, Pong, Progress,
+        CancelRequest, CancelResponse, Checkpoint, Completed, Failed, InitResponse, LineAnswer, Pong,
+        Progress,
     };
     use std::collections::BTreeSet;
     use std::time::Duration;
@@ -263,7 +268,7 @@ mod tests {
             log_bytes_per_second: 1000,
             elicitations: BTreeSet::new(),
             delegations: BTreeSet::new(),
-            is_mcp: false,
+            is_stdio: false,
         };
         let (to_worker, _from_session) = mpsc::channel(TO_WORKER);
         let (pings_sender, pings) = mpsc::channel(1);
@@ -324,6 +329,9 @@ mod tests {
         ] {
             assert!(matches!(rig.session.receive(fault).await, Err(Cause::Protocol(_))));
         }
+        let line = LineAnswer { request_id: "b".into(), ..Default::default() };
+        assert_eq!(rig.session.receive(message(Payload::LineAnswer(line))).await, Err(ONLY_STDIO));
+        assert_eq!(rig.session.open_calls(), 1, "the call is notified of the worker's end");
         let cancel = CancelResponse { request_id: "a".into(), ..Default::default() };
         assert_eq!(rig.session.receive(message(Payload::Cancel(cancel))).await, Ok(()));
         assert_eq!(rig.session.receive(message(Payload::Pong(Pong::default()))).await, Ok(()));

@@ -1,111 +1,80 @@
-//! Mode `mcp-stdio`: an existing MCP server on a process's standard input and output, presented as a PPP worker.
+//! Mode `mcp-stdio`: a server that speaks JSON-RPC on a process's standard input and output, presented as a PPP worker.
 //!
-//! Owns the translation: invoke is `tools/call`, a read `resources/read`, a prompt `prompts/get`; progress is progress,
-//! cancel is `notifications/cancelled`, a ping is a ping. A request of the server to its client (elicitation, sampling,
-//! roots) becomes a question of its only call; it is refused while no call or several run, because nothing identifies
-//! its call. A change of its lists is reported to every running call whose gateway wants it, or else to the next one.
+//! Owns the ids of requests and the call that each message belongs to. Refuses to interpret: methods, parameters and
+//! results pass as text, and the words that the runtime needs come from the gateway (`LineProtocol`). A request of the
+//! server to its client becomes a question of its only call; it is refused while no call or several run, because nothing
+//! identifies its call. A notification that names no call belongs to the only one; one about the process goes to every
+//! running call, or else to the next one.
 //! Keeps true: nothing that a server writes ends the process, which other calls share (`lines`); nothing waits for a
-//! cancelled call, since MCP servers do not answer one; each request of the server is answered exactly once.
-//! Source: Model Context Protocol 2025-11-25, basic/transports (stdio), basic/lifecycle, server, client.
+//! cancelled call, since a server does not answer one; each request of the server is answered exactly once.
+//! Source: JSON-RPC 2.0; Model Context Protocol 2025-11-25, basic/transports (stdio).
 
-mod handshake;
 mod lines;
-mod listing;
-mod reading;
+mod opening;
 mod server_requests;
-mod translation;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::sync::Arc;
 
 use asp_json::{Json, Members};
-use asp_proto::envelope::MCP_LISTS;
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
-use asp_proto::plugin::{ClientMessage, InvokeRequest, McpListsChanged, Pong, ServerMessage};
-use serde_json::{Value, json};
+use asp_proto::plugin::{
+    ClientMessage, Failed, Json as JsonText, LineAnswer, LineNotification, LineRequest, LogLine, Pong,
+    ServerMessage,
+};
+use asp_proto::supervisor::LineProtocol;
+use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
-use tonic::{Code, Status};
 
 use crate::cause::Cause;
-pub use handshake::open;
-pub use listing::Listing;
-use listing::NamedLists;
-use reading::ReadOutcome;
-pub use reading::{ReadPart, Reading, Work};
+use crate::worker::logs::Meter;
+pub use opening::open;
 use server_requests::ServerRequests;
-use translation::{failed, translate_error, translate_notification, translate_result};
-use wire::{RpcAnswer, RpcMessage, ServerLine};
+use wire::{RpcAnswer, RpcMessage, ServerLine, string};
 
 /// Capacity for messages from the server that the runtime has not taken. Each may be large, so there are few.
 const FROM_SERVER: usize = 4;
-/// Capacity for reads and prompts that were not sent to the server yet; each comes with a slot of the pool.
-const READINGS: usize = 16;
 /// Maximum number of requests whose late answers are dropped; a server has forgotten older ones.
 const MAX_IGNORED: usize = 1024;
-const INVALID_PARAMS: i64 = -32602;
-/// Notifications of a server whose lists have changed.
-const METHODS_OF_LISTS: [&str; 3] = [
-    "notifications/tools/list_changed",
-    "notifications/resources/list_changed",
-    "notifications/prompts/list_changed",
-];
+/// Maximum number of unanswered pings that are kept; a server that answers none is killed after a few.
+const MAX_PINGS: usize = 16;
 
-/// The reason why an answer cannot be used, as its call receives it.
-struct Unusable {
-    code: &'static str,
-    status: Code,
-    message: &'static str,
-}
+/// The reason why an answer cannot be used, as its call receives it: a code and a sentence.
+type Unusable = (&'static str, &'static str);
 
-const TOO_LARGE: Unusable = Unusable {
-    code: "TOO_LARGE",
-    status: Code::ResourceExhausted,
-    message: "the server's answer has more than 16 MiB (16777216 bytes)",
-};
-const MALFORMED: Unusable = Unusable {
-    code: "INTERNAL",
-    status: Code::Internal,
-    message: "the server's answer is not a JSON-RPC result or error",
-};
+const TOO_LARGE: Unusable = ("TOO_LARGE", "the server's answer has more than 16 MiB (16777216 bytes)");
+const MALFORMED: Unusable = ("INTERNAL", "the server's answer is not a JSON-RPC result or error");
 
 /// Messages of the server, which take the place of a session stream.
 pub type Inbox = mpsc::Receiver<Result<ServerMessage, Cause>>;
-/// Queue of reads and prompts, which are not part of a session stream.
-pub type Readings = mpsc::Sender<Reading>;
 
-/// A server that has answered `initialize`.
+/// A server that has answered its first request.
 pub struct Bridge {
     stdin: ChildStdin,
     lines: mpsc::Receiver<ServerLine>,
-    readings: mpsc::Receiver<Reading>,
+    protocol: Arc<LineProtocol>,
+    /// Result of the first request, for calls that ask for it.
+    first_result: Json,
     next_id: u64,
     /// Calls by the id of their request to the server. Bounded by the pool's slots.
-    calls: BTreeMap<u64, RunningRequest>,
+    calls: BTreeMap<u64, String>,
     /// Unanswered requests of the server.
     server_requests: ServerRequests,
     pings: BTreeMap<u64, String>,
     ignored: BTreeSet<u64>,
-    lists: NamedLists,
-    /// Whether a list has changed and no call has been notified.
-    lists_changed: bool,
+    /// Notifications about the process that no call has received, the last of each method: as many as the protocol names.
+    shared: BTreeMap<String, Json>,
+    logs: Arc<Meter>,
     out: mpsc::Sender<Result<ServerMessage, Cause>>,
 }
 
-/// A call that the server works on.
-struct RunningRequest {
-    request_id: String,
-    /// Whether its gateway wants to be notified when lists change.
-    wants_list_changes: bool,
-    /// A read or a prompt with the channel that waits for its parts. If absent, the call ends in the session stream.
-    reading: Option<(Work, mpsc::Sender<ReadPart>)>,
-}
-
 impl Bridge {
-    /// Translates both ways until either side ends; sends a fault of the server last.
+    /// Passes messages both ways until either side ends; sends a fault of the server last.
     pub async fn run(mut self, mut messages: mpsc::Receiver<ClientMessage>) {
         let fault = loop {
             let step = tokio::select! {
@@ -113,11 +82,10 @@ impl Bridge {
                     Some(payload) => self.send(payload).await,
                     None => return,
                 },
-                Some(reading) = self.readings.recv() => self.read(reading).await,
                 line = self.lines.recv() => match line {
                     Some(ServerLine::Message(message)) => self.receive(message).await,
-                    Some(ServerLine::TooLarge { id }) => self.fail_unusable(id, &TOO_LARGE).await,
-                    Some(ServerLine::Malformed { id }) => self.fail_unusable(id, &MALFORMED).await,
+                    Some(ServerLine::TooLarge { id }) => self.fail_unusable(id, TOO_LARGE).await,
+                    Some(ServerLine::Malformed { id }) => self.fail_unusable(id, MALFORMED).await,
                     // The process is ending, and its exit says why.
                     None => return,
                 },
@@ -132,83 +100,54 @@ impl Bridge {
 
     async fn send(&mut self, payload: In) -> Result<(), Cause> {
         match payload {
-            In::Invoke(invoke) => self.call(invoke).await,
+            In::LineRequest(request) => self.call(request).await,
             In::Cancel(cancel) => self.cancel(&cancel.request_id, &cancel.reason).await,
             In::McpAnswer(answer) => match self.server_requests.answer(answer) {
                 Some(line) => self.write(&line).await,
                 None => Ok(()),
             },
             In::Ping(ping) => {
-                let id = self.request("ping", &Json::part("{}")).await?;
+                let protocol = Arc::clone(&self.protocol);
+                let id = self.request(&protocol.ping, Some(&Json::part("{}"))).await?;
                 self.pings.insert(id, ping.nonce);
-                // A server that answers no pings is killed after a few.
-                while self.pings.len() > 16 {
+                while self.pings.len() > MAX_PINGS {
                     self.pings.pop_first();
                 }
                 Ok(())
             }
-            // A server asks nothing in these ways, so no answer is for it.
-            In::Init(_) | In::UserInput(_) | In::DelegationResult(_) | In::CheckpointAck(_) => Ok(()),
+            // A server is invoked by lines, and asks nothing in these ways, so no answer is for it.
+            In::Init(_)
+            | In::Invoke(_)
+            | In::UserInput(_)
+            | In::DelegationResult(_)
+            | In::CheckpointAck(_) => Ok(()),
         }
     }
 
-    async fn call(&mut self, invoke: InvokeRequest) -> Result<(), Cause> {
-        let bytes = invoke.arguments.map(|arguments| arguments.value).unwrap_or_default();
-        let arguments = Json::parse(&bytes).unwrap_or_else(|_| json!({}).into());
-        let meta = reading::meta(&invoke.request_id, &invoke.attrs);
-        let params = Members::from_iter([
-            ("name", Json::from(invoke.primitive)),
-            ("arguments", arguments),
-            ("_meta", meta),
-        ]);
-        let id = self.request("tools/call", &params.to_json()).await?;
-        let wants_list_changes = invoke.attrs.contains_key(MCP_LISTS);
-        self.calls
-            .insert(id, RunningRequest { request_id: invoke.request_id, wants_list_changes, reading: None });
-        self.report_list_changes().await;
-        Ok(())
-    }
-
-    async fn read(&mut self, reading: Reading) -> Result<(), Cause> {
-        let Reading { work, parts } = reading;
-        // Given up before it was sent to the server; its cancel may have arrived earlier.
-        if parts.is_closed() {
+    async fn call(&mut self, request: LineRequest) -> Result<(), Cause> {
+        let LineRequest { request_id, method, params, .. } = request;
+        if self.protocol.first.as_ref().is_some_and(|first| first.method == method) {
+            let result = Some(json_text(&self.first_result));
+            self.emit(Out::LineAnswer(LineAnswer { request_id, result, error: None })).await;
             return Ok(());
         }
-        let lists = work.lists();
-        self.ask_for(work, parts).await?;
-        if lists {
-            // This listing reports the change.
-            self.lists_changed = false;
-        } else {
-            self.report_list_changes().await;
-        }
-        Ok(())
-    }
-
-    async fn ask_for(&mut self, work: Work, parts: mpsc::Sender<ReadPart>) -> Result<(), Cause> {
-        let Some((method, params)) = work.request() else { return Ok(()) };
-        let id = self.request(method, &params).await?;
-        let request_id = work.request_id().to_owned();
-        let wants_list_changes = work.wants_list_changes();
-        self.calls
-            .insert(id, RunningRequest { request_id, wants_list_changes, reading: Some((work, parts)) });
+        let params = params.and_then(|params| Json::parse(&params.value).ok());
+        let id = self.request(&method, params.as_ref()).await?;
+        self.calls.insert(id, request_id);
+        self.report_shared().await;
         Ok(())
     }
 
     async fn cancel(&mut self, request_id: &str, reason: &str) -> Result<(), Cause> {
-        let found = self.calls.iter().find(|(_, call)| call.request_id == request_id).map(|(id, _)| *id);
-        let Some((id, call)) = found.and_then(|id| Some((id, self.calls.remove(&id)?))) else {
-            return Ok(());
-        };
+        let found = self.calls.iter().find(|(_, call)| *call == request_id).map(|(id, _)| *id);
+        let Some(id) = found else { return Ok(()) };
+        self.calls.remove(&id);
         self.ignore(id);
-        let params = json!({"requestId": id, "reason": reason});
-        self.write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await?;
+        let params = Members::from_iter([("requestId", Json::from(id)), ("reason", Json::from(reason))]);
+        let protocol = Arc::clone(&self.protocol);
+        self.notify(&protocol.cancelled, Some(&params.to_json())).await?;
         self.close_requests(id).await?;
-        // The sender of a read's cancel does not wait for the read.
-        if call.reading.is_none() {
-            self.emit(failed(request_id, "CANCELLED", reason)).await;
-        }
+        self.emit(failed(request_id, ("CANCELLED", reason))).await;
         Ok(())
     }
 
@@ -223,128 +162,108 @@ impl Bridge {
     async fn receive(&mut self, message: RpcMessage) -> Result<(), Cause> {
         match message {
             RpcMessage::Response { id, answer } => self.handle_answer(id, answer).await,
-            RpcMessage::Request { id, method, .. } if method == "ping" => {
+            RpcMessage::Request { id, method, .. } if method == self.protocol.ping => {
                 self.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)).await
             }
             RpcMessage::Request { id, method, params } => {
-                // A listing has no client that could be asked.
-                let only = self.only_call().filter(|(call, _)| !self.lists(*call));
+                let only = self.only_call();
                 match self.server_requests.begin(only, id, method, &params) {
-                    Ok((call, asked)) => self.emit_for(call, Out::McpRequested(asked)).await,
+                    Ok(asked) => self.emit(Out::McpRequested(asked)).await,
                     Err(refusal) => self.write(&refusal).await?,
                 }
                 Ok(())
             }
             RpcMessage::Notification { method, params } => {
-                self.handle_notification(&method, &params).await;
+                self.handle_notification(method, params).await;
                 Ok(())
             }
         }
     }
 
-    async fn handle_notification(&mut self, method: &str, params: &Json) {
-        if method == "notifications/cancelled" {
-            if let Some((call, taken_back)) = self.server_requests.withdraw(params) {
-                self.emit_for(call, Out::McpRequested(taken_back)).await;
+    async fn handle_notification(&mut self, method: String, params: Json) {
+        if method == self.protocol.cancelled {
+            if let Some(withdrawn) = self.server_requests.withdraw(&params) {
+                self.emit(Out::McpRequested(withdrawn)).await;
             }
             return;
         }
-        if METHODS_OF_LISTS.contains(&method) {
-            self.lists_changed = true;
-            self.report_list_changes().await;
+        if self.protocol.shared.contains(&method) {
+            self.log(&method, &params).await;
+            self.shared.insert(method, params);
+            self.report_shared().await;
+            return;
         }
-        // Logs and updates name no call; if a single one runs, they belong to it.
-        let only =
-            self.only_call().and_then(|(id, _)| self.calls.get(&id)).filter(|call| call.reading.is_none());
-        let only = only.map(|call| call.request_id.clone()).unwrap_or_default();
-        match translate_notification(method, params, only) {
-            // Progress of a call that has ended is dropped.
-            Some(Out::Progress(progress)) if !self.runs(&progress.request_id) => {}
-            Some(payload) => self.emit(payload).await,
-            None => {}
+        let token = params.member(&self.protocol.token);
+        let call = match &token {
+            Some(token) => string(token.text()).filter(|token| self.calls.values().any(|call| call == token)),
+            None => self.only_call().map(|(_, only)| only),
+        };
+        let Some(request_id) = call else {
+            // One that names a call that has ended is dropped.
+            if token.is_none() {
+                self.log(&method, &params).await;
+            }
+            return;
+        };
+        if method == self.protocol.log && !self.logs.take_line(params.text().len()) {
+            return;
         }
+        self.emit(notification(request_id, method, &params)).await;
     }
 
     async fn handle_answer(&mut self, id: u64, answer: RpcAnswer) -> Result<(), Cause> {
-        if let Some(nonce) = self.pings.remove(&id) {
-            // Any answer to the ping shows that the server is alive.
-            self.emit(Out::Pong(Pong { nonce })).await;
-            return Ok(());
-        }
-        if self.ignored.remove(&id) {
-            return Ok(());
-        }
-        let Some(call) = self.calls.remove(&id) else {
-            tracing::debug!(id, "a stdio server answered a request that is not open");
-            return Ok(());
+        let Some(request_id) = self.take_answered(id).await? else { return Ok(()) };
+        let (result, error) = match answer {
+            RpcAnswer::Result(result) => (Some(json_text(&result)), None),
+            RpcAnswer::Error(error) => (None, Some(json_text(&error))),
         };
-        self.close_requests(id).await?;
-        if let Some((work, parts)) = call.reading {
-            let part = match work.translate_answer(answer, self.lists) {
-                ReadOutcome::Part(part) => part,
-                ReadOutcome::Rest(_) if parts.is_closed() => return Ok(()),
-                ReadOutcome::Rest(rest) => return self.ask_for(*rest, parts).await,
-            };
-            // Err: nothing waits for it any more.
-            let _ = parts.send(part).await;
-            return Ok(());
-        }
-        let request_id = call.request_id;
-        let payload = match answer {
-            RpcAnswer::Result(result) => translate_result(&request_id, &result),
-            RpcAnswer::Error { code, message, data } => translate_error(&request_id, (code, &message), data),
-        };
-        self.emit(payload).await;
+        self.emit(Out::LineAnswer(LineAnswer { request_id, result, error })).await;
         Ok(())
     }
 
     /// Ends a call whose answer cannot be used; the process and its other calls continue.
-    async fn fail_unusable(&mut self, id: u64, fault: &Unusable) -> Result<(), Cause> {
-        if let Some(nonce) = self.pings.remove(&id) {
-            self.emit(Out::Pong(Pong { nonce })).await;
-            return Ok(());
-        }
-        self.ignored.remove(&id);
-        let Some(call) = self.calls.remove(&id) else { return Ok(()) };
-        self.close_requests(id).await?;
-        match call.reading {
-            // Err: nothing waits for it any more.
-            Some((_, parts)) => {
-                drop(parts.send(ReadPart::Failed(Status::new(fault.status, fault.message))).await);
-            }
-            None => self.emit(failed(&call.request_id, fault.code, fault.message)).await,
+    async fn fail_unusable(&mut self, id: u64, fault: Unusable) -> Result<(), Cause> {
+        if let Some(request_id) = self.take_answered(id).await? {
+            self.emit(failed(&request_id, fault)).await;
         }
         Ok(())
+    }
+
+    /// Removes the request that an answer belongs to, and returns its call; `None` if it has none.
+    async fn take_answered(&mut self, id: u64) -> Result<Option<String>, Cause> {
+        if let Some(nonce) = self.pings.remove(&id) {
+            // Any answer to the ping shows that the server is alive.
+            self.emit(Out::Pong(Pong { nonce })).await;
+            return Ok(None);
+        }
+        if self.ignored.remove(&id) {
+            return Ok(None);
+        }
+        let Some(request_id) = self.calls.remove(&id) else {
+            tracing::debug!(id, "a stdio server answered a request that is not open");
+            return Ok(None);
+        };
+        self.close_requests(id).await?;
+        Ok(Some(request_id))
     }
 
     /// Returns the only call, with the id of its request to the server.
     fn only_call(&self) -> Option<(u64, String)> {
         let mut calls = self.calls.iter();
         let (id, call) = calls.next()?;
-        calls.next().is_none().then(|| (*id, call.request_id.clone()))
+        calls.next().is_none().then(|| (*id, call.clone()))
     }
 
-    /// Whether the request is not a client's call but a listing.
-    fn lists(&self, call: u64) -> bool {
-        let reading = self.calls.get(&call).and_then(|call| call.reading.as_ref());
-        reading.is_some_and(|(work, _)| work.lists())
-    }
-
-    /// Notifies the running calls whose gateways want it that the lists have changed, if they have.
-    async fn report_list_changes(&mut self) {
-        if !self.lists_changed {
+    /// Sends the notifications about the process to every running call, if there is one.
+    async fn report_shared(&mut self) {
+        if self.calls.is_empty() {
             return;
         }
-        let running = self.calls.iter().filter(|(_, call)| call.wants_list_changes);
-        let running: Vec<(u64, String)> = running.map(|(id, call)| (*id, call.request_id.clone())).collect();
-        for (call, request_id) in running {
-            self.lists_changed = false;
-            self.emit_for(call, Out::McpListsChanged(McpListsChanged { request_id })).await;
+        for (method, params) in std::mem::take(&mut self.shared) {
+            for request_id in self.calls.values() {
+                self.emit(notification(request_id.clone(), method.clone(), &params)).await;
+            }
         }
-    }
-
-    fn runs(&self, request_id: &str) -> bool {
-        self.calls.values().any(|call| call.request_id == request_id && call.reading.is_none())
     }
 
     /// Answers the server's requests within a call that has ended.
@@ -355,14 +274,10 @@ impl Bridge {
         Ok(())
     }
 
-    /// Sends a payload of a call to its receiver.
-    async fn emit_for(&self, call: u64, payload: Out) {
-        match self.calls.get(&call).map(|call| &call.reading) {
-            // Err: nothing waits for it any more.
-            Some(Some((_, parts))) => drop(parts.send(ReadPart::Event(Box::new(payload))).await),
-            Some(None) => self.emit(payload).await,
-            None => {}
-        }
+    /// Logs a notification that belongs to no call, as the worker's own line.
+    async fn log(&self, method: &str, params: &Json) {
+        let message = format!("{method} {params}");
+        self.emit(Out::Log(LogLine { message, ..LogLine::default() })).await;
     }
 
     async fn emit(&self, payload: Out) {
@@ -370,17 +285,68 @@ impl Bridge {
         let _ = self.out.send(Ok(ServerMessage { payload: Some(payload) })).await;
     }
 
-    async fn request(&mut self, method: &str, params: &Json) -> Result<u64, Cause> {
+    async fn request(&mut self, method: &str, params: Option<&Json>) -> Result<u64, Cause> {
         let id = self.next_id;
         self.next_id += 1;
-        let method = Value::from(method);
-        self.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)).await?;
+        self.write(&line(Some(id), method, params)).await?;
         Ok(id)
+    }
+
+    async fn notify(&mut self, method: &str, params: Option<&Json>) -> Result<(), Cause> {
+        self.write(&line(None, method, params)).await
     }
 
     async fn write(&mut self, message: &impl Display) -> Result<(), Cause> {
         let line = format!("{message}\n");
         let written = self.stdin.write_all(line.as_bytes()).await;
         written.map_err(|_| Cause::Protocol("standard input was closed"))
+    }
+}
+
+/// Builds a request, or a notification if there is no id.
+fn line(id: Option<u64>, method: &str, params: Option<&Json>) -> String {
+    let mut line = String::from(r#"{"jsonrpc":"2.0""#);
+    if let Some(id) = id {
+        line.push_str(&format!(r#","id":{id}"#));
+    }
+    line.push_str(&format!(r#","method":{}"#, Value::from(method)));
+    if let Some(params) = params {
+        line.push_str(&format!(r#","params":{params}"#));
+    }
+    line.push('}');
+    line
+}
+
+/// Returns a value as PPP represents it.
+fn json_text(json: &Json) -> JsonText {
+    JsonText { value: json.text().as_bytes().to_vec() }
+}
+
+fn notification(request_id: String, method: String, params: &Json) -> Out {
+    Out::LineNotification(LineNotification { request_id, method, params: Some(json_text(params)) })
+}
+
+fn failed(request_id: &str, (code, message): (&str, &str)) -> Out {
+    Out::Failed(Failed {
+        request_id: request_id.to_owned(),
+        code: code.to_owned(),
+        message: message.to_owned(),
+        ..Failed::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_pass_as_they_are_and_are_left_out_where_there_are_none() {
+        let params = Json::part(r#"{"n":1.50,"s":"\ud83d"}"#);
+        let request = line(Some(7), "tools/\"x\"", Some(&params));
+        assert_eq!(
+            request,
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/\"x\"","params":{"n":1.50,"s":"\ud83d"}}"#
+        );
+        assert_eq!(line(None, "done", None), r#"{"jsonrpc":"2.0","method":"done"}"#);
     }
 }

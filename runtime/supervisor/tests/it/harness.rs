@@ -31,6 +31,8 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tonic::Status;
 
+use super::lines;
+
 /// Guard against hanging, far above what anything here takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -278,6 +280,7 @@ pub(super) fn wanted(id: &str, tenant: &str) -> AllocateWorkerRequest {
     AllocateWorkerRequest {
         plugin: Some(reference(id)),
         ctx: Some(Context { tenant_id: tenant.into(), ..Context::default() }),
+        lines: Some(lines::protocol()),
         ..AllocateWorkerRequest::default()
     }
 }
@@ -335,6 +338,7 @@ impl Said {
             Said::Message(Out::Completed(done)) => {
                 Some(String::from_utf8(done.output.as_ref()?.value.to_vec()).unwrap())
             }
+            Said::Message(Out::LineAnswer(_)) => Some(lines::structured(self)?.text().to_owned()),
             _ => None,
         }
     }
@@ -345,6 +349,7 @@ impl Said {
             Said::Message(Out::Completed(done)) => {
                 Some(serde_json::from_slice(&done.output.as_ref()?.value).unwrap())
             }
+            Said::Message(Out::LineAnswer(_)) => Some(lines::structured(self)?.view().clone()),
             _ => None,
         }
     }

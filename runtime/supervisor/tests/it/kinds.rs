@@ -1,12 +1,12 @@
 //! Tests of every kind of JSON value (I-14): what a handler of each language receives, as docs/plugins.md describes,
 //! and that a stdio server gets and sends the text unchanged.
 
-use asp_json::{Json, kinds};
-use asp_proto::plugin::server_message::Payload as Out;
+use asp_json::kinds;
 use serde_json::json;
 
 use super::harness::{Said, Stack, compile_java, output, start_shims};
 use super::languages::plugin;
+use super::lines;
 
 const PYTHON: &str = r#"
 from asp_plugin import plugin
@@ -144,13 +144,11 @@ async fn java_receives_every_kind_as_documented() {
 
 /// Returns the arguments as the server received them, and the structured content of its answer.
 async fn verbatim(stack: &Stack, request_id: &str, arguments: &str) -> (String, String) {
-    let said = stack.call_text("verbatim", request_id, arguments).await;
-    let content = said.iter().find_map(|said| match said {
-        Said::Message(Out::Completed(done)) => done.content.as_ref(),
-        _ => None,
-    });
-    let content = content.unwrap_or_else(|| panic!("{said:.500?}"));
-    let blocks = Json::parse(&content.value).unwrap().elements().unwrap();
+    let mut tunnel = stack.tunnel("verbatim").await;
+    tunnel.tool(request_id, "verbatim", arguments).await;
+    let said = tunnel.rest().await;
+    let result = said.iter().find_map(lines::result).unwrap_or_else(|| panic!("{said:.500?}"));
+    let blocks = result.member("content").unwrap().elements().unwrap();
     assert_eq!(blocks[1].text(), r#"{"type":"text","text":"cut \ud800"}"#);
     let came = blocks[0].view()["text"].as_str().unwrap().to_owned();
     (came, said.iter().find_map(Said::output_text).unwrap())

@@ -4,14 +4,12 @@
 
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
-use asp_proto::plugin::{
-    ContentChunk, DeliverMcpAnswer, GetPromptRequest, GetPromptResponse, Json, ReadResourceRequest,
-    content_chunk,
-};
+use asp_proto::plugin::{DeliverMcpAnswer, Json};
 use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::{Value, json};
 
 use super::harness::{Said, Stack, Tunnel, compile_java, crash, eventually, merge, output, start_shims};
+use super::lines::{self, notified};
 
 const PYTHON: &str = r#"
 import sys
@@ -210,19 +208,20 @@ async fn stdio_server() -> Stack {
 #[tokio::test]
 async fn a_stdio_mcp_server_is_a_worker_like_any_other() {
     let stack = stdio_server().await;
-    let said = stack.call("stdio", "one", &json!({"name": "Ada"})).await;
+    let said = stack.tool("stdio", "one", &json!({"name": "Ada"})).await;
     assert_eq!(output(&said).unwrap()["text"], "Hello, Ada!");
-    assert!(said.iter().any(|said| matches!(said, Said::Message(Out::Progress(at)) if at.percent == 25.0)));
+    let progress = notified(&said, "notifications/progress");
+    assert_eq!((&progress[0]["progress"], &progress[0]["total"]), (&json!(1), &json!(4)), "{progress:?}");
     stack.log_line("a log line").await;
 
     let mut slow = stack.tunnel("stdio").await;
-    slow.invoke("two", &json!({"mode": "slow"})).await;
-    assert!(output(&stack.call("stdio", "pinged", &json!({"mode": "pings"})).await).is_some());
+    slow.tool("two", "t", r#"{"mode":"slow"}"#).await;
+    assert!(output(&stack.tool("stdio", "pinged", &json!({"mode": "pings"})).await).is_some());
     slow.cancel("two").await;
     assert!(slow.rest().await.iter().any(|said| said.failed() == Some("CANCELLED")));
     assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
 
-    let said = stack.call("stdio", "three", &json!({"mode": "garbage", "name": "Eve"})).await;
+    let said = stack.tool("stdio", "three", &json!({"mode": "garbage", "name": "Eve"})).await;
     assert_eq!(output(&said).unwrap()["text"], "Hello, Eve!");
     for printed in ["Server started!", "logged", "oops"] {
         stack.log_line(printed).await;
@@ -234,16 +233,16 @@ async fn a_stdio_mcp_server_is_a_worker_like_any_other() {
 async fn an_answer_that_cannot_be_used_fails_its_call_alone() {
     let stack = stdio_server().await;
     let mut slow = stack.tunnel("stdio").await;
-    slow.invoke("slow", &json!({"mode": "slow"})).await;
+    slow.tool("slow", "t", r#"{"mode":"slow"}"#).await;
     for (request, mode, bytes, code) in
         [("one", "malformed", 0, "INTERNAL"), ("two", "large", 17 << 20, "TOO_LARGE")]
     {
-        let said = stack.call("stdio", request, &json!({"mode": mode, "bytes": bytes})).await;
+        let said = stack.tool("stdio", request, &json!({"mode": mode, "bytes": bytes})).await;
         assert!(said.iter().any(|said| said.failed() == Some(code)), "{mode}");
     }
-    let large = stack.call("stdio", "three", &json!({"mode": "large", "bytes": 15 << 20})).await;
+    let large = stack.tool("stdio", "three", &json!({"mode": "large", "bytes": 15 << 20})).await;
     assert_eq!(output(&large).unwrap()["text"].as_str().unwrap().len(), 15 << 20);
-    let cut = stack.call("stdio", "four", &json!({"mode": "cut"})).await;
+    let cut = stack.tool("stdio", "four", &json!({"mode": "cut"})).await;
     let written = cut.iter().find_map(Said::output_text).unwrap();
     assert!(written.contains(r#""cut \ud83d""#), "half of a pair passes as it was written: {written}");
     slow.cancel("slow").await;
@@ -256,20 +255,17 @@ async fn an_answer_that_cannot_be_used_fails_its_call_alone() {
 async fn the_runtimes_memory_follows_the_length_of_an_answer_and_not_its_values() {
     const VALUES: usize = 8_000_000;
     let stack = stdio_server().await;
-    assert!(output(&stack.call("stdio", "warm", &json!({"name": "Ada"})).await).is_some());
+    assert!(output(&stack.tool("stdio", "warm", &json!({"name": "Ada"})).await).is_some());
     let memory = |figure: &str| -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", stack.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(figure)).unwrap();
         line.trim_end_matches("kB").trim().parse::<usize>().unwrap() << 10
     };
     let before = memory("VmRSS:");
-    let said = stack.call("stdio", "many", &json!({"mode": "many", "values": VALUES})).await;
+    let said = stack.tool("stdio", "many", &json!({"mode": "many", "values": VALUES})).await;
     let peak = memory("VmHWM:");
-    let done = said.iter().find_map(|said| match said {
-        Said::Message(Out::Completed(done)) => done.output.as_ref(),
-        _ => None,
-    });
-    let line = done.unwrap_or_else(|| panic!("{said:.1000?}")).value.len();
+    let done = said.iter().find_map(lines::structured);
+    let line = done.unwrap_or_else(|| panic!("{said:.1000?}")).text().len();
     assert_eq!(line, r#"{"a": [0]}"#.len() + 2 * VALUES);
     assert!(peak - before < 8 * line, "{} MiB for {} MiB", (peak - before) >> 20, line >> 20);
 }
@@ -278,36 +274,33 @@ async fn the_runtimes_memory_follows_the_length_of_an_answer_and_not_its_values(
 async fn what_a_stdio_server_says_and_asks_is_its_only_calls() {
     let stack = stdio_server().await;
     let mut tunnel = stack.tunnel("stdio").await;
-    tunnel.invoke("one", &json!({"asks": "roots/list"})).await;
-    answer_mcp(&mut tunnel, "one", &json!({"roots": []})).await;
+    tunnel.tool("one", "t", r#"{"asks":"roots/list"}"#).await;
+    answer_mcp(&mut tunnel, ("one", "roots/list"), Ok(json!({"roots": []}))).await;
     let said = tunnel.rest().await;
     let answer = output(&said).unwrap_or_else(|| panic!("{said:?}"));
     assert_eq!(answer["asked"], json!({"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}));
     assert_eq!(answer["client"], json!({"elicitation": {}, "sampling": {"tools": {}}, "roots": {}}));
     assert_eq!((&answer["levels"], &answer["refused"]), (&json!(["debug"]), &json!([-32000])), "{answer}");
-    let heard = |wanted: fn(&Out) -> bool| {
-        let all = said.iter().filter(|said| matches!(said, Said::Message(message) if wanted(message)));
-        all.count()
-    };
-    assert_eq!(
-        heard(|out| matches!(out, Out::Progress(at) if at.amount == Some(1.0) && at.total == Some(4.0))),
-        1
-    );
-    assert_eq!(
-        heard(|out| matches!(out, Out::Log(line) if line.severity == "alert" && line.message == "fire")),
-        1
-    );
-    assert_eq!(heard(|out| matches!(out, Out::ResourceChanged(changed) if changed.uri == "doc:1")), 1);
-    assert_eq!(heard(|out| matches!(out, Out::Completed(end) if end.meta.is_some())), 1);
+    let progress = notified(&said, "notifications/progress");
+    assert_eq!(progress.len(), 1, "{said:?}");
+    assert_eq!((&progress[0]["progress"], &progress[0]["total"]), (&json!(1), &json!(4)));
+    let logs = notified(&said, "notifications/message");
+    assert_eq!(logs, [json!({"level": "alert", "data": "fire"})]);
+    assert_eq!(notified(&said, "notifications/resources/updated"), [json!({"uri": "doc:1"})]);
+    let meta = said.iter().find_map(|said| lines::result(said)?.member("_meta"));
+    assert_eq!(meta.unwrap(), json!({"own": 1}));
     stack.log_line("tools/list_changed").await;
 
-    let said = stack.call("stdio", "two", &json!({"asks": "tools/call"})).await;
-    assert_eq!(output(&said).unwrap()["asked"]["error"]["code"], -32601, "nobody answers that");
+    let mut tunnel = stack.tunnel("stdio").await;
+    tunnel.tool("two", "t", r#"{"asks":"tools/call"}"#).await;
+    answer_mcp(&mut tunnel, ("two", "tools/call"), Err(-32601)).await;
+    let said = tunnel.rest().await;
+    assert_eq!(output(&said).unwrap()["asked"]["error"]["code"], -32601, "the gateway refuses it");
     // With a second call in the server, nothing identifies the call of a request.
     let mut slow = stack.tunnel("stdio").await;
-    slow.invoke("three", &json!({"mode": "slow"})).await;
+    slow.tool("three", "t", r#"{"mode":"slow"}"#).await;
     slow.until_message().await;
-    let said = stack.call("stdio", "four", &json!({"asks": "roots/list"})).await;
+    let said = stack.tool("stdio", "four", &json!({"asks": "roots/list"})).await;
     assert_eq!(output(&said).unwrap()["asked"]["error"]["code"], -32000);
     slow.cancel("three").await;
     slow.rest().await;
@@ -318,51 +311,43 @@ async fn what_a_stdio_server_says_and_asks_is_its_only_calls() {
 async fn a_stdio_server_reads_resources_and_prompts_and_asks_within_them() {
     let stack = stdio_server().await;
     let mut tunnel = stack.tunnel("stdio").await;
-    let read = ReadResourceRequest { uri: "doc:7".into(), request_id: "one".into(), ..Default::default() };
-    tunnel.frame(&read).await;
-    answer_mcp(&mut tunnel, "one", &json!({"roots": [1]})).await;
+    tunnel.line("one", "resources/read", r#"{"uri":"doc:7"}"#).await;
+    answer_mcp(&mut tunnel, ("one", "roots/list"), Ok(json!({"roots": [1]}))).await;
     let said = tunnel.rest().await;
-    let content = said.iter().find_map(|said| match said {
-        Said::Other(any) => Some(any.to_msg::<ContentChunk>().unwrap()),
+    let read = said.iter().find_map(lines::result).unwrap_or_else(|| panic!("{said:?}"));
+    let content = json!({"uri": "doc:7", "text": r#"{"roots": [1]}"#, "_meta": {"own": 1}});
+    assert_eq!(read.view()["contents"], json!([content]));
+
+    let hello = r#"{"name":"hello","arguments":{"name":"Ada"}}"#;
+    let said = stack.line("stdio", "two", "prompts/get", hello).await;
+    let given = said.iter().find_map(lines::result).unwrap_or_else(|| panic!("{said:?}"));
+    assert_eq!(given.view()["messages"][0]["content"]["text"], "Hello, Ada");
+
+    let said = stack.line("stdio", "three", "prompts/get", r#"{"name":"unknown"}"#).await;
+    let error = said.iter().find_map(|said| match said {
+        Said::Message(Out::LineAnswer(answer)) => answer.error.clone(),
         _ => None,
     });
-    let content = content.unwrap_or_else(|| panic!("{said:?}"));
-    assert_eq!((content.uri.as_str(), content.meta.is_some()), ("doc:7", true));
-    assert_eq!(content.data, Some(content_chunk::Data::Text(r#"{"roots": [1]}"#.into())));
-
-    let prompt = |name: &str, request_id: &str| GetPromptRequest {
-        name: name.into(),
-        arguments: Some(Json { value: br#"{"name": "Ada"}"#.to_vec() }),
-        request_id: request_id.into(),
-        ..Default::default()
-    };
-    let mut tunnel = stack.tunnel("stdio").await;
-    tunnel.frame(&prompt("hello", "two")).await;
-    let said = tunnel.rest().await;
-    let given = said.iter().find_map(|said| match said {
-        Said::Other(any) => Some(any.to_msg::<GetPromptResponse>().unwrap()),
-        _ => None,
-    });
-    let given = given.unwrap_or_else(|| panic!("{said:?}"));
-    let content = &given.messages[0].content.as_ref().unwrap().value;
-    assert!(String::from_utf8_lossy(content).contains("Hello, Ada"));
-
-    let mut tunnel = stack.tunnel("stdio").await;
-    tunnel.frame(&prompt("unknown", "three")).await;
-    assert!(tunnel.rest().await.iter().any(|said| said.failed() == Some("INVALID_ARGUMENT")));
+    let error: Value = serde_json::from_slice(&error.unwrap_or_else(|| panic!("{said:?}")).value).unwrap();
+    assert_eq!(error["code"], -32602);
     assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
 }
 
-/// Answers the next request of a stdio server.
-async fn answer_mcp(tunnel: &mut Tunnel, request_id: &str, result: &Value) {
+/// Answers the next request of a stdio server, which has this method, by a result or by an error with this code.
+async fn answer_mcp(tunnel: &mut Tunnel, (request_id, method): (&str, &str), answer: Result<Value, i64>) {
     let asked = tunnel.until(|said| matches!(said, Said::Message(Out::McpRequested(_)))).await;
     let Said::Message(Out::McpRequested(asked)) = asked else { panic!("{asked:?}") };
-    assert_eq!((asked.request_id.as_str(), asked.method.as_str()), (request_id, "roots/list"));
-    let answer = DeliverMcpAnswer {
+    assert_eq!((asked.request_id.as_str(), asked.method.as_str()), (request_id, method));
+    let empty = DeliverMcpAnswer {
         request_id: request_id.into(),
         correlation_id: asked.correlation_id,
-        result: Some(Json { value: result.to_string().into_bytes() }),
         ..DeliverMcpAnswer::default()
+    };
+    let answer = match answer {
+        Ok(result) => {
+            DeliverMcpAnswer { result: Some(Json { value: result.to_string().into_bytes() }), ..empty }
+        }
+        Err(error_code) => DeliverMcpAnswer { error_code, ..empty },
     };
     tunnel.say(In::McpAnswer(answer)).await;
 }

@@ -37,7 +37,7 @@ fn asked_by(server: &str, primitive: &str) -> AllocateWorkerRequest {
 
 async fn told(stack: &Stack, server: &str, primitive: &str) -> Value {
     let mut tunnel = stack.tunnel_for(asked_by(server, primitive)).await;
-    tunnel.invoke(&format!("{server}-{primitive}"), &json!({})).await;
+    tunnel.tool(&format!("{server}-{primitive}"), primitive, "{}").await;
     let said = tunnel.rest().await;
     said.iter().find_map(super::harness::Said::output).unwrap_or_else(|| panic!("{said:?}"))
 }

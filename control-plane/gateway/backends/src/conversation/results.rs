@@ -183,6 +183,17 @@ mod tests {
         }
     }
 
+    /// Invariant I-14.
+    #[test]
+    fn contents_that_have_one_uri_stay_apart() {
+        let text = r#"{"contents":[{"uri":"a:1","text":"one"},{"uri":"a:1","text":"two"},{"uri":"a:1","blob":"aGk="}]}"#;
+        let read = output(Kind::Resource, &Json::parse(text.as_bytes()).unwrap()).unwrap();
+        let Output::Contents { contents, .. } = read else { panic!("no contents") };
+        assert_eq!(contents.len(), 3);
+        let told = [&contents[0]["text"], &contents[1]["text"], &contents[2]["blob"]];
+        assert_eq!(told, ["one", "two", "aGk="]);
+    }
+
     #[test]
     fn a_result_passes_as_it_was_written() {
         let structured = r#"{"n":340282366920938463463374607431768211455,"a":1,"\u0061":2}"#;

@@ -36,6 +36,7 @@ fn in_public(reason: &str) -> &'static str {
         "language_absent" => "the plugin's runtime does not support its language",
         "isolation" => "the plugin's runtime cannot isolate it as its spec requires",
         "digest_mismatch" => "the installed package of the plugin is not the one that its spec pins",
+        "outdated" => "the plugin's runtime is older than this gateway",
         _ => "the plugin is not installed on its runtime",
     }
 }

@@ -12,14 +12,17 @@ use asp_call::call::{Call, CallKind};
 use asp_call::clock::since_epoch;
 use asp_call::execution::Execution;
 use asp_identity::minting::{self, Minter};
+use asp_json::Json;
+use asp_mcp_client::lines;
 use asp_platform::secret::Secret;
-use asp_proto::envelope::{MCP_LISTS, packed};
+use asp_proto::envelope::packed;
 use asp_proto::plugin::{self as ppp, client_message};
 use asp_proto::snapshot::{Kind, RiskClass};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
 use asp_runtime_client::runtimes::Fleet;
 use asp_runtime_client::tunnel;
 use prost_types::Any;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::attempt_state::AttemptState;
@@ -27,6 +30,7 @@ use super::credential_lease::LeasedCredential;
 use super::logs::{self, LogListener};
 use crate::accepted::watching::Watches;
 use crate::conversation::downstream::Clients;
+use crate::conversation::upstream_call;
 use crate::delegate::Delegates;
 use crate::plugin::reference::{STDIO, called_as};
 
@@ -63,6 +67,20 @@ impl Job<'_> {
         logs::convert(line, &self.plugin.id, self.listener.as_ref())
     }
 
+    /// Passes a log message of a stdio server to the listener.
+    pub(super) fn pass_to_listener(&self, level: Option<&str>, data: &Json) {
+        if self.listener.is_none() {
+            return;
+        }
+        let line = ppp::LogLine {
+            level: ppp::log_line::Level::Info.into(),
+            severity: level.unwrap_or_default().to_owned(),
+            message: data.as_str().map_or_else(|| data.text().to_owned(), str::to_owned),
+            ..ppp::LogLine::default()
+        };
+        drop(self.handle_log(line));
+    }
+
     /// Reports that the stdio server has announced a change of its lists.
     pub(super) fn lists_changed(&self) {
         if let Some((watches, name)) = &self.package {
@@ -91,6 +109,7 @@ impl Job<'_> {
             work: None,
             credential: self.lease.as_ref().map(LeasedCredential::newest),
             subscription: false,
+            lines: (self.language == STDIO).then(lines::protocol),
         }
     }
 
@@ -118,10 +137,31 @@ impl Job<'_> {
     /// Returns the message that begins the work.
     pub(super) fn work(&self, attempt_state: &AttemptState, resume: Option<ppp::Resume>) -> Any {
         match self.call().entry.primitive.kind() {
+            _ if self.language == STDIO => tunnel::pack(client_message::Payload::LineRequest(self.line())),
             Kind::ResourceTemplate if self.call().kind == CallKind::List => packed(&self.list()),
             Kind::Resource | Kind::ResourceTemplate => packed(&self.read(attempt_state)),
             Kind::Prompt => packed(&self.prompt(attempt_state)),
             _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(attempt_state, resume))),
+        }
+    }
+
+    /// Returns the request to a stdio server.
+    fn line(&self) -> ppp::LineRequest {
+        let call = self.call();
+        let request_id = call.id.to_string();
+        let (method, mut params) = upstream_call::request(&self.primitive, self.execution);
+        let meta = json!({"progressToken": request_id, "traceparent": call.trace.traceparent()});
+        params.insert("_meta".into(), meta);
+        ppp::LineRequest {
+            ctx: Some(self.context()),
+            request_id,
+            method: method.to_owned(),
+            params: Some(lines::params(
+                &upstream_call::client_params(self.execution),
+                &Value::Object(params),
+            )),
+            deadline: self.deadline(),
+            attrs: self.attributes(),
         }
     }
 
@@ -158,7 +198,7 @@ impl Job<'_> {
         // A completion reads nothing yet: a variable of that name is not a URI.
         let uri = match call.kind.completed_argument() {
             Some(_) => None,
-            None => self.execution.arguments.get("uri").and_then(serde_json::Value::as_str),
+            None => self.execution.arguments.get("uri").and_then(Value::as_str),
         };
         ppp::ReadResourceRequest {
             ctx: Some(self.context()),
@@ -191,12 +231,9 @@ impl Job<'_> {
         }
     }
 
-    /// Returns the plugin's token; empty if the plugin may call nobody, and for stdio servers, because MCP has no
+    /// Returns the plugin's token; empty if the plugin may call nobody. A stdio server gets none, because MCP has no
     /// field for it.
     fn access_token(&self) -> String {
-        if self.language == STDIO {
-            return String::new();
-        }
         let plugin = self.plugin_name();
         let minted = || self.minter.access(minting::PluginExecution { call: self.call(), plugin: &plugin });
         let token = self.exchanged.clone().or_else(minted);
@@ -221,11 +258,7 @@ impl Job<'_> {
     }
 
     fn attributes(&self) -> BTreeMap<String, String> {
-        let mut attrs = BTreeMap::from([("traceparent".to_owned(), self.call().trace.traceparent())]);
-        if self.package.as_ref().is_some_and(|(watches, name)| watches.items.has_pins_of(name)) {
-            attrs.insert(MCP_LISTS.to_owned(), "watched".to_owned());
-        }
-        attrs
+        BTreeMap::from([("traceparent".to_owned(), self.call().trace.traceparent())])
     }
 
     fn deadline(&self) -> Option<prost_types::Timestamp> {

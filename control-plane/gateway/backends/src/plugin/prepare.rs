@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use asp_call::call::bounds::lifetime_bound;
 use asp_call::execution::Availability;
+use asp_mcp_client::lines;
+use asp_proto::envelope::LINES;
 use asp_proto::snapshot::Primitive;
 use asp_proto::supervisor::{DrainRequest, EnsurePluginRequest, PluginRef};
 use asp_runtime_client::reason::is_impossible;
@@ -25,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
 
 use super::availability::{AnswerEffect, KnownPlugins, PluginNeeds, RuntimePlugin};
-use crate::plugin::reference::run_by;
+use crate::plugin::reference::{STDIO, run_by};
 
 /// Number of plugins that are prepared at a time: starting workers uses the machine that also serves calls.
 const AT_A_TIME: usize = 2;
@@ -203,14 +205,15 @@ async fn ensure(runtime: &Runtime, known: &RuntimePlugin) -> Option<Availability
         plugin: Some(plugin.clone()),
         hints: Some(wanted.hints.clone()),
         prewarm: true,
+        lines: (plugin.language == STDIO).then(lines::protocol),
         ..EnsurePluginRequest::default()
     };
     let mut client = runtime.client()?;
     let asked = tokio::time::timeout(TIMEOUT, client.ensure_plugin(request)).await.ok()?;
     match asked {
-        Ok(_) => {
+        Ok(answer) => {
             runtime.record_result(None);
-            Some(Availability::Ready)
+            Some(ready(plugin, &answer.into_inner().features))
         }
         Err(status) if status.code() == Code::Unavailable => {
             runtime.record_result(Some(&status));
@@ -221,6 +224,15 @@ async fn ensure(runtime: &Runtime, known: &RuntimePlugin) -> Option<Availability
             Some(verdict(&status))
         }
     }
+}
+
+/// Interprets an answer of EnsurePlugin: a runtime may be too old for the plugin.
+fn ready(plugin: &PluginRef, features: &[String]) -> Availability {
+    if plugin.language == STDIO && !features.iter().any(|feature| feature == LINES) {
+        let why = "outdated: for stdio servers, this gateway needs a runtime of version 0.3.0 or later";
+        return Availability::Impossible(why.into());
+    }
+    Availability::Ready
 }
 
 /// Interprets a refusal of EnsurePlugin: FAILED_PRECONDITION carries a reason of the contract; everything else is
@@ -244,6 +256,16 @@ mod tests {
         assert_eq!((pause(true, seconds(0)), pause(false, seconds(0))), (RETRY_AFTER, ASK_AGAIN));
         assert_eq!(pause(false, seconds(2)), seconds(18));
         assert_eq!((pause(true, TIMEOUT), pause(false, TIMEOUT)), (ASK_AGAIN, LONGEST_PAUSE));
+    }
+
+    #[test]
+    fn a_runtime_that_takes_no_lines_runs_plugins_and_no_stdio_server() {
+        let plugin = |language: &str| PluginRef { language: language.into(), ..PluginRef::default() };
+        let lines = [LINES.to_owned()];
+        assert_eq!(ready(&plugin(STDIO), &lines), Availability::Ready);
+        assert_eq!(ready(&plugin("python"), &[]), Availability::Ready);
+        let Availability::Impossible(why) = ready(&plugin(STDIO), &[]) else { panic!("it is outdated") };
+        assert!(why.starts_with("outdated: "), "{why}");
     }
 
     #[test]

@@ -4,10 +4,7 @@ use asp_call::call::CallKind;
 use asp_call::call::content::own_meta;
 use asp_call::call::outcome::{Output, Refusal};
 use asp_json::{Json, Members};
-use asp_proto::plugin::{
-    ContentChunk, DeliverMcpAnswer, Failed, GetPromptResponse, client_message, content_chunk,
-    server_message::Payload,
-};
+use asp_proto::plugin::{ContentChunk, Failed, GetPromptResponse, content_chunk, server_message::Payload};
 use asp_proto::snapshot::Kind as PrimitiveKind;
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use asp_runtime_client::admission::{Rejection, crash, queue_position};
@@ -23,8 +20,6 @@ use super::completion;
 use super::job::Job;
 use super::listing;
 use super::recovery::AttemptOutcome;
-use super::reference::STDIO;
-use super::relayed::{RelayFault, RelayedRequests};
 
 /// Maximum size of a resource in bytes: the limit of one result.
 const MAX_CONTENTS: usize = 16 << 20;
@@ -37,15 +32,10 @@ pub(super) const UNSUPPORTED: &str = "UNSUPPORTED";
 /// Follows the worker to the end of its attempt.
 pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
     let call = job.call();
-    let mut contents = Contents { is_whole: job.language == STDIO, ..Contents::default() };
-    let mut relayed = RelayedRequests::of(job);
+    let mut contents = Contents::default();
     loop {
         let heard = tokio::select! {
             heard = tunnel.next() => heard,
-            answer = relayed.next(), if !relayed.is_empty() => match deliver(&mut tunnel, answer).await {
-                Ok(()) => continue,
-                Err(fault) => return cut(job, fault),
-            },
             // A read has no cancel: closing the tunnel ends it.
             () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
         };
@@ -73,12 +63,11 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             }
             TunnelMessage::Prompt(prompt) => return ended(messages(prompt)),
             TunnelMessage::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
-            TunnelMessage::Message(Payload::McpRequested(asked)) => {
-                if let Err(RelayFault(what)) = relayed.take(asked) {
-                    return loss(job, what);
-                }
+            TunnelMessage::Message(Payload::McpRequested(_)) => {
+                return loss(job, "a message that only a stdio server sends");
             }
-            TunnelMessage::Message(payload) => handle_other(job, payload),
+            TunnelMessage::Message(Payload::Log(line)) => drop(job.handle_log(line)),
+            TunnelMessage::Message(_) => {}
             TunnelMessage::Listed(_) | TunnelMessage::Updated(_) => {}
             // A resource may have no contents; a prompt always has its answer.
             TunnelMessage::End
@@ -95,15 +84,6 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                 }
             }
         }
-    }
-}
-
-/// Handles messages that are not part of the answer.
-fn handle_other(job: &Job<'_>, payload: Payload) {
-    match payload {
-        Payload::Log(line) => drop(job.handle_log(line)),
-        Payload::McpListsChanged(_) => job.lists_changed(),
-        _ => {}
     }
 }
 
@@ -154,14 +134,6 @@ async fn handle_event(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -
     }
 }
 
-/// Sends an answer to a stdio server, if there is one.
-async fn deliver(tunnel: &mut Tunnel, answer: Option<DeliverMcpAnswer>) -> Result<(), TunnelFault> {
-    match answer {
-        Some(answer) => tunnel.send(client_message::Payload::McpAnswer(answer)).await,
-        None => Ok(()),
-    }
-}
-
 fn cut(job: &Job<'_>, fault: TunnelFault) -> AttemptOutcome {
     match fault {
         TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
@@ -184,7 +156,7 @@ fn ended(result: Result<Output, Refusal>) -> AttemptOutcome {
 }
 
 /// Converts a failure. A read has no result that carries an error, so the failure's text becomes the refusal's.
-fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
+pub(super) fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
     if end.code == UNSUPPORTED {
         match job.call().kind {
             CallKind::Invoke => {}
@@ -208,8 +180,6 @@ fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
 /// Contents of a resource; the pieces that a plugin sends are joined by URI.
 #[derive(Default)]
 struct Contents {
-    /// Whether each piece is a content of its own: a stdio server may have several with one URI.
-    is_whole: bool,
     items: Vec<Item>,
     size: usize,
 }
@@ -239,7 +209,7 @@ impl Contents {
             return Err(misfit("the resource is too large"));
         }
         let full = self.items.len() >= MAX_ITEMS;
-        let last = self.items.last_mut().filter(|item| !self.is_whole && item.uri == uri);
+        let last = self.items.last_mut().filter(|item| item.uri == uri);
         match (last, data) {
             (Some(item), data) => item.append(data),
             (None, _) if full => Err(misfit("the resource has too many contents")),
@@ -345,22 +315,6 @@ mod tests {
         assert_eq!(contents[0], json!({"uri": "a:1", "mimeType": "text/plain", "text": "one two"}));
         assert_eq!(contents[1]["text"], "three");
         assert_eq!(contents[2]["blob"], "aGk=");
-    }
-
-    /// Invariant I-14.
-    #[test]
-    fn contents_of_a_stdio_server_that_have_one_uri_stay_apart() {
-        let mut contents = Contents { is_whole: true, ..Contents::default() };
-        for text in ["one", "two"] {
-            contents.push(chunk("a:1", content_chunk::Data::Text(text.into()))).unwrap();
-        }
-        contents.push(chunk("a:1", content_chunk::Data::Blob(b"hi".to_vec()))).unwrap();
-        let Output::Contents { contents, .. } = contents.finish().unwrap() else { panic!("no contents") };
-        assert_eq!(contents.len(), 3);
-        assert_eq!(
-            [&contents[0]["text"], &contents[1]["text"], &contents[2]["blob"]],
-            ["one", "two", "aGk="]
-        );
     }
 
     #[test]

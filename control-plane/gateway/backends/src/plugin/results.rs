@@ -9,10 +9,7 @@ use asp_call::call::content::{is_content_block, misfit, own_meta, parse};
 use asp_call::call::outcome::{Output, Refusal, text_block};
 use asp_json::{Json, Members};
 use asp_proto::plugin::{Completed, ResultChunk};
-use asp_proto::snapshot::Kind;
 use serde_json::Value;
-
-use crate::conversation::results::output;
 
 /// Maximum size in bytes of joined chunks; more are counted and left out.
 const MAX_CHUNKS: usize = 4 << 20;
@@ -123,25 +120,6 @@ pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output,
     })
 }
 
-/// Returns the output of a call that a stdio MCP server completed: its result as written, as for an upstream over
-/// HTTP (I-14).
-pub(super) fn relayed(completed: &Completed) -> Result<Output, Refusal> {
-    let structured = parse(completed.output.as_ref())?;
-    let content = match (parse(completed.content.as_ref())?, &structured) {
-        (Some(content), _) => Some(content),
-        (None, Some(value)) => Some(Value::from(vec![text_block(value.text())]).into()),
-        (None, None) => None,
-    };
-    let meta = parse(completed.meta.as_ref())?;
-    let mut result = Members::from_iter([("isError", completed.is_error)]);
-    for (name, member) in [("content", content), ("structuredContent", structured), ("_meta", meta)] {
-        if let Some(member) = member {
-            result.insert(name, member);
-        }
-    }
-    output(Kind::Tool, &result.to_json()).map_err(|fault| misfit(&fault))
-}
-
 /// Replaces artifact URIs in JSON by the public ones.
 fn published(json: &mut Json, uris: &HashMap<String, String>) {
     if uris.is_empty() {
@@ -235,33 +213,6 @@ mod tests {
         }
         let end = Completed { output: Some(Sent { value: b"{".to_vec() }), ..Completed::default() };
         assert!(matches!(completed(&end, extras()), Err(Refusal::InvalidOutput { .. })));
-    }
-
-    #[test]
-    fn a_result_of_a_stdio_server_passes_as_it_was_written() {
-        let sent = |text: &str| Some(Sent { value: text.as_bytes().to_vec() });
-        let structured = r#"{"line":1.50,"n":340282366920938463463374607431768211455}"#;
-        let end = Completed {
-            content: sent(r#"[{"type":"text","text":"bad"},{"type":"later","x":1e3}]"#),
-            output: sent(structured),
-            is_error: true,
-            ..Completed::default()
-        };
-        let Output::Tool { content, structured: passed, is_error: true, .. } = relayed(&end).unwrap() else {
-            panic!("no tool error")
-        };
-        assert_eq!(content[1].text(), r#"{"type":"later","x":1e3}"#);
-        assert_eq!(passed.unwrap().text(), structured);
-        let of = |content: Option<Sent>| relayed(&Completed { content, ..Completed::default() }).unwrap();
-        for (content, fault) in
-            [(None, "content is missing"), (sent("\"just text\""), "content is not an array")]
-        {
-            let Output::Tool { content, is_error: true, .. } = of(content) else { panic!("{fault}") };
-            assert!(content[0]["text"].as_str().unwrap().contains(fault), "{content:?}");
-        }
-        let end = Completed { output: sent(structured), ..Completed::default() };
-        let Output::Tool { content, is_error: false, .. } = relayed(&end).unwrap() else { panic!() };
-        assert_eq!(content[0]["text"], structured);
     }
 
     #[test]

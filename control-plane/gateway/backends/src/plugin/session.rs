@@ -13,6 +13,7 @@ use asp_proto::plugin::{
     CancelRequest, DelegationRequested, InitResponse, LogLine, Progress, StatusUpdated, cancel_request::Mode,
     client_message,
 };
+use asp_proto::snapshot::Kind;
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use asp_runtime_client::admission::{Rejection, crash, queue_position};
 use asp_runtime_client::tunnel::{Tunnel, TunnelFault, TunnelMessage};
@@ -27,11 +28,14 @@ use super::asking::{self, DuplicateQuestion};
 use super::attempt_state::{AttemptState, Delivery, Key};
 use super::call_work::CallWork;
 use super::job::Job;
+use super::reads;
 use super::recovery::AttemptOutcome;
 use super::relayed::{self, RelayedRequests};
 use super::results::{self, Extras};
 use super::saved::SavedCalls;
 use crate::plugin::reference::STDIO;
+
+mod stdio;
 
 /// Maximum silence of a worker after it was told that a question expired, before the call ends as expired.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);
@@ -143,8 +147,8 @@ impl WorkerSession<'_> {
     async fn read(&mut self, payload: Payload) -> Step {
         self.check_request(&payload)?;
         // Any message but a failure shows that the worker continues after an expiry.
-        use Payload::{Failed, Log, McpListsChanged, Pong};
-        if !matches!(payload, Failed(_) | Log(_) | Pong(_) | McpListsChanged(_)) {
+        use Payload::{Failed, Log, Pong};
+        if !matches!(payload, Failed(_) | Log(_) | Pong(_)) {
             self.expires = None;
         }
         match payload {
@@ -189,13 +193,17 @@ impl WorkerSession<'_> {
                 let taken = self.relayed.take(asked);
                 taken.map_err(|relayed::RelayFault(what)| self.end_by_violation(what))
             }
-            Payload::McpListsChanged(_) => {
-                self.job.lists_changed();
+            Payload::LineAnswer(_) | Payload::LineNotification(_) if self.job.language != STDIO => {
+                Err(self.end_by_violation("a message that only a stdio server sends"))
+            }
+            Payload::LineAnswer(answer) => Err(self.answered(&answer)),
+            Payload::LineNotification(notification) => {
+                self.notify(&notification);
                 Ok(())
             }
             Payload::Completed(end) => Err(self.completed(&end)),
             Payload::Failed(end) => Err(self.failed(&end)),
-            Payload::Cancel(_) | Payload::Pong(_) => Ok(()),
+            Payload::Cancel(_) | Payload::Pong(_) | Payload::McpListsChanged(_) => Ok(()),
         }
     }
 
@@ -250,6 +258,8 @@ impl WorkerSession<'_> {
             Payload::ElicitationCompleted(m) => &m.request_id,
             Payload::McpRequested(m) => &m.request_id,
             Payload::McpListsChanged(m) => &m.request_id,
+            Payload::LineAnswer(m) => &m.request_id,
+            Payload::LineNotification(m) => &m.request_id,
             Payload::Init(_) | Payload::Pong(_) => return Ok(()),
         };
         // A log line of the worker itself has no call.
@@ -317,15 +327,11 @@ impl WorkerSession<'_> {
         if !progress.task_id.is_empty() {
             self.attempt_state.task_id = progress.task_id;
         }
-        let (amount, total) = match progress.amount {
-            // In the server's own unit.
-            Some(amount) if self.job.language == STDIO => (amount, progress.total),
-            _ => (progress.percent.clamp(0.0, 100.0), Some(100.0)),
-        };
-        if amount.is_finite() && total.is_none_or(f64::is_finite) {
+        let percent = progress.percent.clamp(0.0, 100.0);
+        if percent.is_finite() {
             self.job.call().emit(Event::Progress {
-                progress: amount.into(),
-                total: total.map(Amount::from),
+                progress: percent.into(),
+                total: Some(Amount::from(100.0)),
                 message: (!progress.message.is_empty()).then_some(progress.message),
                 gauges: progress
                     .gauges
@@ -402,27 +408,28 @@ impl WorkerSession<'_> {
     }
 
     fn completed(&mut self, end: &asp_proto::plugin::Completed) -> AttemptOutcome {
-        let emitted = &self.attempt_state.emitted;
-        if let Some(schema) = &self.job.call().entry.artifacts
-            && let Err(misfit) = schema.check(&emitted.described())
-        {
-            let pointer = format!("artifacts{}", misfit.pointer);
-            return AttemptOutcome::Refused(Refusal::InvalidOutput { pointer, message: misfit.message });
+        if let Err(refusal) = self.check_artifacts() {
+            return AttemptOutcome::Refused(refusal);
         }
-        let result = if self.job.language == STDIO {
-            results::relayed(end)
-        } else {
-            let extras = Extras {
-                links: emitted.blocks(),
-                uris: emitted.uris(),
-                chunks: std::mem::take(&mut self.attempt_state.chunks),
-            };
-            results::completed(end, extras)
+        let emitted = &self.attempt_state.emitted;
+        let extras = Extras {
+            links: emitted.blocks(),
+            uris: emitted.uris(),
+            chunks: std::mem::take(&mut self.attempt_state.chunks),
         };
-        match result {
+        match results::completed(end, extras) {
             Ok(output) => AttemptOutcome::Output(output),
             Err(refusal) => AttemptOutcome::Refused(refusal),
         }
+    }
+
+    /// Checks the emitted artifacts against the primitive's schema for them.
+    fn check_artifacts(&self) -> Result<(), Refusal> {
+        let Some(schema) = &self.job.call().entry.artifacts else { return Ok(()) };
+        schema.check(&self.attempt_state.emitted.described()).map_err(|misfit| Refusal::InvalidOutput {
+            pointer: format!("artifacts{}", misfit.pointer),
+            message: misfit.message,
+        })
     }
 
     fn failed(&mut self, end: &asp_proto::plugin::Failed) -> AttemptOutcome {
@@ -436,7 +443,12 @@ impl WorkerSession<'_> {
         if self.expires.is_some() {
             return AttemptOutcome::Refused(Refusal::InputExpired);
         }
-        match asp_call::call::content::failed(self.job.call(), end) {
+        let call = self.job.call();
+        let failed = match call.entry.primitive.kind() {
+            Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => reads::failure(self.job, end),
+            _ => asp_call::call::content::failed(call, end),
+        };
+        match failed {
             Ok(output) => AttemptOutcome::Output(output),
             Err(refusal) => AttemptOutcome::Refused(refusal),
         }

@@ -2,7 +2,6 @@
 
 use asp_json::{Json, Members, first_line, held};
 use asp_proto::plugin::{Failed, Json as Sent};
-use asp_proto::snapshot::runtime::Mode;
 use serde_json::Value;
 
 use crate::call::Call;
@@ -19,9 +18,6 @@ const META_CODE: &str = "asp/code";
 /// Returns the end of a call that failed.
 pub fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
     let message = readable(&failed.message);
-    if let Some(relayed) = relayed(call, failed, &message) {
-        return Err(relayed);
-    }
     let pointer = || {
         let details = parse(failed.details.as_ref()).ok().flatten();
         let pointer = details.as_ref().and_then(|details| details.get("pointer")?.as_str()).map(readable);
@@ -42,16 +38,6 @@ pub fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
             Ok(output)
         }
     }
-}
-
-/// Returns the protocol error of a stdio MCP server, which its runtime reports with the server's own code and data;
-/// `None` for any other failure.
-fn relayed(call: &Call, failed: &Failed, message: &str) -> Option<Refusal> {
-    let Mode::McpStdio(_) = call.entry.primitive.runtime.as_ref()?.mode.as_ref()? else { return None };
-    let details = parse(failed.details.as_ref()).ok().flatten()?;
-    let code = details.get("code")?.as_i64()?;
-    let message = if message.is_empty() { "the server answered with an error" } else { message };
-    Some(Refusal::Relayed { code, message: message.to_owned(), data: bounded(details.member("data")) })
 }
 
 /// Returns the data of a protocol error without white space between its tokens; `None` if it is too large.

@@ -19,7 +19,7 @@ use crate::message::Message;
 /// Maximum size of a JSON body, and of a stream that answers a request, in bytes.
 const MAX_RESPONSE: usize = 16 << 20;
 /// The same for one page of a list, which is held while it is compared.
-const MAX_PAGE: usize = 4 << 20;
+pub(crate) const MAX_PAGE: usize = 4 << 20;
 /// Maximum size of an event in a stream that lasts as long as its session: each session may hold so much without a
 /// call.
 const MAX_LISTENED: usize = 256 << 10;

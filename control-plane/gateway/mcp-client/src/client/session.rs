@@ -21,7 +21,7 @@ use super::updates::Updates;
 
 pub const SESSION_ID: &str = "mcp-session-id";
 /// MCP notification that a subscribed resource has changed.
-const UPDATED: &str = "notifications/resources/updated";
+pub(crate) const UPDATED: &str = "notifications/resources/updated";
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 /// Pause after a stream of the server's own messages ended; it doubles after each that brought nothing.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ pub(super) fn instructions(result: &Map<String, Value>) -> Option<String> {
 
 impl Offers {
     /// Reads the capabilities of a handshake.
-    pub(super) fn of(result: &Map<String, Value>) -> Offers {
+    pub(crate) fn of(result: &Map<String, Value>) -> Offers {
         let can = result.get("capabilities");
         let of = |name: &str| can.and_then(|can| can.get(name)).filter(|can| !can.is_null());
         let is_true = |can: &Value, name: &str| can.get(name) == Some(&Value::Bool(true));

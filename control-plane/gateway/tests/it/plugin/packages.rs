@@ -3,16 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_proto::envelope::{MCP_LISTS, packed};
-use asp_proto::plugin::client_message::Payload as ToPlugin;
 use asp_proto::plugin::server_message::Payload;
-use asp_proto::plugin::{
-    ClientMessage, Failed, ListResourcesRequest, ListResourcesResponse, McpLists, McpListsChanged,
-};
+use asp_proto::plugin::{Failed, LineNotification, LineRequest};
 use asp_proto::snapshot::{McpStdio, runtime::Mode};
 use asp_runtime_client::runtimes::{RuntimeTarget, Runtimes};
 use parking_lot::Mutex;
-use prost::Message;
 use serde_json::{Value, json};
 
 use super::{sweep, until_async};
@@ -43,14 +38,50 @@ fn fixture(runtime: &Runtime, accepted: Option<&Value>) -> Fixture {
     Fixture::with(snapshot, 7, Runtimes::new(vec![RuntimeTarget { languages, url, peer: None }]).unwrap())
 }
 
-/// List of the package or its failure, the number of requests for it, and whether calls report that it changed.
+/// Requests of one look: the handshake, and one for each list.
+const REQUESTS: usize = 5;
+
+/// List of the package or its failure, the number of looks at it, and whether calls report that it changed.
 #[derive(Default)]
 struct Package {
     lists: Mutex<Option<Value>>,
     asked: Mutex<usize>,
     says_so: Mutex<bool>,
     tells: bool,
-    pinned: bool,
+}
+
+impl Package {
+    async fn answer(&self, worker: &Worker, line: &LineRequest) {
+        let request_id = line.request_id.clone();
+        let is_look = line.method != "tools/call";
+        assert!(!is_look || line.ctx.as_ref().unwrap().user_id.is_empty());
+        *self.asked.lock() += usize::from(line.method == "initialize");
+        let lists = self.lists.lock().clone();
+        let answer = match (line.method.as_str(), lists) {
+            ("initialize", None) => {
+                let failed = Failed { request_id, code: "UNSUPPORTED".into(), ..Failed::default() };
+                return worker.say(Payload::Failed(failed)).await;
+            }
+            ("initialize", Some(_)) => Ok(json!({"capabilities": {"tools": {"listChanged": self.tells}}})),
+            ("tools/list", Some(tools)) => Ok(json!({"tools": tools})),
+            ("tools/call", _) => {
+                let params: Value = serde_json::from_slice(&line.params.as_ref().unwrap().value).unwrap();
+                assert_eq!(params["name"], "theirs");
+                if *self.says_so.lock() {
+                    let method = "notifications/tools/list_changed".to_owned();
+                    let changed = LineNotification {
+                        request_id: request_id.clone(),
+                        method,
+                        params: json_of(&json!({})),
+                    };
+                    worker.say(Payload::LineNotification(changed)).await;
+                }
+                Ok(json!({"content": [], "structuredContent": {"ok": true}}))
+            }
+            _ => Err(json!({"code": -32601, "message": "unknown method"})),
+        };
+        worker.answer_line(&request_id, answer).await;
+    }
 }
 
 fn runtime(package: &Arc<Package>) -> Runtime {
@@ -58,34 +89,8 @@ fn runtime(package: &Arc<Package>) -> Runtime {
     Runtime::start(Script::of(move |_, mut worker: Worker| {
         let package = package.clone();
         async move {
-            worker.any().await.unwrap();
-            let Some(work) = worker.any().await else { return };
-            if work.type_url.ends_with("ListResourcesRequest") {
-                let asked = ListResourcesRequest::decode(work.value.as_slice()).unwrap();
-                assert!(asked.mcp && asked.ctx.unwrap().user_id.is_empty());
-                *package.asked.lock() += 1;
-                let Some(tools) = package.lists.lock().clone() else {
-                    let request_id = asked.request_id;
-                    let failed = Failed { request_id, code: "UNSUPPORTED".into(), ..Failed::default() };
-                    return worker.say(Payload::Failed(failed)).await;
-                };
-                let lists = McpLists {
-                    tools: json_of(&tools),
-                    tells_of_changes: package.tells,
-                    ..McpLists::default()
-                };
-                let listed = ListResourcesResponse { mcp: Some(lists), ..ListResourcesResponse::default() };
-                return worker.say_packed(packed(&listed)).await;
-            }
-            let message = ClientMessage::decode(work.value.as_slice()).unwrap();
-            let Some(ToPlugin::Invoke(invoke)) = message.payload else { panic!("{message:?}") };
-            assert_eq!(invoke.primitive, "theirs");
-            assert_eq!(invoke.attrs.contains_key(MCP_LISTS), package.pinned, "who pins wants to hear");
-            if *package.says_so.lock() {
-                let request_id = invoke.request_id.clone();
-                worker.say(Payload::McpListsChanged(McpListsChanged { request_id })).await;
-            }
-            worker.complete(&invoke, &json!({"ok": true})).await;
+            let line = worker.begin_line().await;
+            package.answer(&worker, &line).await;
         }
     }))
 }
@@ -113,7 +118,7 @@ async fn later() {
 #[tokio::test]
 async fn what_a_package_says_it_has_changed_is_off_until_it_lists_as_it_was_accepted() {
     let accepted = tool("Sweeps.", &[]);
-    let package = Arc::new(Package { tells: true, pinned: true, ..Package::default() });
+    let package = Arc::new(Package { tells: true, ..Package::default() });
     *package.lists.lock() = Some(json!([accepted]));
     let runtime = runtime(&package);
     let fixture = fixture(&runtime, Some(&accepted));
@@ -142,7 +147,7 @@ async fn what_a_package_says_it_has_changed_is_off_until_it_lists_as_it_was_acce
 #[tokio::test]
 async fn a_call_of_what_a_package_lists_no_more_is_refused_and_reaches_no_worker() {
     let accepted = tool("Sweeps.", &[]);
-    let package = Arc::new(Package { pinned: true, ..Package::default() });
+    let package = Arc::new(Package::default());
     *package.lists.lock() = Some(json!([accepted]));
     let runtime = runtime(&package);
     let first = fixture(&runtime, Some(&accepted));
@@ -155,7 +160,11 @@ async fn a_call_of_what_a_package_lists_no_more_is_refused_and_reaches_no_worker
     let allocated = runtime.told.allocations.lock().len();
     assert!(!is_done(&first).await);
     let looks = *package.asked.lock() - before;
-    assert_eq!(runtime.told.allocations.lock().len() - allocated, looks, "only looks got a worker");
+    assert_eq!(
+        runtime.told.allocations.lock().len() - allocated,
+        looks * REQUESTS,
+        "only looks got a worker"
+    );
     // Another gateway finds it gone with its first call.
     assert!(!is_done(&fixture(&runtime, Some(&accepted))).await);
 }
@@ -166,7 +175,7 @@ async fn a_package_of_which_nothing_is_pinned_is_not_looked_at_and_one_that_cann
     let runtime = runtime(&package);
     assert!(is_done(&fixture(&runtime, None)).await);
     assert_eq!(*package.asked.lock(), 0);
-    let package = Arc::new(Package { pinned: true, ..Package::default() });
+    let package = Arc::new(Package::default());
     let runtime = self::runtime(&package);
     assert!(is_done(&fixture(&runtime, Some(&tool("Sweeps.", &[])))).await, "a runtime before this one");
     assert_eq!(*package.asked.lock(), 1);

@@ -2,7 +2,7 @@
 
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{
-    Completed, DeliverMcpAnswer, Failed, InvokeRequest, McpRequested, Progress, client_message,
+    DeliverMcpAnswer, LineAnswer, LineNotification, LineRequest, McpRequested, client_message,
 };
 use asp_proto::snapshot::{McpStdio, runtime::Mode};
 use asp_runtime_client::runtimes::{RuntimeTarget, Runtimes};
@@ -27,9 +27,9 @@ fn fixture(runtime: &Runtime) -> Fixture {
     Fixture::with(snapshot, 7, Runtimes::new(vec![target]).unwrap())
 }
 
-async fn ask(worker: &mut Worker, invoke: &InvokeRequest, method: &str, params: &Value) -> DeliverMcpAnswer {
+async fn ask(worker: &mut Worker, line: &LineRequest, method: &str, params: &Value) -> DeliverMcpAnswer {
     let asked = McpRequested {
-        request_id: invoke.request_id.clone(),
+        request_id: line.request_id.clone(),
         correlation_id: method.into(),
         method: method.into(),
         params: json_of(params),
@@ -37,7 +37,7 @@ async fn ask(worker: &mut Worker, invoke: &InvokeRequest, method: &str, params: 
     };
     worker.say(Payload::McpRequested(asked)).await;
     let Some(client_message::Payload::McpAnswer(answer)) = worker.next().await else { panic!("no answer") };
-    assert_eq!((answer.request_id.as_str(), answer.correlation_id.as_str()), (&*invoke.request_id, method));
+    assert_eq!((answer.request_id.as_str(), answer.correlation_id.as_str()), (&*line.request_id, method));
     answer
 }
 
@@ -48,21 +48,31 @@ fn form() -> Value {
 #[tokio::test]
 async fn what_a_stdio_server_asks_is_put_to_the_client_as_it_is() {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
-        let invoke = worker.begin(&[]).await;
-        let request_id = invoke.request_id.clone();
-        let answer = ask(&mut worker, &invoke, "elicitation/create", &form()).await;
+        let line = worker.begin_line().await;
+        let request_id = line.request_id.clone();
+        let params: Value = serde_json::from_slice(&line.params.as_ref().unwrap().value).unwrap();
+        assert_eq!((line.method.as_str(), &params["name"]), ("tools/call", &json!("sweep")));
+        assert_eq!(params["_meta"]["progressToken"], request_id, "by which the runtime finds the call");
+        assert_eq!(params["arguments"], json!({}), "as the client wrote them");
+        let lines = worker.told.allocations.lock()[0].lines.clone().unwrap();
+        assert_eq!(
+            (lines.first.unwrap().method.as_str(), lines.token.as_str()),
+            ("initialize", "progressToken")
+        );
+        let answer = ask(&mut worker, &line, "elicitation/create", &form()).await;
         let name: Value = serde_json::from_slice(&answer.result.unwrap().value).unwrap();
-        let refused = ask(&mut worker, &invoke, "roots/list", &json!({})).await;
+        let refused = ask(&mut worker, &line, "roots/list", &json!({})).await;
         assert_eq!((refused.error_code, refused.result), (-32601, None), "the client has no roots");
-        let progress = Progress { request_id: request_id.clone(), amount: Some(3.0), ..Progress::default() };
-        worker.say(Payload::Progress(progress)).await;
-        let end = Completed {
-            request_id,
-            output: json_of(&json!({"ok": true})),
-            meta: json_of(&json!({"own": name, "asp/own": "forged"})),
-            ..Completed::default()
-        };
-        worker.say(Payload::Completed(end)).await;
+        let unknown = ask(&mut worker, &line, "tools/call", &json!({})).await;
+        assert_eq!((unknown.error_code, unknown.result), (-32601, None), "nobody answers that");
+        let params = json_of(&json!({"progressToken": request_id, "progress": 3}));
+        let method = "notifications/progress".to_owned();
+        let progress = LineNotification { request_id: request_id.clone(), method, params };
+        worker.say(Payload::LineNotification(progress)).await;
+        let result = json!({
+            "content": [], "structuredContent": {"ok": true}, "_meta": {"own": name, "asp/own": "forged"},
+        });
+        worker.answer_line(&request_id, Ok(result)).await;
     }));
     let can = json!({"elicitation": {}});
     let client = Legacy::connect(&fixture(&runtime), "plugins", "alice", "2025-11-25", can).await;
@@ -92,17 +102,15 @@ async fn what_a_stdio_server_asks_is_put_to_the_client_as_it_is() {
 /// Invariant I-14.
 #[tokio::test]
 async fn a_stdio_servers_own_error_keeps_its_code_and_data() {
-    for (word, code, shown, reason) in [
-        ("INVALID_ARGUMENT", -32602, -32602, "invalid_params"),
-        ("INTERNAL", -32601, -32601, "unknown_method"),
-        ("INTERNAL", 1001, 1001, "upstream_unavailable"),
+    for (code, shown, reason) in [
+        (-32602, -32602, "invalid_params"),
+        (-32601, -32601, "unknown_method"),
+        (1001, 1001, "upstream_unavailable"),
     ] {
         let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
-            let request_id = worker.begin(&[]).await.request_id;
-            let details = json_of(&json!({"code": code, "data": {"issues": [1]}}));
-            let failed =
-                Failed { request_id, code: word.into(), message: "no".into(), details, ..Failed::default() };
-            worker.say(Payload::Failed(failed)).await;
+            let request_id = worker.begin_line().await.request_id;
+            let error = json!({"code": code, "message": "no", "data": {"issues": [1]}});
+            worker.answer_line(&request_id, Err(error)).await;
         }));
         let answer = call(&fixture(&runtime), "sweep", json!({})).await.json();
         let error = &answer["error"];
@@ -114,17 +122,22 @@ async fn a_stdio_servers_own_error_keeps_its_code_and_data() {
 
 /// I-7: it would get around what its spec declares.
 #[tokio::test]
-async fn a_plugin_that_asks_as_an_mcp_server_is_as_good_as_dead() {
-    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
-        let invoke = worker.begin(&[]).await;
-        let asked = McpRequested {
-            request_id: invoke.request_id,
-            method: "roots/list".into(),
-            ..McpRequested::default()
-        };
-        worker.say(Payload::McpRequested(asked)).await;
-        while worker.next().await.is_some() {}
-    }));
-    let result = call(&super::fixture(&runtime), "order", json!({})).await.json()["result"].clone();
-    assert_eq!(result["_meta"]["asp/reason"], "outcome_unknown", "{result}");
+async fn a_plugin_that_asks_or_answers_as_an_mcp_server_is_as_good_as_dead() {
+    for answers in [false, true] {
+        let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
+            let request_id = worker.begin(&[]).await.request_id;
+            let method = "roots/list".to_owned();
+            worker
+                .say(match answers {
+                    true => Payload::LineAnswer(LineAnswer { request_id, ..LineAnswer::default() }),
+                    false => {
+                        Payload::McpRequested(McpRequested { request_id, method, ..McpRequested::default() })
+                    }
+                })
+                .await;
+            while worker.next().await.is_some() {}
+        }));
+        let result = call(&super::fixture(&runtime), "order", json!({})).await.json()["result"].clone();
+        assert_eq!(result["_meta"]["asp/reason"], "outcome_unknown", "{result}");
+    }
 }

@@ -172,6 +172,29 @@ class DeliverMcpAnswer(_message.Message):
     error_message: str
     def __init__(self, request_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., result: _Optional[_Union[Json, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
+class LineRequest(_message.Message):
+    __slots__ = ("ctx", "request_id", "method", "params", "deadline", "attrs")
+    class AttrsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CTX_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    ATTRS_FIELD_NUMBER: _ClassVar[int]
+    ctx: Context
+    request_id: str
+    method: str
+    params: Json
+    deadline: _timestamp_pb2.Timestamp
+    attrs: _containers.ScalarMap[str, str]
+    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., request_id: _Optional[str] = ..., method: _Optional[str] = ..., params: _Optional[_Union[Json, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., attrs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class Ping(_message.Message):
     __slots__ = ("nonce",)
     NONCE_FIELD_NUMBER: _ClassVar[int]
@@ -396,6 +419,26 @@ class ElicitationCompleted(_message.Message):
     elicitation_id: str
     def __init__(self, request_id: _Optional[str] = ..., elicitation_id: _Optional[str] = ...) -> None: ...
 
+class LineAnswer(_message.Message):
+    __slots__ = ("request_id", "result", "error")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    result: Json
+    error: Json
+    def __init__(self, request_id: _Optional[str] = ..., result: _Optional[_Union[Json, _Mapping]] = ..., error: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
+
+class LineNotification(_message.Message):
+    __slots__ = ("request_id", "method", "params")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    method: str
+    params: Json
+    def __init__(self, request_id: _Optional[str] = ..., method: _Optional[str] = ..., params: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
+
 class McpRequested(_message.Message):
     __slots__ = ("request_id", "correlation_id", "method", "params", "withdrawn")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -491,7 +534,7 @@ class Checkpoint(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., seq: _Optional[int] = ..., capsule: _Optional[bytes] = ...) -> None: ...
 
 class ClientMessage(_message.Message):
-    __slots__ = ("init", "invoke", "cancel", "user_input", "delegation_result", "ping", "checkpoint_ack", "mcp_answer")
+    __slots__ = ("init", "invoke", "cancel", "user_input", "delegation_result", "ping", "checkpoint_ack", "mcp_answer", "line_request")
     INIT_FIELD_NUMBER: _ClassVar[int]
     INVOKE_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
@@ -500,6 +543,7 @@ class ClientMessage(_message.Message):
     PING_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ACK_FIELD_NUMBER: _ClassVar[int]
     MCP_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    LINE_REQUEST_FIELD_NUMBER: _ClassVar[int]
     init: InitRequest
     invoke: InvokeRequest
     cancel: CancelRequest
@@ -508,10 +552,11 @@ class ClientMessage(_message.Message):
     ping: Ping
     checkpoint_ack: CheckpointAck
     mcp_answer: DeliverMcpAnswer
-    def __init__(self, init: _Optional[_Union[InitRequest, _Mapping]] = ..., invoke: _Optional[_Union[InvokeRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., user_input: _Optional[_Union[DeliverUserInput, _Mapping]] = ..., delegation_result: _Optional[_Union[DeliverDelegationResult, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., checkpoint_ack: _Optional[_Union[CheckpointAck, _Mapping]] = ..., mcp_answer: _Optional[_Union[DeliverMcpAnswer, _Mapping]] = ...) -> None: ...
+    line_request: LineRequest
+    def __init__(self, init: _Optional[_Union[InitRequest, _Mapping]] = ..., invoke: _Optional[_Union[InvokeRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., user_input: _Optional[_Union[DeliverUserInput, _Mapping]] = ..., delegation_result: _Optional[_Union[DeliverDelegationResult, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., checkpoint_ack: _Optional[_Union[CheckpointAck, _Mapping]] = ..., mcp_answer: _Optional[_Union[DeliverMcpAnswer, _Mapping]] = ..., line_request: _Optional[_Union[LineRequest, _Mapping]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("init", "status", "progress", "chunk", "artifact", "elicitation", "delegation", "log", "completed", "failed", "cancel", "pong", "checkpoint", "artifact_data", "resource_changed", "elicitation_completed", "mcp_requested", "mcp_lists_changed")
+    __slots__ = ("init", "status", "progress", "chunk", "artifact", "elicitation", "delegation", "log", "completed", "failed", "cancel", "pong", "checkpoint", "artifact_data", "resource_changed", "elicitation_completed", "mcp_requested", "mcp_lists_changed", "line_answer", "line_notification")
     INIT_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -530,6 +575,8 @@ class ServerMessage(_message.Message):
     ELICITATION_COMPLETED_FIELD_NUMBER: _ClassVar[int]
     MCP_REQUESTED_FIELD_NUMBER: _ClassVar[int]
     MCP_LISTS_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    LINE_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    LINE_NOTIFICATION_FIELD_NUMBER: _ClassVar[int]
     init: InitResponse
     status: StatusUpdated
     progress: Progress
@@ -548,7 +595,9 @@ class ServerMessage(_message.Message):
     elicitation_completed: ElicitationCompleted
     mcp_requested: McpRequested
     mcp_lists_changed: McpListsChanged
-    def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ..., elicitation_completed: _Optional[_Union[ElicitationCompleted, _Mapping]] = ..., mcp_requested: _Optional[_Union[McpRequested, _Mapping]] = ..., mcp_lists_changed: _Optional[_Union[McpListsChanged, _Mapping]] = ...) -> None: ...
+    line_answer: LineAnswer
+    line_notification: LineNotification
+    def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ..., elicitation_completed: _Optional[_Union[ElicitationCompleted, _Mapping]] = ..., mcp_requested: _Optional[_Union[McpRequested, _Mapping]] = ..., mcp_lists_changed: _Optional[_Union[McpListsChanged, _Mapping]] = ..., line_answer: _Optional[_Union[LineAnswer, _Mapping]] = ..., line_notification: _Optional[_Union[LineNotification, _Mapping]] = ...) -> None: ...
 
 class ListResourcesRequest(_message.Message):
     __slots__ = ("ctx", "request_id", "mcp")

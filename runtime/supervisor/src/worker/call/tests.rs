@@ -17,7 +17,7 @@ fn rules() -> CallRules {
         log_bytes_per_second: 1000,
         elicitations: ["age".to_owned()].into(),
         delegations: ["llm".to_owned()].into(),
-        is_mcp: false,
+        is_stdio: false,
     }
 }
 

@@ -1,7 +1,7 @@
-//! Requests of an MCP server to its client, until they are answered.
+//! Requests of a server to its client, until they are answered.
 //!
-//! Refuses requests that no client may answer, that belong to no call, and that exceed the number of open ones per
-//! call. Keeps true: each request is answered once, even if its call ends first.
+//! Refuses requests that belong to no call, and that exceed the number of open ones per call; the gateway refuses those
+//! that no client may answer. Keeps true: each request is answered once, even if its call ends first.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,11 @@ use serde_json::Value;
 
 use super::wire::server_id;
 
-/// Requests that a client may answer.
-const METHODS: [&str; 3] = ["elicitation/create", "sampling/createMessage", "roots/list"];
 /// Maximum number of open requests: that of one call (plugin.proto), since only a single running call has any.
 const MAX_OPEN: usize = 16;
 /// Maximum size of the parameters in bytes, as JSON text: a little more than the gateway accepts in a sampling request
 /// with an image.
 const MAX_PARAMS: usize = (1 << 20) + 1024;
-const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 /// JSON-RPC 2.0: implementation-defined server errors.
 const REFUSED: i64 = -32000;
@@ -39,17 +36,14 @@ struct OpenRequest {
 }
 
 impl ServerRequests {
-    /// Registers a request. Returns the question to ask and its call. `Err`: the line that refuses the request.
+    /// Registers a request and returns the question to ask. `Err`: the line that refuses the request.
     pub(super) fn begin(
         &mut self,
         only: Option<(u64, String)>,
         id: Json,
         method: String,
         params: &Json,
-    ) -> Result<(u64, McpRequested), String> {
-        if !METHODS.contains(&method.as_str()) {
-            return Err(error(&id, METHOD_NOT_FOUND, "this client does not do that"));
-        }
+    ) -> Result<McpRequested, String> {
         let Some((call, request_id)) = only else {
             let text = "the request belongs to no running call, or to one of several: send it within a call, and \
                         set runtime.pool.concurrency of the spec to 1";
@@ -70,7 +64,7 @@ impl ServerRequests {
             withdrawn: false,
         };
         self.open.insert(self.next, OpenRequest { call, request_id, id });
-        Ok((call, question))
+        Ok(question)
     }
 
     /// Returns the line that answers the server; `None` if it no longer waits.
@@ -87,18 +81,17 @@ impl ServerRequests {
         })
     }
 
-    /// Removes a request that the server withdraws; returns the notice for its call, and the call.
-    pub(super) fn withdraw(&mut self, params: &Json) -> Option<(u64, McpRequested)> {
+    /// Removes a request that the server withdraws; returns the notice for its call.
+    pub(super) fn withdraw(&mut self, params: &Json) -> Option<McpRequested> {
         let id = server_id(params.member("requestId")?.text())?;
         let number = self.open.iter().find(|(_, open)| open.id == id).map(|(number, _)| *number)?;
         let open = self.open.remove(&number)?;
-        let taken_back = McpRequested {
+        Some(McpRequested {
             request_id: open.request_id,
             correlation_id: number.to_string(),
             withdrawn: true,
             ..McpRequested::default()
-        };
-        Some((open.call, taken_back))
+        })
     }
 
     /// Returns the lines that answer the open requests of a call that has ended.
@@ -123,7 +116,7 @@ mod tests {
         serde_json::from_str::<Value>(line).unwrap()["error"]["code"].as_i64()
     }
 
-    fn roots(asked: &mut ServerRequests, id: u64) -> Result<(u64, McpRequested), String> {
+    fn roots(asked: &mut ServerRequests, id: u64) -> Result<McpRequested, String> {
         asked.begin(Some((3, "r".into())), id.into(), "roots/list".into(), &Json::part("{}"))
     }
 
@@ -135,7 +128,6 @@ mod tests {
             asked.begin(only, 1.into(), method.into(), &params.into()).map_err(|line| code(&line)).err()
         };
         let call = Some((3, "r"));
-        assert_eq!(refused(call, "tools/call", json!({})), Some(Some(METHOD_NOT_FOUND)));
         assert_eq!(refused(None, "roots/list", json!({})), Some(Some(REFUSED)));
         let large = json!({"x": "x".repeat(MAX_PARAMS)});
         assert_eq!(refused(call, "sampling/createMessage", large), Some(Some(INVALID_PARAMS)));
@@ -148,7 +140,7 @@ mod tests {
     #[test]
     fn each_request_is_answered_once_also_when_its_call_ends() {
         let mut asked = ServerRequests::default();
-        let ids: Vec<String> = (0..3).map(|id| roots(&mut asked, id).unwrap().1.correlation_id).collect();
+        let ids: Vec<String> = (0..3).map(|id| roots(&mut asked, id).unwrap().correlation_id).collect();
         let answer = |id: &str, call: &str| DeliverMcpAnswer {
             request_id: call.into(),
             correlation_id: id.into(),
@@ -159,8 +151,8 @@ mod tests {
         let line = asked.answer(answer(&ids[0], "r")).unwrap();
         assert_eq!(line, r#"{"jsonrpc":"2.0","id":0,"result":{"roots": [1e400]}}"#);
         assert_eq!(asked.answer(answer(&ids[0], "r")), None);
-        let (call, taken_back) = asked.withdraw(&json!({"requestId": 1}).into()).unwrap();
-        assert_eq!((call, taken_back.withdrawn, taken_back.correlation_id), (3, true, ids[1].clone()));
+        let withdrawn = asked.withdraw(&json!({"requestId": 1}).into()).unwrap();
+        assert_eq!((withdrawn.withdrawn, withdrawn.correlation_id), (true, ids[1].clone()));
         assert!(asked.close(4).is_empty());
         let closed = asked.close(3);
         assert_eq!(closed.iter().map(|line| code(line)).collect::<Vec<_>>(), [Some(REFUSED)]);

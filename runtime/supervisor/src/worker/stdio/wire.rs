@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 as an MCP server writes it: one message per line.
+//! JSON-RPC 2.0 as a stdio server writes it: one message per line.
 //!
 //! Refuses lines without `"jsonrpc": "2.0"`: a log line in JSON may also have an `id`, a `method` or a `result`. Keeps
 //! true: contents keep their text and are not decoded, so that memory depends on the length of a line and not on the
@@ -9,7 +9,7 @@ mod envelope;
 
 use std::borrow::Cow;
 
-use asp_json::{Json, integers, named, unmarked};
+use asp_json::{Json, first_elements, integers, named, unmarked};
 
 pub(super) use envelope::Envelope;
 
@@ -17,10 +17,6 @@ pub(super) use envelope::Envelope;
 pub(super) const MAX_LINE: usize = 16 << 20;
 /// Maximum length of the id of a server's own request in bytes; SDKs use numbers or UUIDs.
 const MAX_ID: usize = 256;
-/// JSON-RPC 2.0, an internal error; counts as the code of an error that has none.
-const INTERNAL_ERROR: i64 = -32603;
-/// Maximum size of an error's data in bytes; larger data is dropped, as for an upstream over HTTP.
-const MAX_DATA: usize = 64 << 10;
 
 /// A server's message. Batches do not exist in MCP since 2025-06-18.
 #[derive(Debug, PartialEq)]
@@ -47,14 +43,10 @@ pub(super) enum ServerLine {
 /// The answer to a request of the runtime.
 #[derive(Debug, PartialEq)]
 pub(super) enum RpcAnswer {
-    /// An object, with its text.
+    /// An object, or an empty list in place of one, with its text.
     Result(Json),
-    Error {
-        code: i64,
-        message: String,
-        /// More about the error, as the server wrote it.
-        data: Option<Json>,
-    },
+    /// Any value, with its text.
+    Error(Json),
 }
 
 /// Parses a line; `None` if it is not a message, such as a log line.
@@ -99,9 +91,8 @@ fn answer(id: u64, result: Option<&str>, error: Option<&str>) -> Option<ServerLi
     }
     let [result, error] = [result, error].map(|member| member.filter(|text| *text != "null"));
     let answer = match (result, error) {
-        (_, Some(error)) => Some(error_of(error)),
-        // Every result of MCP is an object.
-        (Some(result), None) if result.starts_with('{') => Some(RpcAnswer::Result(Json::part(result))),
+        (_, Some(error)) => Some(RpcAnswer::Error(Json::part(error))),
+        (Some(result), None) if is_object(result) => Some(RpcAnswer::Result(Json::part(result))),
         _ => None,
     };
     Some(match answer {
@@ -110,15 +101,9 @@ fn answer(id: u64, result: Option<&str>, error: Option<&str>) -> Option<ServerLi
     })
 }
 
-/// Returns an error. Some servers write the text alone, or no code.
-fn error_of(text: &str) -> RpcAnswer {
-    let [code, message, data] = named(text, ["code", "message", "data"]).unwrap_or_default();
-    let message = message.map_or_else(|| string(text), string).unwrap_or_default();
-    let data = data.filter(|data| *data != "null" && data.len() <= MAX_DATA).map(Json::part);
-    let code = code.filter(|code| code.len() <= MAX_ID).and_then(|code| asp_json::decode(code).ok());
-    let mut code = code.unwrap_or_default();
-    integers(&mut code);
-    RpcAnswer::Error { code: code.as_i64().unwrap_or(INTERNAL_ERROR), message, data }
+/// Whether a result is an object, as every result of MCP. PHP writes an empty list where an object has no members.
+fn is_object(result: &str) -> bool {
+    result.starts_with('{') || first_elements(result, 1).is_some_and(|items| items.is_empty())
 }
 
 /// Parses an id of the runtime's requests. These are whole numbers; some servers return them as texts or as floats.
@@ -139,12 +124,6 @@ pub(super) fn server_id(text: &str) -> Option<Json> {
 /// Returns the contents of a JSON text that is a string.
 pub(super) fn string(text: &str) -> Option<String> {
     asp_json::string(text).map(Cow::into_owned)
-}
-
-/// Returns the member `name` of an object, if it is a string.
-pub(super) fn string_member(object: &str, name: &str) -> Option<String> {
-    let [member] = named(object, [name])?;
-    member.and_then(string)
 }
 
 #[cfg(test)]
@@ -172,27 +151,30 @@ mod tests {
         ] {
             assert_eq!(read(text), result, "{text}");
         }
-        for (error, message) in [
-            (r#"{"code":-1,"message":"no"}"#, "no"),
-            (r#"{"code":-1}"#, ""),
-            (r#"{"code":-1.0,"message":"no"}"#, "no"),
-            (r#"{"code":-1,"message":null,"data":[1]}"#, ""),
+        let empty = response(RpcAnswer::Result(Json::part("[ ]")));
+        assert_eq!(
+            read(r#"{"jsonrpc":"2.0","id":7,"result":[ ]}"#),
+            empty,
+            "an object of PHP without members"
+        );
+        for error in [
+            r#"{"code":-1,"message":"no"}"#,
+            r#"{"code":-1.0,"message":null,"data":[1.50]}"#,
+            r#"{"message":"no code"}"#,
+            r#""no such tool""#,
+            "[]",
         ] {
-            let text = format!(r#"{{"jsonrpc":"2.0","id":7,"result":null,"error":{error}}}"#);
-            let data = error.contains("data").then(|| Json::part("[1]"));
-            let answer = RpcAnswer::Error { code: -1, message: message.into(), data };
-            assert_eq!(read(&text), response(answer), "{text}");
-        }
-        for (members, message) in [
-            (r#""error":"no such tool""#, "no such tool"),
-            (r#""error":{"message":"no code"}"#, "no code"),
-            (r#""error":{"code":"E1","message":"no number"}"#, "no number"),
-            (r#""result":{},"error":{"message":"both"}"#, "both"),
-            (r#""error":[]"#, ""),
-        ] {
-            let text = format!(r#"{{"jsonrpc":"2.0","id":7,{members}}}"#);
-            let answer = RpcAnswer::Error { code: INTERNAL_ERROR, message: message.into(), data: None };
-            assert_eq!(read(&text), response(answer), "{text}");
+            for result in ["", r#""result":null,"#, r#""result":{},"#] {
+                let text = format!(r#"{{"jsonrpc":"2.0","id":7,{result}"error":{error}}}"#);
+                let Some(ServerLine::Message(RpcMessage::Response {
+                    id: 7,
+                    answer: RpcAnswer::Error(passed),
+                })) = read(&text)
+                else {
+                    panic!("{text}")
+                };
+                assert_eq!(passed.text(), error, "{text}");
+            }
         }
         for id in ["\"x\"", "7", "-1.5", "123456789012345678901234567890"] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);

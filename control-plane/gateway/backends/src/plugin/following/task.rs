@@ -201,6 +201,7 @@ impl Task {
             // There is no call that could renew one.
             credential: None,
             subscription: true,
+            lines: None,
         };
         let ctx = ppp::Context { tenant_id: key.org.clone(), ..ppp::Context::default() };
         let init = ppp::InitRequest { ctx: Some(ctx.clone()), ..ppp::InitRequest::default() };
