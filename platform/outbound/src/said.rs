@@ -1,13 +1,16 @@
 //! Sanitizes the text of a failing service for display to a client.
 //!
-//! Keeps true: one line of bounded length, without characters that a terminal or a model would not take for text;
-//! anything that looks like a credential or a header's value becomes `***`. It is a filter for accidents, such as a
-//! debug page that prints the request, not a proof: a service that wants to reveal a secret can.
+//! Keeps true: a bounded length, without characters that a terminal or a model would not take for text; anything that
+//! looks like a credential becomes `***`. The body of a failed request may be a debug page that prints the request: of
+//! it only one line is shown. The message of a protocol error is meant for the caller and keeps its lines. It is a filter
+//! for accidents, not a proof: a service that wants to reveal a secret can.
 
 use asp_json::first_line;
 
-/// Maximum length of the text in bytes.
+/// Maximum length of a line of a body in bytes.
 const MAX_SHOWN: usize = 512;
+/// Maximum length of a message in bytes.
+const MAX_MESSAGE: usize = 16 << 10;
 /// Maximum length of an examined line, in characters.
 const MAX_LINE: usize = 4096;
 const HIDDEN: &str = "***";
@@ -26,6 +29,11 @@ const SECRET_NAMES: [&str; 12] = [
     "access_key",
     "private_key",
 ];
+/// Ends of names of `X-` headers that carry a credential, besides those of `SECRET_NAMES`.
+const SECRET_HEADER_ENDS: [&str; 7] =
+    ["-key", "-auth", "-session", "-session-id", "-jwt", "-assertion", "-cert"];
+/// Start of a text in PEM (RFC 7468), which may be a private key of several lines.
+const PEM: &str = "-----BEGIN ";
 /// Prefixes of well-known credentials: JSON Web Tokens, and those that issuers use so that scanners find them.
 const SECRET_STARTS: [&str; 10] =
     ["eyJ", "sk-", "sk_", "ghp_", "gho_", "github_pat_", "glpat-", "xox", "AKIA", "AIza"];
@@ -38,13 +46,27 @@ const LEAST_OPAQUE: usize = 24;
 pub fn sanitize(text: &str) -> String {
     let line = first_line(text);
     let plain: String = line.chars().filter(|c| !is_invisible(*c)).take(MAX_LINE).collect();
-    let mut kept = redacted(&plain);
-    let mut end = kept.len().min(MAX_SHOWN);
-    while !kept.is_char_boundary(end) {
-        end -= 1;
+    cut(redacted(&plain, is_extension_header), MAX_SHOWN)
+}
+
+/// Returns the message of a service's own protocol error: all of its lines, with credentials masked.
+pub fn sanitize_message(text: &str) -> String {
+    let is_shown = |c: &char| matches!(c, '\n' | '\t') || !is_invisible(*c);
+    let plain: String = text.trim().chars().filter(is_shown).take(MAX_MESSAGE).collect();
+    let mut lines = Vec::new();
+    for line in plain.split('\n') {
+        if line.contains(PEM) {
+            lines.push(HIDDEN.to_owned());
+            break;
+        }
+        lines.push(redacted(line, is_secret_header));
     }
-    kept.truncate(end);
-    kept
+    cut(lines.join("\n"), MAX_MESSAGE)
+}
+
+fn cut(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
+    text
 }
 
 /// Whether a character is a control character, or hides text or changes its direction (Unicode general category Cf,
@@ -55,9 +77,10 @@ fn is_invisible(c: char) -> bool {
         || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-fn redacted(line: &str) -> String {
+/// Returns the line with credentials masked; of a line that is a header, only the name remains.
+fn redacted(line: &str, is_header: fn(&str) -> bool) -> String {
     if let Some((name, _)) = line.split_once(':')
-        && is_header_name(name)
+        && is_header(name)
     {
         return format!("{name}: {HIDDEN}");
     }
@@ -94,10 +117,17 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '+' | '~' | '%')
 }
 
-/// Whether a line begins like a header: words joined by a hyphen, as in most header names.
-fn is_header_name(name: &str) -> bool {
+/// Whether the name is that of an extension header, whose value may describe the service from inside.
+fn is_extension_header(name: &str) -> bool {
     let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    name.contains('-') && name.len() <= 64 && name.chars().all(is_token)
+    is_secret_header(name) || (name.to_ascii_lowercase().starts_with("x-") && name.chars().all(is_token))
+}
+
+/// Whether a header of the name carries a credential. Names with a word of `SECRET_NAMES` need no rule of their own.
+fn is_secret_header(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name == "mcp-session-id"
+        || (name.starts_with("x-") && SECRET_HEADER_ENDS.iter().any(|end| name.ends_with(end)))
 }
 
 fn names_secret(word: &str) -> bool {
@@ -128,9 +158,34 @@ mod tests {
             "field `name` must have 1 to 64 characters",
             "see https://example.com/docs/errors#E42",
             "com.example.billing.v1.InvoiceService is busy since 2026-11-22",
+            "not-found: item 7 is missing",
+            "read-only: the file system refuses writes",
         ] {
             assert_eq!(sanitize(text), text);
+            assert_eq!(sanitize_message(text), text);
         }
+    }
+
+    /// Invariant I-14.
+    #[test]
+    fn a_message_keeps_its_lines_and_loses_only_credentials() {
+        let long = "x ".repeat(1000) + "end";
+        for text in
+            ["x-axis: must be positive", "Invalid arguments: [\n  {\n\t\"path\": [\"n\"]\n  }\n]", &long]
+        {
+            assert_eq!(sanitize_message(text), text);
+        }
+        for (text, expected) in [
+            ("denied\r\nAuthorization: Bearer abc\r\nHost: a", "denied\nAuthorization: ***\nHost: a"),
+            ("X-Api-Key: k1", "X-Api-Key: ***"),
+            ("x-goog-iap-jwt-assertion: abc", "x-goog-iap-jwt-assertion: ***"),
+            ("Mcp-Session-Id: s1", "Mcp-Session-Id: ***"),
+            ("cannot sign\n-----BEGIN PRIVATE KEY-----\nMIIE/vAB\n", "cannot sign\n***"),
+            ("\u{1b}[31mred\u{202e}", "[31mred"),
+        ] {
+            assert_eq!(sanitize_message(text), expected, "{text}");
+        }
+        assert_eq!(sanitize_message(&"é".repeat(MAX_MESSAGE)).len(), MAX_MESSAGE);
     }
 
     #[test]

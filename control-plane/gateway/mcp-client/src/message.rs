@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use asp_json::{Json, integers};
-use asp_outbound::said::sanitize;
+use asp_outbound::said::sanitize_message;
 use serde_json::{Map, Value};
 
 /// A message by its kind.
@@ -188,7 +188,7 @@ fn request_number(id: &Value) -> Option<u64> {
 pub(super) fn failure(error: &Value, data: Option<Json>) -> Failure {
     // Some servers write only the text, and some write numbers as floats.
     let said = error.as_str().or_else(|| error.get("message")?.as_str());
-    let said = said.map(sanitize).filter(|said| !said.is_empty());
+    let said = said.map(sanitize_message).filter(|said| !said.is_empty());
     let mut code = error.get("code").cloned().unwrap_or_default();
     integers(&mut code);
     let code = code.as_i64().unwrap_or(INTERNAL);
@@ -210,7 +210,7 @@ fn visits(error: &Value) -> Vec<RequiredPage> {
         text("mode").filter(|mode| *mode == "url")?;
         Some(RequiredPage {
             id: text("elicitationId").filter(|id| id.len() <= MAX_NAME)?.to_owned(),
-            message: sanitize(text("message")?),
+            message: sanitize_message(text("message")?),
             url: text("url")?.to_owned(),
         })
     };
@@ -338,6 +338,8 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(error(json!({"id": 1, "error": "no such tool"})), (-32603, "no such tool".into()));
+        let lines = "not-found: item 7 is missing\n  at shelf 3";
+        assert_eq!(error(json!({"id": 1, "error": {"code": 4, "message": lines}})), (4, lines.into()));
         let refused = json!({"code": -32602.0, "message": "name required"});
         for id in [json!(1), json!(null), json!("server-error")] {
             let said = error(json!({"id": id, "error": refused}));
