@@ -7,6 +7,7 @@ use asp_call::call::content::{is_content_block, own_meta};
 use asp_call::call::outcome::{Output, text_block};
 use asp_json::{Json, Members};
 use asp_proto::snapshot::Kind;
+use asp_snapshot::schema::Schema;
 use serde_json::Value;
 
 /// Members of results in any revision of MCP: they are read here, or the caller's protocol writes its own.
@@ -27,9 +28,9 @@ const DEFINED: [&str; 14] = [
     "ttlMs",
 ];
 
-/// Converts a result into an output. `Err` says what is malformed in a resource or a prompt, whose results cannot
-/// carry an error.
-pub(crate) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
+/// Converts a result into an output; `schema` is a tool's output schema. `Err` says what is malformed in a resource or a
+/// prompt, whose results cannot carry an error.
+pub(crate) fn output(kind: Kind, schema: Option<&Schema>, result: &Json) -> Result<Output, String> {
     let meta = own_meta(result.member("_meta").as_ref());
     let more = Members::select(result.text(), |name| !DEFINED.contains(&name) && !name.starts_with("asp/"));
     match kind {
@@ -42,7 +43,7 @@ pub(crate) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
             let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
             Ok(Output::Messages { description, messages, meta, more })
         }
-        _ => Ok(tool(result, (meta, more)).unwrap_or_else(|fault| malformed(&fault, result))),
+        _ => Ok(tool(result, schema, (meta, more)).unwrap_or_else(|fault| malformed(&fault, result))),
     }
 }
 
@@ -74,13 +75,15 @@ fn named(fault: &str) -> String {
 }
 
 /// Converts a tool's result; `Err` says what is malformed in it.
-fn tool(result: &Json, (meta, more): (Members, Members)) -> Result<Output, String> {
-    let structured = result.member("structuredContent").filter(|value| !value.is_null());
+fn tool(result: &Json, schema: Option<&Schema>, (meta, more): (Members, Members)) -> Result<Output, String> {
     let is_error = match result.get("isError") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(is_error)) => *is_error,
         Some(_) => return Err("isError is neither true nor false".into()),
     };
+    // Some servers write null for an absent member, so it is a value only where the tool may return it.
+    let may_be_null = || !is_error && schema.is_some_and(|schema| schema.check(&Value::Null).is_ok());
+    let structured = result.member("structuredContent").filter(|value| !value.is_null() || may_be_null());
     let content = match result.member("content").filter(|content| !content.is_null()) {
         Some(content) => content.elements().ok_or("content is not an array of content blocks")?,
         None if structured.is_some() => Vec::new(),
@@ -117,7 +120,30 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Output {
-        output(Kind::Tool, &Json::parse(text.as_bytes()).unwrap()).unwrap()
+        output(Kind::Tool, None, &Json::parse(text.as_bytes()).unwrap()).unwrap()
+    }
+
+    /// Invariant I-14.
+    #[test]
+    fn null_is_a_value_where_the_output_schema_allows_it() {
+        let result = Json::parse(br#"{"content":[],"structuredContent":null}"#).unwrap();
+        let alone = Json::parse(br#"{"structuredContent":null}"#).unwrap();
+        let failed = Json::parse(br#"{"content":[],"structuredContent":null,"isError":true}"#).unwrap();
+        for (text, is_value) in [
+            (Some(r#"{"type":["object","null"]}"#), true),
+            (Some(r#"{"type":"object"}"#), false),
+            (None, false),
+        ] {
+            let schema = text.map(|text| Schema::compile(text).unwrap());
+            let structured = |result: &Json| match output(Kind::Tool, schema.as_ref(), result).unwrap() {
+                Output::Tool { structured, is_error, .. } => (structured, is_error),
+                other => panic!("{other:?}"),
+            };
+            let expected = is_value.then(|| Json::from(Value::Null));
+            assert_eq!(structured(&result), (expected.clone(), false), "{text:?}");
+            assert_eq!(structured(&alone), (expected, !is_value), "{text:?}");
+            assert_eq!(structured(&failed), (None, true), "{text:?}");
+        }
     }
 
     #[test]
@@ -142,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_malformed_resource_or_prompt_is_no_empty_success() {
-        let of = |kind, text: &str| output(kind, &Json::parse(text.as_bytes()).unwrap());
+        let of = |kind, text: &str| output(kind, None, &Json::parse(text.as_bytes()).unwrap());
         for (kind, text, fault) in [
             (Kind::Resource, r#"{}"#, "contents is missing"),
             (Kind::Resource, r#"{"contents":null}"#, "contents is missing"),
@@ -175,7 +201,7 @@ mod tests {
         for (kind, list) in [(Kind::Resource, "contents"), (Kind::Prompt, "messages")] {
             let text = format!(r#"{{"{list}":[],"_meta":{{"a/b":1.50,"asp/x":1}}}}"#);
             let (Output::Contents { meta, .. } | Output::Messages { meta, .. }) =
-                output(kind, &Json::parse(text.as_bytes()).unwrap()).unwrap()
+                output(kind, None, &Json::parse(text.as_bytes()).unwrap()).unwrap()
             else {
                 panic!("{text}")
             };
@@ -187,7 +213,7 @@ mod tests {
     #[test]
     fn contents_that_have_one_uri_stay_apart() {
         let text = r#"{"contents":[{"uri":"a:1","text":"one"},{"uri":"a:1","text":"two"},{"uri":"a:1","blob":"aGk="}]}"#;
-        let read = output(Kind::Resource, &Json::parse(text.as_bytes()).unwrap()).unwrap();
+        let read = output(Kind::Resource, None, &Json::parse(text.as_bytes()).unwrap()).unwrap();
         let Output::Contents { contents, .. } = read else { panic!("no contents") };
         assert_eq!(contents.len(), 3);
         let told = [&contents[0]["text"], &contents[1]["text"], &contents[2]["blob"]];

@@ -249,7 +249,8 @@ impl McpUpstreams {
         let result = client.request(session, exchange).await?;
         Ok(match method {
             completion::METHOD => completion::output(&result),
-            _ => output(call.entry.primitive.kind(), &result.sent).map_err(ClientFault::Lost)?,
+            _ => output(call.entry.primitive.kind(), call.entry.output.as_ref(), &result.sent)
+                .map_err(ClientFault::Lost)?,
         })
     }
 

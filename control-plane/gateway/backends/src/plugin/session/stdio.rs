@@ -33,8 +33,10 @@ impl WorkerSession<'_> {
             return AttemptOutcome::Refused(refusal);
         }
         let call = self.job.call();
-        let read = lines::outcome(answer)
-            .and_then(|result| output(call.entry.primitive.kind(), &result.sent).map_err(ClientFault::Lost));
+        let read = lines::outcome(answer).and_then(|result| {
+            let (kind, schema) = (call.entry.primitive.kind(), call.entry.output.as_ref());
+            output(kind, schema, &result.sent).map_err(ClientFault::Lost)
+        });
         match read {
             Ok(output) => AttemptOutcome::Output(output),
             Err(fault) => AttemptOutcome::Refused(refusal(call, &[], fault)),

@@ -133,7 +133,7 @@ fn prompt(media_type: &MediaType, body: Body<'_>) -> Result<Output, String> {
     let messages = match body {
         Body::Json(value) => match value.get("messages") {
             None | Some(Value::Null) => said(text_block(value.text())),
-            Some(_) => return results::output(Kind::Prompt, &value),
+            Some(_) => return results::output(Kind::Prompt, None, &value),
         },
         Body::Empty => Vec::new(),
         Body::Text(text) => said(text_block(&text)),
