@@ -198,6 +198,7 @@ export type Content =
   | { uri?: string; mimeType?: string; text: string; blob?: undefined }
   | { uri?: string; mimeType?: string; blob: ArrayBufferView; text?: undefined };
 
+/** Several contents, each an object; strings or bytes in a row are one content that is given piece by piece. */
 export type Contents = Content | Iterable<Content> | AsyncIterable<Content>;
 
 export interface ResourceInfo {

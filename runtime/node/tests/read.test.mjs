@@ -50,6 +50,12 @@ describe('a resource plugin', () => {
     assert.equal((await readAll('lines')).messages.map(({ text }) => text).join(''), 'line 0\nline 1\nline 2\n');
   });
 
+  test('says where a content starts, also after one with the same URI', async () => {
+    const starts = async (name) => (await readAll(name)).messages.map((piece) => piece.starts);
+    const found = await starts('same');
+    assert.deepEqual([found[0], found[1], found.slice(-3)], [true, false, [true, true, false]]);
+  });
+
   test('answers what is absent, wrong or broken with its status and no stack', async () => {
     const absent = (await readAll('none')).end;
     assert.deepEqual([absent.code, absent.details], [status.NOT_FOUND, 'no such book: none']);

@@ -38,11 +38,17 @@ async function read(definition, plugin, request, write, context) {
   const { uri, arguments: variables } = request;
   const args = readArguments(variables, plugin.schemas);
   const found = await definition.read(uri, args, context);
+  let wasPlain = false;
   for await (const content of contents(found)) {
+    const plain = isPlain(content);
+    // Plain values in a row are one content that is given piece by piece.
+    let starts = !(plain && wasPlain);
     for (const piece of pieces(content, uri)) {
       context.signal.throwIfAborted();
-      await write(piece);
+      await write({ ...piece, starts });
+      starts = false;
     }
+    wasPlain = plain;
   }
 }
 
@@ -52,9 +58,12 @@ async function* contents(found) {
   else yield found;
 }
 
+function isPlain(content) {
+  return typeof content === 'string' || ArrayBuffer.isView(content);
+}
+
 function* pieces(content, requested) {
-  const plain = typeof content === 'string' || ArrayBuffer.isView(content);
-  const { uri = requested, mimeType = '', text, blob } = plain ? fromPlain(content) : (content ?? {});
+  const { uri = requested, mimeType = '', text, blob } = isPlain(content) ? fromPlain(content) : (content ?? {});
   if ((text === undefined) === (blob === undefined)) throw new TypeError('resource: give one of text and blob');
   if (text !== undefined) {
     for (const part of textPieces(String(text))) yield { uri, mimeType, text: part };

@@ -154,9 +154,14 @@ class Reads:
 
         async def written() -> None:
             returned = await self._handle("resource", request, read)
-            async for content in _contents(returned):
-                for chunk in _chunks(content, request.uri):
+            was_plain = False
+            async for item in _items(returned):
+                is_plain = not isinstance(item, Content)
+                content = Content(item) if is_plain else item
+                # Plain items in a row are one content that is given piece by piece.
+                for chunk in _chunks(content, request.uri, starts=not (is_plain and was_plain)):
                     await context.write(chunk)
+                was_plain = is_plain
 
         try:
             async with asyncio.timeout(read.seconds_left):
@@ -271,28 +276,24 @@ async def _abort(context: Any, error: Exception) -> None:
     await context.abort(status, message)
 
 
-async def _contents(returned: Any) -> AsyncIterator[Content]:
+async def _items(returned: Any) -> AsyncIterator[str | bytes | Content]:
     """One content or many, given at once or one after the other."""
     if isinstance(returned, (str, bytes, Content)):
-        yield _content(returned)
+        yield returned
     elif inspect.isasyncgen(returned) or hasattr(returned, "__aiter__"):
         async for item in returned:
-            yield _content(item)
+            yield item
     else:
         for item in returned:
-            yield _content(item)
+            yield item
 
 
-def _content(item: Any) -> Content:
-    return item if isinstance(item, Content) else Content(item)
-
-
-def _chunks(content: Content, asked: str) -> list[wire.ContentChunk]:
+def _chunks(content: Content, asked: str, *, starts: bool) -> list[wire.ContentChunk]:
     uri = content.uri or asked
     chunks = []
     # An empty content is one empty piece.
     for at in range(0, max(len(content.data), 1), PIECE):
-        chunk = wire.ContentChunk(uri=uri, mime_type=content.mime_type)
+        chunk = wire.ContentChunk(uri=uri, mime_type=content.mime_type, starts=starts and at == 0)
         piece = content.data[at : at + PIECE]
         if isinstance(piece, str):
             chunk.text = piece

@@ -177,7 +177,7 @@ pub(super) fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
     }
 }
 
-/// Contents of a resource; the pieces that a plugin sends are joined by URI.
+/// Contents of a resource; the pieces that a plugin sends are joined by URI, up to one that starts a content.
 #[derive(Default)]
 struct Contents {
     items: Vec<Item>,
@@ -198,7 +198,7 @@ enum Data {
 
 impl Contents {
     fn push(&mut self, chunk: ContentChunk) -> Result<(), Refusal> {
-        let ContentChunk { uri, mime_type, data, meta, asked: _, completion: _ } = chunk;
+        let ContentChunk { uri, mime_type, data, meta, starts, asked: _, completion: _ } = chunk;
         self.size += meta.as_ref().map_or(0, |meta| meta.value.len());
         self.size += match &data {
             Some(content_chunk::Data::Text(text)) => text.len(),
@@ -209,7 +209,7 @@ impl Contents {
             return Err(misfit("the resource is too large"));
         }
         let full = self.items.len() >= MAX_ITEMS;
-        let last = self.items.last_mut().filter(|item| item.uri == uri);
+        let last = self.items.last_mut().filter(|item| !starts && item.uri == uri);
         match (last, data) {
             (Some(item), data) => item.append(data),
             (None, _) if full => Err(misfit("the resource has too many contents")),
@@ -315,6 +315,24 @@ mod tests {
         assert_eq!(contents[0], json!({"uri": "a:1", "mimeType": "text/plain", "text": "one two"}));
         assert_eq!(contents[1]["text"], "three");
         assert_eq!(contents[2]["blob"], "aGk=");
+    }
+
+    #[test]
+    fn a_piece_that_starts_a_content_is_not_joined_to_one_with_the_same_uri() {
+        let mut contents = Contents::default();
+        let texts = [("one ", true), ("more", false), ("two", true)];
+        for (text, starts) in texts {
+            let data = content_chunk::Data::Text(text.into());
+            contents.push(ContentChunk { starts, ..chunk("a:1", data) }).unwrap();
+        }
+        let blob = chunk("a:1", content_chunk::Data::Blob(b"hi".to_vec()));
+        contents.push(ContentChunk { starts: true, ..blob }).unwrap();
+        let Output::Contents { contents, .. } = contents.finish().unwrap() else { panic!("no contents") };
+        assert_eq!(contents.len(), 3);
+        assert_eq!(
+            [&contents[0]["text"], &contents[1]["text"], &contents[2]["blob"]],
+            ["one more", "two", "aGk="]
+        );
     }
 
     #[test]

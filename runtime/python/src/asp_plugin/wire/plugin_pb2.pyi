@@ -697,7 +697,7 @@ class Completion(_message.Message):
     def __init__(self, values: _Optional[_Iterable[str]] = ..., total: _Optional[int] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
 class ContentChunk(_message.Message):
-    __slots__ = ("uri", "mime_type", "text", "blob", "asked", "completion", "meta")
+    __slots__ = ("uri", "mime_type", "text", "blob", "asked", "completion", "meta", "starts")
     URI_FIELD_NUMBER: _ClassVar[int]
     MIME_TYPE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -705,6 +705,7 @@ class ContentChunk(_message.Message):
     ASKED_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_FIELD_NUMBER: _ClassVar[int]
     META_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
     uri: str
     mime_type: str
     text: str
@@ -712,7 +713,8 @@ class ContentChunk(_message.Message):
     asked: Asked
     completion: Completion
     meta: Json
-    def __init__(self, uri: _Optional[str] = ..., mime_type: _Optional[str] = ..., text: _Optional[str] = ..., blob: _Optional[bytes] = ..., asked: _Optional[_Union[Asked, _Mapping]] = ..., completion: _Optional[_Union[Completion, _Mapping]] = ..., meta: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
+    starts: bool
+    def __init__(self, uri: _Optional[str] = ..., mime_type: _Optional[str] = ..., text: _Optional[str] = ..., blob: _Optional[bytes] = ..., asked: _Optional[_Union[Asked, _Mapping]] = ..., completion: _Optional[_Union[Completion, _Mapping]] = ..., meta: _Optional[_Union[Json, _Mapping]] = ..., starts: _Optional[bool] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
     __slots__ = ("ctx", "primitive", "uri", "request_id")

@@ -57,6 +57,9 @@ class ResourceTest {
         assertEquals(5, chunks.size());
         assertEquals(200_000, chunks.stream().mapToInt(chunk -> chunk.getBlob().size()).sum());
         assertEquals("a note", chunks.get(4).getText());
+        assertEquals(
+                List.of(true, false, false, false, true),
+                chunks.stream().map(ContentChunk::getStarts).toList());
     }
 
     @Test

@@ -96,7 +96,8 @@ final class ResourceService extends ResourcePluginGrpc.ResourcePluginImplBase {
     private static void pieces(Content content, Outbox<ContentChunk> outbox) throws InterruptedException {
         ContentChunk.Builder chunk = ContentChunk.newBuilder()
                 .setUri(content.uri())
-                .setMimeType(Events.cut(content.mimeType()));
+                .setMimeType(Events.cut(content.mimeType()))
+                .setStarts(true);
         if (content.text() != null) {
             texts(content.text(), chunk, outbox);
             return;
@@ -107,6 +108,7 @@ final class ResourceService extends ResourcePluginGrpc.ResourcePluginImplBase {
             int length = Math.min(Limits.PIECE_BYTES, bytes.length - offset);
             outbox.awaitReady();
             outbox.push(chunk.setBlob(ByteString.copyFrom(bytes, offset, length)).build());
+            chunk.setStarts(false);
             offset += length;
         } while (offset < bytes.length);
     }
@@ -124,6 +126,7 @@ final class ResourceService extends ResourcePluginGrpc.ResourcePluginImplBase {
             }
             outbox.awaitReady();
             outbox.push(chunk.setText(text.substring(offset, end)).build());
+            chunk.setStarts(false);
             offset = end;
         } while (offset < text.length());
     }
