@@ -21,13 +21,16 @@ pub(super) struct Chunks {
     dropped: usize,
     /// Length of `text` and value of `dropped` at the last checkpoint.
     marked: (usize, usize),
+    /// Length of `text` up to the line break after its last structured part.
+    structured_end: usize,
 }
 
 impl Chunks {
     /// Adds a part and returns its text.
     pub(super) fn push(&mut self, chunk: &ResultChunk) -> String {
         let mut part = chunk.text.clone();
-        if let Some(json) = parse(chunk.structured.as_ref()).ok().flatten() {
+        let structured = parse(chunk.structured.as_ref()).ok().flatten();
+        if let Some(json) = &structured {
             // A structured part gets a line of its own.
             if !self.text.is_empty() && !self.text.ends_with('\n') {
                 part.push('\n');
@@ -39,6 +42,9 @@ impl Chunks {
             self.dropped += part.len();
         } else {
             self.text.push_str(&part);
+            if structured.is_some() {
+                self.structured_end = self.text.len();
+            }
         }
         part
     }
@@ -55,7 +61,7 @@ impl Chunks {
 
     pub(super) fn restored(text: String, dropped: u64) -> Chunks {
         let dropped = usize::try_from(dropped).unwrap_or(usize::MAX);
-        Chunks { marked: (text.len(), dropped), text, dropped }
+        Chunks { marked: (text.len(), dropped), text, dropped, structured_end: 0 }
     }
 
     /// Marks the current text as kept, whatever happens to the worker.
@@ -68,14 +74,19 @@ impl Chunks {
         let (length, dropped) = self.marked;
         self.text.truncate(length);
         self.dropped = dropped;
+        self.structured_end = if self.structured_end > length { 0 } else { self.structured_end };
     }
 
     fn block(self) -> Option<Json> {
-        let Chunks { mut text, dropped, .. } = self;
+        let Chunks { mut text, dropped, structured_end, .. } = self;
+        // The line break that this code added; a plugin's own ones stay.
+        if structured_end == text.len() {
+            text.pop();
+        }
         if dropped > 0 {
             text.push_str(&format!("\n[{dropped} bytes left out]"));
         }
-        (!text.is_empty()).then(|| text_block(text.trim_end_matches('\n')).into())
+        (!text.is_empty()).then(|| text_block(&text).into())
     }
 }
 
@@ -177,6 +188,28 @@ mod tests {
         assert_eq!(content[0]["text"], "one two\n{\"n\":1}");
         assert_eq!(content[1]["text"], r#"{"report":"asp-artifact://1/a"}"#);
         assert_eq!(content[2], links[0]);
+    }
+
+    #[test]
+    fn a_plugins_own_line_breaks_stay() {
+        let text = |text: &str| ResultChunk { text: text.into(), ..ResultChunk::default() };
+        let structured = ResultChunk { structured: json_of(&json!(1)), ..ResultChunk::default() };
+        let joined = |parts: &[ResultChunk]| {
+            let mut chunks = Chunks::default();
+            parts.iter().for_each(|part| drop(chunks.push(part)));
+            chunks.block().map(|block| block["text"].as_str().unwrap().to_owned())
+        };
+        assert_eq!(joined(&[text("a\n\n")]).as_deref(), Some("a\n\n"));
+        assert_eq!(joined(&[structured.clone(), text("a\n")]).as_deref(), Some("1\na\n"));
+        assert_eq!(joined(&[text("a\n"), structured.clone()]).as_deref(), Some("a\n1"));
+        assert_eq!(joined(&[]), None);
+        let mut chunks = Chunks::default();
+        chunks.push(&text("a\n"));
+        chunks.mark();
+        chunks.push(&structured);
+        chunks.rewind();
+        chunks.push(&text("b\n"));
+        assert_eq!(chunks.block().unwrap()["text"], "a\nb\n");
     }
 
     #[test]
