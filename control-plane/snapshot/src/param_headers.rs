@@ -3,6 +3,7 @@
 //!
 //! Keeps true: a marked value in the body has an equal header, and a header has an equal value in the body.
 
+use asp_json::Json;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
@@ -40,21 +41,20 @@ impl ParamHeaders {
     }
 
     /// Returns the headers that a client sends with these arguments, as names and values.
-    pub fn mirror(&self, arguments: &Value) -> Vec<(&str, String)> {
+    pub fn mirror(&self, arguments: &Json) -> Vec<(&str, String)> {
         let sent =
-            |mark: &'_ MarkedProperty| header_text(value_at(mark, arguments)?).map(|text| encode(&text));
+            |mark: &'_ MarkedProperty| header_text(&value_at(mark, arguments)?).map(|text| encode(&text));
         self.marked.iter().filter_map(|mark| Some((mark.header.as_str(), sent(mark)?))).collect()
     }
 
     /// Compares headers and arguments. The error is the name of a header that disagrees.
-    pub fn check(&self, headers: &HeaderMap, arguments: &Value) -> Result<(), String> {
+    pub fn check(&self, headers: &HeaderMap, arguments: &Json) -> Result<(), String> {
         for mark in &self.marked {
             let value = value_at(mark, arguments);
             // A header cannot mirror this type; the input schema rejects the value.
-            if value.is_some_and(|value| value.is_array() || value.is_object()) {
+            if value.as_ref().is_some_and(|value| value.is_array() || value.is_object()) {
                 continue;
             }
-            let expected = value.and_then(header_text);
             let mut raws = headers.get_all(&mark.header).iter();
             let sent = match (raws.next(), raws.next()) {
                 (None, _) => None,
@@ -65,7 +65,7 @@ impl ParamHeaders {
                     Some(decode(raw).ok_or_else(|| mark.header.clone())?)
                 }
             };
-            if !agree(sent.as_deref(), expected.as_deref(), value) {
+            if !agree(sent.as_deref(), value.as_ref()) {
                 return Err(mark.header.clone());
             }
         }
@@ -73,30 +73,42 @@ impl ParamHeaders {
     }
 }
 
-fn value_at<'v>(mark: &MarkedProperty, arguments: &'v Value) -> Option<&'v Value> {
-    mark.path.iter().try_fold(arguments, |value, name| value.get(name))
+/// Returns the value that a property has in the text of the arguments, without defaults.
+fn value_at(mark: &MarkedProperty, arguments: &Json) -> Option<Json> {
+    mark.path.iter().try_fold(arguments.clone(), |value, name| value.member(name))
 }
 
 /// Returns the text of a value that a header can mirror.
-fn header_text(value: &Value) -> Option<String> {
-    match value {
+fn header_text(value: &Json) -> Option<String> {
+    match value.view() {
         Value::String(text) => Some(text.clone()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        // An integer beyond 64 bits has all of its digits in the text only.
+        Value::Number(_) if integer(value).is_none() && is_integer(value.text()) => {
+            Some(value.text().to_owned())
+        }
+        plain @ (Value::Number(_) | Value::Bool(_)) => Some(plain.to_string()),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
-fn agree(sent: Option<&str>, expected: Option<&str>, value: Option<&Value>) -> bool {
-    if sent == expected {
+fn is_integer(number: &str) -> bool {
+    number.strip_prefix('-').unwrap_or(number).bytes().all(|digit| digit.is_ascii_digit())
+}
+
+/// Returns a number that the view represents exactly as an integer.
+fn integer(value: &Value) -> Option<i64> {
+    let whole = |number: f64| (number.fract() == 0.0 && number.abs() < MAX_EXACT).then_some(number as i64);
+    value.as_i64().or_else(|| whole(value.as_f64()?))
+}
+
+fn agree(sent: Option<&str>, value: Option<&Json>) -> bool {
+    if sent == value.and_then(header_text).as_deref() {
         return true;
     }
+    let (Some(sent), Some(value)) = (sent, value.filter(|value| value.is_number())) else { return false };
     // Integers are compared as numbers: "007" and 7 agree, and 7.0 is an integer too (SHOULD).
-    let whole = |number: f64| (number.fract() == 0.0 && number.abs() < MAX_EXACT).then_some(number as i64);
-    let integer = |value: &Value| value.as_i64().or_else(|| whole(value.as_f64()?));
-    match (sent.and_then(|text| text.parse::<i64>().ok()), value.and_then(integer)) {
-        (Some(sent), Some(expected)) => sent == expected,
-        _ => false,
-    }
+    sent == value.text()
+        || integer(value).is_some_and(|number| sent.parse::<i64>().is_ok_and(|sent| sent == number))
 }
 
 fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<MarkedProperty>) {
@@ -174,6 +186,7 @@ mod tests {
             (json!({}), &[("mcp-param-other", "x")], true),
         ];
         for (arguments, sent, agrees) in rows {
+            let arguments = Json::from(arguments);
             assert_eq!(marks.check(&headers(sent), &arguments).is_ok(), agrees, "{arguments} {sent:?}");
         }
     }
@@ -184,7 +197,7 @@ mod tests {
             "inner": {"properties": {"n": {"type": "integer", "x-mcp-header": "N"}}}}});
         let headers_of = ParamHeaders::of(&schema.to_string());
         for region in ["eu", "", " eu", "Z\u{fc}rich", "a\r\nb: c", "=?base64?ZXU=?="] {
-            let arguments = json!({"region": region, "inner": {"n": 7}});
+            let arguments = Json::from(json!({"region": region, "inner": {"n": 7}}));
             let mirrored = headers_of.mirror(&arguments);
             let mut headers = HeaderMap::new();
             for (name, value) in &mirrored {
@@ -194,6 +207,33 @@ mod tests {
             assert_eq!(headers.len(), 2, "{mirrored:?}");
             assert_eq!(headers_of.check(&headers, &arguments), Ok(()), "{mirrored:?}");
         }
-        assert!(headers_of.mirror(&json!({"region": null})).is_empty());
+        assert!(headers_of.mirror(&json!({"region": null}).into()).is_empty());
+    }
+
+    /// Invariant I-14.
+    #[test]
+    fn numbers_that_a_double_cannot_hold_agree_by_their_text() {
+        let schema = json!({"properties": {"n": {"type": "integer", "x-mcp-header": "N"}}});
+        let marks = ParamHeaders::of(&schema.to_string());
+        let large = "340282366920938463463374607431768211455";
+        for (number, sent, agrees) in [
+            (large, large, true),
+            (large, "340282366920938463463374607431768211456", false),
+            ("-18446744073709551617", "-18446744073709551617", true),
+            ("18446744073709551615", "18446744073709551615", true),
+            ("18446744073709551615", "18446744073709551614", false),
+            ("1e3", "1e3", true),
+            ("1e3", "1000", true),
+            ("1.50", "1.5", true),
+        ] {
+            let arguments = Json::parse(format!("{{\"n\":{number}}}").as_bytes()).unwrap();
+            let agreed = marks.check(&headers(&[("mcp-param-n", sent)]), &arguments);
+            assert_eq!(agreed.is_ok(), agrees, "{number} {sent}");
+        }
+        let arguments = Json::parse(format!("{{\"n\":{large}}}").as_bytes()).unwrap();
+        assert_eq!(marks.mirror(&arguments), [("mcp-param-n", large.to_owned())]);
+        // The body has no default.
+        let completed = Json::part("{}").viewed_as(json!({"n": 7}));
+        assert!(marks.mirror(&completed).is_empty());
     }
 }

@@ -80,7 +80,8 @@ impl ModernEra {
             };
             let id = format!("asp-mcp-tools-{page}");
             let list = json!({"jsonrpc": "2.0", "id": id, "method": "tools/list", "params": params});
-            let response = bridge.connection.post(&self.headers(revision, &list)?, &list.into()).await?;
+            let list = Json::from(list);
+            let response = bridge.connection.post(&self.headers(revision, &list)?, &list).await?;
             if is_event_stream(&response) || !response.status().is_success() {
                 return Ok(());
             }
@@ -108,7 +109,7 @@ impl ModernEra {
         }
     }
 
-    fn headers(&self, revision: &str, message: &Value) -> Result<HeaderMap, RequestFault> {
+    fn headers(&self, revision: &str, message: &Json) -> Result<HeaderMap, RequestFault> {
         let method = text(message, "/method");
         let params = message.get("params").unwrap_or(&Value::Null);
         let unsendable =
@@ -118,7 +119,8 @@ impl ModernEra {
         headers.extend(method_headers(method, params).map_err(unsendable)?);
         if method == "tools/call" {
             let marks = self.tools.lock().get(text(params, "/name")).cloned().unwrap_or_default();
-            headers.extend(mirrored(marks.mirror(params.get("arguments").unwrap_or(&Value::Null))));
+            let arguments = message.pointed("/params/arguments").unwrap_or_else(|| Value::Null.into());
+            headers.extend(mirrored(marks.mirror(&arguments)));
         }
         Ok(headers)
     }

@@ -268,7 +268,8 @@ async fn resumed(request: &ProtocolRequest, message: &Message) -> Result<Option<
         AttachResult::Unknown => return Err(invalid()),
     };
     has_scopes(request, &call)?;
-    requests::check_param_headers(request, &call.entry, message.param("arguments").unwrap_or(&Value::Null))?;
+    let arguments = message.sent_param("arguments").unwrap_or_else(|| Value::Null.into());
+    requests::check_param_headers(request, &call.entry, &arguments)?;
     let from_event = match opened.next_event(&call) {
         Some(next_event) => next_event,
         None => {

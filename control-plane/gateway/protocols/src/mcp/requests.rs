@@ -153,7 +153,7 @@ fn passed_meta(message: &Message) -> Members {
 pub(super) fn check_param_headers(
     request: &ProtocolRequest,
     entry: &ListedPrimitive,
-    arguments: &Value,
+    arguments: &Json,
 ) -> Result<(), RpcFailure> {
     entry.param_headers.check(&request.headers, arguments).map_err(|header| {
         RpcFailure::with(Reason::HeaderMismatch, &format!("header {header} does not match the body"))
