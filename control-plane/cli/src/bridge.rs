@@ -66,7 +66,7 @@ pub(crate) async fn run(place: ServerEndpoint, stopped: impl Future<Output = ()>
                 Line::Whole(line) => take(&bridge, line).await,
                 Line::TooLong => {
                     let why = format!("a message is larger than {MAX_MESSAGE} bytes");
-                    bridge.refuse(&Value::Null, INVALID_REQUEST, &why, "invalid_request").await;
+                    bridge.refuse(&Value::Null.into(), INVALID_REQUEST, &why, "invalid_request").await;
                 }
             }
         }
@@ -85,7 +85,9 @@ pub(crate) async fn run(place: ServerEndpoint, stopped: impl Future<Output = ()>
 /// Handles one message of the client.
 async fn take(bridge: &Arc<Bridge>, line: String) {
     let Ok(message) = Json::parse(unmarked(line.as_bytes())) else {
-        return bridge.refuse(&Value::Null, PARSE_ERROR, "a line is not JSON", "invalid_request").await;
+        return bridge
+            .refuse(&Value::Null.into(), PARSE_ERROR, "a line is not JSON", "invalid_request")
+            .await;
     };
     let method = message.get("method").and_then(Value::as_str).map(str::to_owned);
     let id = message.get("id").filter(|id| !id.is_null()).cloned();
@@ -102,15 +104,17 @@ async fn take(bridge: &Arc<Bridge>, line: String) {
             }
         }
         _ => {
-            bridge.refuse(&Value::Null, INVALID_REQUEST, "a line is not a message", "invalid_request").await;
+            bridge
+                .refuse(&Value::Null.into(), INVALID_REQUEST, "a line is not a message", "invalid_request")
+                .await;
         }
     }
 }
 
 /// Starts a request; its answer is forwarded whenever it arrives.
 fn start(bridge: &Arc<Bridge>, message: Json) {
-    let id = message.get("id").cloned().unwrap_or_default();
-    let key = id.to_string();
+    let id = id_of(&message);
+    let key = id.text().to_owned();
     let cancelled = bridge.stop.child_token();
     let has_room = {
         let mut running = bridge.running.lock();
@@ -145,6 +149,11 @@ fn start(bridge: &Arc<Bridge>, message: Json) {
     });
 }
 
+/// Returns the id of a request as it was written; null without one.
+fn id_of(message: &Json) -> Json {
+    message.member("id").unwrap_or_else(|| Value::Null.into())
+}
+
 impl Bridge {
     fn new(place: ServerEndpoint, out: mpsc::Sender<String>) -> anyhow::Result<Bridge> {
         Ok(Bridge {
@@ -160,12 +169,13 @@ impl Bridge {
 
     /// Whether a notification cancels a request of an era that cancels by closing the request (MCP 2026-07-28); such a
     /// notification is not forwarded.
-    fn cancels_by_closing(&self, method: &str, message: &Value) -> bool {
+    fn cancels_by_closing(&self, method: &str, message: &Json) -> bool {
         if method != "notifications/cancelled" || self.legacy.is_open() {
             return false;
         }
-        let request = message.pointer("/params/requestId").map(Value::to_string).unwrap_or_default();
-        if let Some(cancelled) = self.running.lock().get(&request) {
+        let running = self.running.lock();
+        let request = message.pointed("/params/requestId");
+        if let Some(cancelled) = request.and_then(|request| running.get(request.text())) {
             cancelled.cancel();
         }
         true
@@ -177,9 +187,9 @@ impl Bridge {
     }
 
     /// Answers with an error of the bridge itself.
-    async fn refuse(&self, id: &Value, code: i64, message: &str, reason: &str) {
+    async fn refuse(&self, id: &Json, code: i64, message: &str, reason: &str) {
         let error = json!({"code": code, "message": message, "data": {"reason": reason}});
-        self.send(json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()).await;
+        self.send(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)).await;
     }
 }
 

@@ -172,7 +172,7 @@ impl Bridge {
         &self,
         response: Response,
         session: Option<&HeaderMap>,
-        request: &Value,
+        request: &Json,
         seen: impl Fn(&Value),
     ) -> Result<(), RequestFault> {
         if !is_event_stream(&response) {
@@ -212,7 +212,7 @@ impl Bridge {
         &self,
         status: StatusCode,
         body: &[u8],
-        request: &Value,
+        request: &Json,
         seen: impl Fn(&Value),
     ) -> Result<(), RequestFault> {
         let mut message = Json::parse(body).map_err(|_| self.connection.no_message(status))?;
@@ -235,7 +235,7 @@ impl Bridge {
     pub(super) async fn forward(
         &self,
         mut response: Response,
-        request: &Value,
+        request: &Json,
         seen: &impl Fn(&Value),
         position: &mut StreamPosition,
     ) -> Result<bool, RequestFault> {
@@ -248,7 +248,7 @@ impl Bridge {
             for event in events {
                 let Ok(message) = Json::parse(event.as_bytes()) else { continue };
                 let is_answer = message.is_array()
-                    || (message.get("id") == Some(request) && message.get("method").is_none());
+                    || (message.get("id") == Some(request.view()) && message.get("method").is_none());
                 if is_answer {
                     seen(&message);
                 }

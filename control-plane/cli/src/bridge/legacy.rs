@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asp_json::Json;
+use asp_json::{Json, Members};
 use asp_mcp_client::client::is_event_stream;
 use asp_mcp_client::client::session::{SESSION_ID, SessionHeaders};
 use asp_platform::pauses::doubling;
@@ -18,8 +18,8 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::Bridge;
 use super::connection::{Connection, RequestFault, StreamPosition};
+use super::{Bridge, id_of};
 
 /// Maximum number of subscriptions restored in a new session.
 const MAX_SUBSCRIBED: usize = 1000;
@@ -47,10 +47,10 @@ struct SessionIdentity {
 /// State to restore in a new session.
 #[derive(Default)]
 struct SessionSetup {
-    initialize: Option<Value>,
-    level: Option<Value>,
+    initialize: Option<Json>,
+    level: Option<Json>,
     /// Subscription requests by URI.
-    subscribed: BTreeMap<String, Value>,
+    subscribed: BTreeMap<String, Json>,
 }
 
 impl LegacyEra {
@@ -69,9 +69,9 @@ impl LegacyEra {
     }
 
     pub(super) async fn request(&self, bridge: &Bridge, message: &Json) -> Result<(), RequestFault> {
-        let id = message.get("id").cloned().unwrap_or_default();
+        let id = id_of(message);
         if method(message) == "initialize" {
-            self.setup.lock().initialize = Some(message.view().clone());
+            self.setup.lock().initialize = Some(message.clone());
             let response = bridge.connection.post(&HeaderMap::new(), message).await?;
             let session = response.headers().get(SESSION_ID).cloned();
             return bridge
@@ -123,21 +123,21 @@ impl LegacyEra {
     async fn reopen(&self, bridge: &Bridge, generation: u64) -> Result<(), RequestFault> {
         let _one = self.reopening.lock().await;
         let initialize = self.setup.lock().initialize.clone();
-        let (true, Some(mut initialize)) = (self.identity.lock().generation == generation, initialize) else {
+        let (true, Some(initialize)) = (self.identity.lock().generation == generation, initialize) else {
             return Ok(());
         };
-        set_id(&mut initialize, "asp-mcp-initialize");
+        let initialize = with_id(&initialize, "asp-mcp-initialize");
         let connection = &bridge.connection;
-        let response = connection.post(&HeaderMap::new(), &initialize.into()).await?;
+        let response = connection.post(&HeaderMap::new(), &initialize).await?;
         let session = response.headers().get(SESSION_ID).cloned();
         self.record_session(session, &answer(connection, response).await?);
         let headers = self.identity.lock().at.headers();
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         connection.post(&headers, &initialized.into()).await?;
         let repeated = self.setup.lock().requests_to_repeat();
-        for mut message in repeated {
-            set_id(&mut message, "asp-mcp-again");
-            answer(connection, connection.post(&headers, &message.into()).await?).await?;
+        for message in repeated {
+            let message = with_id(&message, "asp-mcp-again");
+            answer(connection, connection.post(&headers, &message).await?).await?;
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl LegacyEra {
 
 impl SessionSetup {
     /// Records a granted request that a new session must repeat.
-    fn remember(&mut self, message: &Value) {
+    fn remember(&mut self, message: &Json) {
         let uri = message.pointer("/params/uri").and_then(Value::as_str).unwrap_or_default();
         match method(message) {
             "logging/setLevel" => self.level = Some(message.clone()),
@@ -167,7 +167,7 @@ impl SessionSetup {
         }
     }
 
-    fn requests_to_repeat(&self) -> Vec<Value> {
+    fn requests_to_repeat(&self) -> Vec<Json> {
         self.level.iter().chain(self.subscribed.values()).cloned().collect()
     }
 }
@@ -191,7 +191,7 @@ async fn listen(bridge: Arc<Bridge>) {
             Ok(response) if is_event_stream(&response) => {
                 pauses = doubling(FIRST_PAUSE.max(position.pause()), LAST_PAUSE);
                 // Err: an event was too large. The stream answers no request, so no error is sent.
-                let _ = bridge.forward(response, &Value::Null, &|_| {}, &mut position).await;
+                let _ = bridge.forward(response, &Value::Null.into(), &|_| {}, &mut position).await;
             }
             // The server no longer knows the position.
             Ok(response) if response.status() == StatusCode::BAD_REQUEST => {
@@ -224,10 +224,10 @@ async fn answer(connection: &Connection, response: Response) -> Result<Value, Re
     last.ok_or_else(|| connection.no_message(status))
 }
 
-fn set_id(message: &mut Value, id: &str) {
-    if let Some(members) = message.as_object_mut() {
-        members.insert("id".to_owned(), Value::from(id));
-    }
+fn with_id(message: &Json, id: &str) -> Json {
+    let mut members = Members::of(message);
+    members.insert("id", id);
+    members.to_json()
 }
 
 fn method(message: &Value) -> &str {

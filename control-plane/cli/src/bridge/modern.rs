@@ -12,8 +12,8 @@ use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
-use super::Bridge;
 use super::connection::RequestFault;
+use super::{Bridge, id_of};
 
 const REVISION: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
 /// Error code: a header differs from the body.
@@ -46,7 +46,7 @@ impl ModernEra {
             self.list_tools(bridge, revision, message).await?;
         }
         let headers = self.headers(revision, message)?;
-        let id = message.get("id").cloned().unwrap_or_default();
+        let id = id_of(message);
         let mut response = bridge.connection.post(&headers, message).await?;
         let status = response.status();
         if method == "tools/call" && status == StatusCode::BAD_REQUEST {

@@ -211,6 +211,25 @@ async fn what_is_not_kept_any_more_is_told_as_unknown_and_what_was_cancelled_is_
     assert_eq!(answer(&mut answers).await["id"], 3);
 }
 
+/// Invariant I-14.
+#[tokio::test]
+async fn an_id_beyond_64_bits_comes_back_as_it_was_written() {
+    let id = "340282366920938463463374607431768211455";
+    let null = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}"#;
+    for body in [null, "<h1>Bad Request</h1>"] {
+        let (place, _seen) = server(Arc::new(move |_, _| (400, None, body.to_owned()))).await;
+        let (bridge, mut answers) = bridge(place);
+        for meta in [json!({}), json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"})] {
+            let params = json!({"name": "t", "arguments": {}, "_meta": meta});
+            let call = request(7, "tools/call", params).replace("\"id\":7", &format!("\"id\":{id}"));
+            take(&bridge, call).await;
+            let line = tokio::time::timeout(Duration::from_secs(30), answers.recv()).await;
+            let line = line.expect("an answer").unwrap();
+            assert!(line.contains(&format!("\"id\":{id}")), "{line}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn each_refused_call_has_its_id_and_no_page_of_a_proxy_is_a_message() {
     let null = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}"#;
