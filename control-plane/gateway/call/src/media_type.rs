@@ -23,9 +23,11 @@ const TEXTS: [&str; 12] = [
     "application/x-www-form-urlencoded",
 ];
 
-/// Types below `application/` whose bytes are never treated as text.
-const BYTES: [&str; 4] =
-    ["application/octet-stream", "application/pdf", "application/zip", "application/gzip"];
+/// Words of subtypes below `application/` whose bytes are never treated as text, even if they are printable: encodings,
+/// archives, documents and certificates.
+const BINARY: &str = "octet cbor cose msgpack messagepack protobuf proto grpc bson ubjson smile ion avro thrift flatbuffers \
+    parquet arrow sqlite3 wasm zip gzip zstd bzip2 xz tar 7z rar archive pdf msword excel powerpoint \
+    officedocument opendocument der asn1 pkcs7 pkcs8 pkcs10 pkcs12";
 
 /// The media type of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,9 +61,13 @@ impl MediaType {
     /// Whether its subtype contains the word `json` (`json`, `problem+json`, `x-amz-json-1.1`). A JSON sequence does
     /// not count, as it is several texts.
     pub fn is_json(&self) -> bool {
+        self.words().any(|word| word == "json") && !self.essence.ends_with("json-seq")
+    }
+
+    /// Returns the words of the subtype.
+    fn words(&self) -> impl Iterator<Item = &str> {
         let subtype = self.essence.split_once('/').map_or("", |(_, subtype)| subtype);
-        let mut words = subtype.split(|c: char| !c.is_ascii_alphanumeric());
-        words.any(|word| word == "json") && subtype != "json-seq"
+        subtype.split(|c: char| !c.is_ascii_alphanumeric())
     }
 
     /// Whether its bytes are to be read as text.
@@ -70,6 +76,7 @@ impl MediaType {
             || self.essence.starts_with("text/")
             || self.essence.ends_with("+xml") && !self.essence.starts_with("image/")
             || self.essence.ends_with("+yaml")
+            || self.essence.ends_with("+json-seq")
             || TEXTS.contains(&self.essence.as_str())
     }
 
@@ -79,7 +86,8 @@ impl MediaType {
         if self.is_text() {
             return self.decode(bytes);
         }
-        let may_be_text = self.essence.starts_with("application/") && !BYTES.contains(&self.essence.as_str());
+        let is_binary = self.words().any(|word| BINARY.split(' ').any(|binary| binary == word));
+        let may_be_text = self.essence.starts_with("application/") && !is_binary;
         let text = std::str::from_utf8(bytes).ok().filter(|_| may_be_text)?;
         let is_control = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r');
         (!text.contains(is_control)).then(|| text.to_owned())
@@ -177,7 +185,16 @@ mod tests {
     #[test]
     fn bytes_of_an_unknown_application_type_are_text_where_they_are_plain() {
         for (kind, bytes, is_text) in [
-            ("application/toml", &b"a = \"gr\xc3\xbc\xc3\x9fe\"\r\n\tb = 1\n"[..], true),
+            ("application/cbor", &b"\x63abc"[..], false),
+            ("application/senml+cbor; charset=utf-8", b"abc", false),
+            ("application/vnd.msgpack", b"abc", false),
+            ("application/x-protobuf", b"abc", false),
+            ("application/epub+zip", b"abc", false),
+            ("application/vnd.ms-excel", b"abc", false),
+            ("application/pkcs7-mime", b"abc", false),
+            ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", b"abc", false),
+            ("application/geo+json-seq", b"\x1e{}\n", true),
+            ("application/toml", b"a = \"gr\xc3\xbc\xc3\x9fe\"\r\n\tb = 1\n", true),
             ("application/x-javascript", b"go();", true),
             ("application/vnd.example", b"words", true),
             ("application/toml", b"gr\xfc\xdfe", false),
