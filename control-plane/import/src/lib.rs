@@ -11,6 +11,7 @@ mod args;
 mod edited;
 mod files;
 mod icons;
+mod listing;
 mod openapi;
 mod package;
 mod protocols;
@@ -36,6 +37,7 @@ pub use args::ImportArgs;
 use files::ImportResult;
 #[cfg(feature = "testing")]
 pub use openapi::testkit as openapi_testkit;
+use listing::list_primitives;
 use specs::Upstream;
 
 /// Reads, converts, checks and writes. `named` reads the operator's credentials, if the import names one.
@@ -222,34 +224,6 @@ fn accepted(args: &ImportArgs, before: &CompiledServer, after: &CompiledServer) 
     true
 }
 
-/// Returns a `server.yaml` that lists the imported primitives: dropped ones are removed, new ones are added at the end.
-fn list_primitives(text: &str, server: &str, ids: &[String]) -> String {
-    let wanted: BTreeSet<String> = ids.iter().map(|id| format!("- ref: {server}/{id}")).collect();
-    let ours = format!("- ref: {server}/");
-    let mut kept: Vec<String> = Vec::new();
-    let mut listed = BTreeSet::new();
-    let mut last = None;
-    for line in text.lines() {
-        let entry = line.trim();
-        if entry.starts_with(&ours) && !wanted.contains(entry) {
-            continue;
-        }
-        if wanted.contains(entry) {
-            listed.insert(entry.to_owned());
-        }
-        kept.push(line.to_owned());
-        if entry.starts_with("- ref: ") || entry == "primitives:" {
-            last = Some(kept.len());
-        }
-    }
-    let new = ids.iter().map(|id| format!("- ref: {server}/{id}")).filter(|entry| !listed.contains(entry));
-    if let Some(last) = last {
-        let new: Vec<String> = new.map(|entry| format!("  {entry}")).collect();
-        kept.splice(last..last, new);
-    }
-    kept.join("\n") + "\n"
-}
-
 fn write(root: &Path, stale: &[String], new: &BTreeMap<String, String>) -> Result<(), Failure> {
     for path in stale.iter().filter(|path| !new.contains_key(*path)) {
         std::fs::remove_file(root.join(path)).with_context(|| format!("remove {path}"))?;
@@ -265,20 +239,3 @@ fn write(root: &Path, stale: &[String], new: &BTreeMap<String, String>) -> Resul
 
 #[cfg(test)]
 mod cases;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kept_server_file_lists_what_was_imported_and_keeps_the_rest() {
-        let text = "name: up\n# ours\nprimitives:\n  - ref: up/up.a\n  - ref: other/x\n  - ref: up/up.gone\nlimits: {}\n";
-        let ids = ["up.a".to_owned(), "up.b".to_owned()];
-        let listed = list_primitives(text, "up", &ids);
-        assert_eq!(
-            listed,
-            "name: up\n# ours\nprimitives:\n  - ref: up/up.a\n  - ref: other/x\n  - ref: up/up.b\nlimits: {}\n"
-        );
-        assert_eq!(list_primitives(&listed, "up", &ids), listed);
-    }
-}
