@@ -281,18 +281,31 @@ fn an_edited_mutation_stays_until_the_upstream_describes_the_tool_otherwise() {
 }
 
 #[test]
-fn an_edited_mutation_of_an_operation_stays_while_its_method_does() {
-    let spec = |method: &str, mutation: &str| {
-        let text =
-            json!({"mutation": mutation, "summary": mutation, "runtime": {"http": {"method": method}}});
+fn an_edited_mutation_of_an_operation_stays_while_its_method_and_path_do() {
+    let spec = |method: &str, url: &str, mutation: &str| {
+        let http = json!({"method": method, "url": url});
+        let text = json!({"mutation": mutation, "summary": mutation, "security": {"riskClass": mutation},
+            "runtime": {"http": http}});
         ("up/t.json".to_owned(), text.to_string())
     };
-    for (method, expected) in [("DELETE", "idempotent"), ("POST", "destructive")] {
-        let (path, text) = spec("DELETE", "idempotent");
-        let mut files = BTreeMap::from([spec(method, "destructive")]);
-        edited::keep_edits(&mut files, &[Source { path, text }]);
+    for (method, url, expected) in [
+        ("DELETE", "https://a.example/v1/orders/{id}", "idempotent"),
+        ("DELETE", "https://b.example/v1/orders/{order}", "idempotent"),
+        ("POST", "https://a.example/v1/orders/{id}", "destructive"),
+        ("DELETE", "https://a.example/v1/users/{id}", "destructive"),
+        ("DELETE", "https://a.example/v1/orders", "destructive"),
+    ] {
+        let (path, text) = spec("DELETE", "https://a.example/v1/orders/{id}", "idempotent");
+        let mut files = BTreeMap::from([spec(method, url, "destructive")]);
+        let lines = edited::keep_edits(&mut files, &[Source { path, text }]);
         let kept: Value = serde_json::from_str(&files["up/t.json"]).unwrap();
-        assert_eq!((&kept["mutation"], &kept["summary"]), (&json!(expected), &json!("destructive")));
+        let found = (&kept["mutation"], &kept["security"]["riskClass"], &kept["summary"]);
+        assert_eq!(found, (&json!(expected), &json!(expected), &json!("destructive")), "{method} {url}");
+        let lost: &[&str] = if expected == "destructive" { &["security", "mutation"][..] } else { &[] };
+        assert_eq!(lines.len(), lost.len(), "{lines:?}");
+        for (line, member) in lines.iter().zip(lost) {
+            assert!(line.contains(member) && line.contains("up/t.json"), "{line}");
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Edits of operators in imported specs, which a later import keeps.
 //!
 //! Keeps true: an edit is kept only as long as the upstream's description of the primitive is the one imported (its pin), or
-//! the operation of a document has the same method. If it has changed, the value is derived again, and shown as a change.
+//! the operation of a document has the same method and path. If it has changed, the value is derived again, and a line says so.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,27 @@ use serde_json::Value;
 
 /// Members that an import derives from what a pin covers, but that an operator may know better.
 const OF_PINNED: [&str; 5] = ["name", "summary", "tags", "security", "mutation"];
-/// Members of an OpenAPI operation that an operator may know better; no pin covers its texts.
+/// Members of an OpenAPI operation that an operator may know better; no pin covers its texts. On them depends which calls need
+/// an approval.
 const OF_OPERATION: [&str; 2] = ["security", "mutation"];
 
-/// Writes the edits in the specs `before` into the new specs at the same paths.
-pub(super) fn keep_edits(files: &mut BTreeMap<String, String>, before: &[Source]) {
+/// Writes the edits in the specs `before` into the new specs at the same paths. Returns a line for each that is not kept.
+pub(super) fn keep_edits(files: &mut BTreeMap<String, String>, before: &[Source]) -> Vec<String> {
+    let mut lines = Vec::new();
     for source in before {
         let Some(text) = files.get_mut(&source.path) else { continue };
         // The server's file is not JSON, nor are files that no import wrote.
         let read = |text: &str| serde_json::from_str::<Value>(text).ok();
         let (Some(former), Some(mut spec)) = (read(&source.text), read(text)) else { continue };
         let kept = members_to_keep(&former, &spec);
+        for name in OF_OPERATION.iter().filter(|name| !kept.contains(*name)) {
+            if former.get(name).is_some_and(|value| spec.get(name) != Some(value)) {
+                lines.push(format!(
+                    "derived again: {name} of {}, which is not what was imported under this name; set it again if it still holds",
+                    source.path
+                ));
+            }
+        }
         let Some(members) = spec.as_object_mut() else { continue };
         for name in kept {
             if let Some(value) = former.get(name) {
@@ -29,6 +39,7 @@ pub(super) fn keep_edits(files: &mut BTreeMap<String, String>, before: &[Source]
         }
         *text = serde_json::to_string_pretty(&spec).unwrap_or_default() + "\n";
     }
+    lines
 }
 
 /// Returns the members to keep.
@@ -39,9 +50,20 @@ fn members_to_keep(former: &Value, new: &Value) -> &'static [&'static str] {
         || (same("/runtime/pin") && same("/runtime/tool"))
     {
         &OF_PINNED
-    } else if same("/runtime/http/method") {
+    } else if same("/runtime/http/method") && path(former) == path(new) {
         &OF_OPERATION
     } else {
         &[]
     }
+}
+
+/// Returns the path of an operation, in which parameters have no names.
+fn path(spec: &Value) -> Option<String> {
+    let url = spec.pointer("/runtime/http/url")?.as_str()?;
+    let place = url.split_once("://").map_or(url, |(_, place)| place);
+    let path = place.find('/').and_then(|at| place.get(at..)).unwrap_or_default();
+    let mut pieces = path.split('{');
+    let first = pieces.next().unwrap_or_default();
+    let rest = pieces.map(|piece| piece.split_once('}').map_or(piece, |(_, rest)| rest));
+    Some(std::iter::once(first).chain(rest).collect::<Vec<_>>().join("{}"))
 }

@@ -67,7 +67,9 @@ fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Result<(), Fai
     let server_file = format!("{prefix}server.yaml");
     let before = compiled(&sources, &args.server);
     if before.is_some() {
-        edited::keep_edits(&mut imported.files, &sources);
+        for line in edited::keep_edits(&mut imported.files, &sources) {
+            print::line(&line);
+        }
     }
     let ours = sources.iter().filter(|source| source.path.starts_with(&prefix));
     protocols::expose(&mut imported.files, args, ours);
