@@ -6,15 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use asp_registry::dialect::MAP;
-use asp_registry::{Fault, FaultCode, Source};
+use asp_registry::{Fault, Source, assertable};
 use serde_json::Value;
 
 /// Maximum rounds; each removes something from a spec, or leaves a spec out.
 const MAX_ROUNDS: usize = 64;
-/// Keywords below which a looser schema makes the whole one stricter.
-const TURNING: [&str; 8] =
-    ["not", "if", "then", "else", "oneOf", "contains", "prefixItems", "dependentSchemas"];
 
 /// New specs that can be served.
 pub(super) struct Selection {
@@ -66,11 +62,11 @@ fn without_faulty_keywords(text: &str, faults: &[&Fault], lines: &mut Vec<String
     let mut spec: Value = serde_json::from_str(text).ok()?;
     let mut said = Vec::new();
     for fault in faults {
-        let place = keyword(fault)?;
+        let (root, place) = keyword(fault)?;
         // A keyword inside a removed one is gone with it.
-        if remove(&mut spec, &place) {
+        if spec.pointer_mut(root).is_some_and(|schema| assertable::remove(schema, &place)) {
             said.push(format!(
-                "dropped: {place} of {}: {}; the upstream asserts it",
+                "dropped: {root}{place} of {}: {}; the upstream asserts it",
                 kind_and_name(text),
                 describe_fault(fault)
             ));
@@ -83,75 +79,11 @@ fn without_faulty_keywords(text: &str, faults: &[&Fault], lines: &mut Vec<String
     serde_json::to_string_pretty(&spec).ok().map(|text| text + "\n")
 }
 
-/// Returns the pointer to the keyword to remove: the faulty one, or the outermost one that inverts its meaning.
-fn keyword(fault: &Fault) -> Option<String> {
-    let is_of_schema = matches!(
-        fault.code,
-        FaultCode::BadDefault
-            | FaultCode::SchemaPattern
-            | FaultCode::SchemaBudget
-            | FaultCode::BadSchema
-            | FaultCode::SchemaRef
-            | FaultCode::BadHeaderAnnotation
-    );
+/// Returns the schema that has the fault, and the pointer to the keyword to remove in it.
+fn keyword(fault: &Fault) -> Option<(&'static str, String)> {
     let roots = ["/primitiveSchema/input_schema", "/primitiveSchema/output_schema"];
     let (root, rest) = roots.iter().find_map(|root| Some((*root, fault.path.strip_prefix(root)?)))?;
-    if !is_of_schema || rest.is_empty() {
-        return None;
-    }
-    let mut place = root.to_owned();
-    let mut parts = rest.strip_prefix('/')?.split('/');
-    let mut found = None;
-    while let Some(part) = parts.next() {
-        place = format!("{place}/{part}");
-        found = Some(place.clone());
-        if TURNING.contains(&part) {
-            break;
-        }
-        if MAP.contains(&part) {
-            let Some(name) = parts.next() else { break };
-            place = format!("{place}/{name}");
-            // A faulty pattern of property names is the keyword itself.
-            if part == "patternProperties" && parts.clone().next().is_none() {
-                found = Some(place.clone());
-            }
-        } else if let Some(index) = parts.clone().next().filter(|next| next.parse::<usize>().is_ok()) {
-            place = format!("{place}/{index}");
-            parts.next();
-        }
-    }
-    // The root must stay an object.
-    found.filter(|found| found != &format!("{root}/type") && found != &format!("{root}/properties"))
-}
-
-/// Removes a member, and the keywords that would accept less without it.
-fn remove(spec: &mut Value, pointer: &str) -> bool {
-    let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
-    let name = name.replace("~1", "/").replace("~0", "~");
-    let removed = spec.pointer_mut(parent).and_then(Value::as_object_mut).and_then(|members| {
-        if ["if", "then", "else"].contains(&name.as_str()) {
-            ["if", "then", "else"].iter().for_each(|word| drop(members.shift_remove(*word)));
-            return Some(());
-        }
-        members.shift_remove(&name).map(drop)
-    });
-    // Properties or items that the member evaluated would now count as unevaluated.
-    let around = match parent.rsplit_once('/') {
-        Some((around, "patternProperties")) => around,
-        _ => parent,
-    };
-    if removed.is_some()
-        && ["properties", "patternProperties", "prefixItems", "$ref"]
-            .iter()
-            .any(|word| pointer.contains(word))
-        && let Some(Value::Object(members)) = spec.pointer_mut(around)
-        && (around != parent || name == "prefixItems" || name == "$ref" || name == "patternProperties")
-    {
-        for word in ["additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems"] {
-            members.shift_remove(word);
-        }
-    }
-    removed.is_some()
+    Some((root, assertable::keyword(fault.code, rest)?))
 }
 
 fn describe_fault(fault: &Fault) -> String {

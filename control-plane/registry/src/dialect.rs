@@ -7,7 +7,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::rules::schema::{MAX_ENUM, MAX_PATTERNS, is_readable_pattern, without_nullable};
+use crate::assertable::{MAP, assertable};
+use crate::rules::schema::{SchemaRules, without_nullable};
 
 /// Keywords that hold one schema, a list of schemas, or one schema under each name.
 const ONE: [&str; 11] = [
@@ -24,7 +25,6 @@ const ONE: [&str; 11] = [
     "contentSchema",
 ];
 const LIST: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-pub const MAP: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 /// Keywords whose value may be null.
 const NULLABLE: [&str; 2] = ["const", "default"];
 /// Dialects that a served schema may name (without a trailing `#`) if it means the same in both.
@@ -59,48 +59,14 @@ pub fn arguments(written: Option<&Value>) -> Value {
 
 /// Returns the schema of a listed tool's arguments as an import would accept it, for a comparison with an accepted one.
 pub fn accepted_arguments(listed: &Value) -> Value {
-    accepted(&arguments(Some(listed)))
+    let rules = SchemaRules { object_root: true, header_annotations: true };
+    without_nullable(&assertable(arguments(Some(listed)), rules))
 }
 
 /// Returns the schema of a listed tool's results as an import would accept it.
 pub fn accepted_results(listed: &Value) -> Value {
-    accepted(&modern(listed))
-}
-
-fn accepted(translated: &Value) -> Value {
-    let mut schema = without_nullable(translated);
-    relax(&mut schema, &mut 0);
-    schema
-}
-
-/// Removes what the platform cannot assert: patterns that it cannot read or that are too many, and long enumerations.
-fn relax(schema: &mut Value, patterns: &mut usize) {
-    let Value::Object(members) = schema else { return };
-    let pattern = members.get("pattern").and_then(Value::as_str);
-    if pattern.is_some_and(|pattern| !is_asserted(pattern, patterns)) {
-        members.shift_remove("pattern");
-    }
-    if members.get("enum").and_then(Value::as_array).is_some_and(|values| values.len() > MAX_ENUM) {
-        members.shift_remove("enum");
-    }
-    for (name, value) in members.iter_mut() {
-        let name = name.as_str();
-        match value {
-            Value::Array(items) if LIST.contains(&name) => {
-                items.iter_mut().for_each(|item| relax(item, patterns));
-            }
-            Value::Object(schemas) if MAP.contains(&name) => {
-                schemas.values_mut().for_each(|schema| relax(schema, patterns));
-            }
-            schema @ Value::Object(_) if ONE.contains(&name) => relax(schema, patterns),
-            _ => {}
-        }
-    }
-}
-
-fn is_asserted(pattern: &str, patterns: &mut usize) -> bool {
-    *patterns += 1;
-    *patterns <= MAX_PATTERNS && is_readable_pattern(pattern)
+    let rules = SchemaRules { object_root: false, header_annotations: false };
+    without_nullable(&assertable(modern(listed), rules))
 }
 
 /// Translates the schema to 2020-12; returns it unchanged if it means the same.
@@ -216,6 +182,7 @@ fn bounds(members: &mut Map<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::schema::{MAX_ENUM, MAX_PATTERNS};
 
     #[test]
     fn words_of_older_dialects_are_translated() {
@@ -286,6 +253,19 @@ mod tests {
             "mail": {"type": "string"}, "name": {"type": "string", "pattern": "^a$"},
             "note": {"type": ["string", "null"]}, "pattern": {}}});
         assert_eq!(accepted_arguments(&listed), expected);
+        for (listed, expected) in [
+            (json!({"not": {"pattern": "(?=a)"}, "maxLength": 9}), json!({"maxLength": 9})),
+            (
+                json!({"patternProperties": {"(?!a)": {"type": "string"}, "^b": {}}, "additionalProperties": false}),
+                json!({"patternProperties": {"^b": {}}}),
+            ),
+            (
+                json!({"properties": {"a": {"$ref": "#/$defs/gone", "title": "A"}, "b": {"default": 1, "type": "string"}}}),
+                json!({"properties": {"a": {"title": "A"}, "b": {"type": "string"}}}),
+            ),
+        ] {
+            assert_eq!(accepted_results(&listed), expected, "{listed}");
+        }
         let patterns: Map<_, _> =
             (0..=MAX_PATTERNS).map(|n| (n.to_string(), json!({"pattern": "a"}))).collect();
         let accepted = accepted_results(&json!({"properties": patterns}));

@@ -6,6 +6,7 @@
 //! output is immutable, complete and reproducible byte for byte.
 
 mod assemble;
+pub mod assertable;
 mod check;
 mod compile;
 mod compiled;

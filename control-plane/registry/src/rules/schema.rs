@@ -40,11 +40,11 @@ const SELF: &str = "urn:asp:schema";
 
 /// Requirements on a schema apart from validity.
 #[derive(Clone, Copy)]
-pub(super) struct SchemaRules {
+pub(crate) struct SchemaRules {
     /// Whether the root must be `type: object` (MCP up to 2025-11-25, tools).
-    pub(super) object_root: bool,
+    pub(crate) object_root: bool,
     /// Whether `x-mcp-header` is allowed.
-    pub(super) header_annotations: bool,
+    pub(crate) header_annotations: bool,
 }
 
 /// Returns the options with which the gateway evaluates schemas: 2020-12, `format` asserted, patterns in linear time,
@@ -71,6 +71,14 @@ pub(super) fn check(
         findings.add(fault.code, &format!("{at}{}", fault.path), fault.message, fault.hint);
     }
     if sound { validator } else { None }
+}
+
+/// Returns the faults of a schema, each with its place in it; warnings do not count.
+pub(crate) fn faults(schema: &Value, rules: SchemaRules) -> Vec<(FaultCode, String)> {
+    let mut faults = Vec::new();
+    Checker { schema, patterns: 0, at: "", rules, faults: &mut faults }.run();
+    faults.retain(|fault| !fault.code.is_warning());
+    faults.into_iter().map(|fault| (fault.code, fault.path)).collect()
 }
 
 /// A fault inside a schema; `path` is relative to its root.
@@ -297,11 +305,6 @@ impl Checker<'_> {
             }
         }
     }
-}
-
-/// Whether the gateway and clients can read a pattern, so that it is asserted.
-pub(crate) fn is_readable_pattern(pattern: &str) -> bool {
-    pattern_fault(pattern).is_none()
 }
 
 /// Returns what is wrong with a pattern, and how to correct it.

@@ -54,7 +54,7 @@ enum PinComparison {
 /// Maximum size of a compared schema, in bytes of memory: beyond it a change counts as incompatible.
 const MAX_SCHEMA: usize = 1 << 20;
 
-/// Current items of an upstream: the digest of each, and its schemas if they can be compared.
+/// Current items of an upstream: the digest of each, and its schemas if it has changed and they can be compared.
 type ListedItems = HashMap<(List, String), (String, Option<Schemas<Value>>)>;
 
 /// Input and output schemas of a tool.
@@ -133,11 +133,10 @@ impl PinnedItems {
 
     /// Records the lists of the upstream, from a poll that began while `snapshot` was in force.
     pub(crate) fn learn(&self, upstream: &str, lists: &Lists, snapshot: u64) {
-        let pinned: HashSet<(List, String)> = {
-            let known = self.known.lock();
-            let of_it = known.items.keys().filter(|item| item.upstream == upstream);
-            of_it.map(|item| (item.list, item.name.clone())).collect()
-        };
+        let mut pinned: HashMap<(List, String), Vec<String>> = HashMap::new();
+        for item in self.known.lock().items.keys().filter(|item| item.upstream == upstream) {
+            pinned.entry((item.list, item.name.clone())).or_default().push(item.pin.clone());
+        }
         // Items that nobody accepted are not kept.
         let mut listed = ListedItems::new();
         for (list, member, items) in [
@@ -149,9 +148,11 @@ impl PinnedItems {
             for item in items {
                 let Some(name) = item.get(member).and_then(Value::as_str) else { continue };
                 let key = (list, name.to_owned());
-                if pinned.contains(&key) {
-                    listed.insert(key, (pin::pin(item), schemas(item)));
-                }
+                let Some(pins) = pinned.get(&key) else { continue };
+                let pin = pin::pin(item);
+                let is_changed = list == List::Tools && pins.iter().any(|accepted| *accepted != pin);
+                let schemas = is_changed.then(|| schemas(item)).flatten();
+                listed.insert(key, (pin, schemas));
             }
         }
         let mut known = self.known.lock();
@@ -206,13 +207,17 @@ impl PinnedItems {
     }
 }
 
-/// Returns the schemas of an item; an absent one accepts everything. `None` if one is too large to compare.
+/// Returns the schemas of an item in the form that an import accepts: what it translates or leaves out is no change of the
+/// upstream. An absent one accepts everything. `None` if one is too large to compare.
 fn schemas(item: &Value) -> Option<Schemas<Value>> {
-    let schema = |name: &str| {
+    let schema = |name: &str, accepted: fn(&Value) -> Value| {
         let schema = item.get(name).unwrap_or(&Value::Bool(true));
-        (held::of_value(schema) <= MAX_SCHEMA).then(|| schema.clone())
+        (held::of_value(schema) <= MAX_SCHEMA).then(|| accepted(schema))
     };
-    Some(Schemas { input: schema("inputSchema")?, output: schema("outputSchema")? })
+    Some(Schemas {
+        input: schema("inputSchema", dialect::accepted_arguments)?,
+        output: schema("outputSchema", dialect::accepted_results)?,
+    })
 }
 
 fn compare(item: &ItemKey, accepted: &Schemas<String>, listed: &ListedItems) -> PinComparison {
@@ -224,10 +229,9 @@ fn compare(item: &ItemKey, accepted: &Schemas<String>, listed: &ListedItems) -> 
         return PinComparison::Changed;
     }
     let schema = |text: &str| serde_json::from_str(text).unwrap_or(Value::Bool(true));
-    // In the form that an import accepts: what it translates or leaves out is no change of the upstream.
     let is_compatible = now.as_ref().is_some_and(|Schemas { input, output }| {
-        !pin::refuses_what_fitted(&schema(&accepted.input), &dialect::accepted_arguments(input))
-            && !pin::promises_less(&schema(&accepted.output), &dialect::accepted_results(output))
+        !pin::refuses_what_fitted(&schema(&accepted.input), input)
+            && !pin::promises_less(&schema(&accepted.output), output)
     });
     if is_compatible { PinComparison::Changed } else { PinComparison::Incompatible }
 }
