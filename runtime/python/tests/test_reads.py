@@ -23,6 +23,8 @@ RESOURCE = """
                 return [Content(b"\\x00\\x01", "image/png", "x://1"), "second"]
             case "x://absent":
                 raise NotFound
+            case "x://half":
+                return "half \\ud83d of a pair"
             case "x://same":
                 return [Content("ü" * 700_000), Content("b"), "c", "d"]
             case "x://own":
@@ -87,6 +89,8 @@ def test_a_resource_is_read_in_pieces_and_fails_with_a_status(prefix):
                     ("x://two", ""),
                 ]
                 assert (chunks[0].blob, chunks[1].text) == (b"\x00\x01", "second")
+                chunks = await read(channel, started, "x://half")
+                assert [chunk.text for chunk in chunks] == ["half \ufffd of a pair"]
                 chunks = await read(channel, started, "x://same")
                 starts = [chunk.starts for chunk in chunks if chunk.text in "bcd" or chunk.starts]
                 assert (starts, len(chunks) > 4) == ([True, True, True, False], True)

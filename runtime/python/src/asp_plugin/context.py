@@ -91,7 +91,7 @@ class Context:
             request_id=self.request_id,
             task_id=self._call.task_id,
             percent=min(max(float(percent), 0.0), 100.0),
-            message=message,
+            message=json_text.text(message),
             gauges=gauges,
         )
         event.at.FromNanoseconds(time.time_ns())
@@ -100,7 +100,7 @@ class Context:
     async def chunk(self, text: str = "", *, structured: Any = None, is_error: bool = False) -> None:
         """Sends a part of the result: text, or any JSON value."""
         part = wire.ResultChunk(
-            request_id=self.request_id, task_id=self._call.task_id, text=text, is_error=is_error
+            request_id=self.request_id, task_id=self._call.task_id, text=json_text.text(text), is_error=is_error
         )
         if structured is not None:
             part.structured.value = json_text.to_bytes(structured)
@@ -134,7 +134,7 @@ class Context:
             request_id=self.request_id,
             task_id=self._call.task_id,
             status=wire.StatusUpdated.WORKING,
-            phase=phase,
+            phase=json_text.text(phase),
         )
         if metadata is not None:
             event.metadata.value = json_text.to_bytes(metadata)

@@ -36,6 +36,7 @@ def elicitation(
     url: str,
 ) -> wire.ElicitationRequested:
     """A question to the user, of no call yet."""
+    title, message = json_text.text(title), json_text.text(message)
     event = wire.ElicitationRequested(elicitation_id=elicitation_id, title=title, message=message, url=url)
     for field in fields or ():
         event.fields.add(name=field.name, type=field.type, required=field.required, label=field.label)

@@ -227,7 +227,7 @@ class Reads:
         # Its context cannot ask: nobody is asked while somebody types.
         offered = list(await self._worker.call(hook, request.completing, typed, known, ReadContext(request)))
         return wire.Completion(
-            values=offered[:MAX_OFFERED], total=len(offered), has_more=len(offered) > MAX_OFFERED
+            values=[json_text.text(value) for value in offered[:MAX_OFFERED]], total=len(offered), has_more=len(offered) > MAX_OFFERED
         )
 
     async def _listed(self, kind: str, request: Any, context: Any) -> list[dict[str, str]]:
@@ -273,7 +273,7 @@ async def _abort(context: Any, error: Exception) -> None:
         status, message = grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed"
     else:
         traceback.print_exception(error)
-    await context.abort(status, message)
+    await context.abort(status, json_text.text(message))
 
 
 async def _items(returned: Any) -> AsyncIterator[str | bytes | Content]:
@@ -290,11 +290,12 @@ async def _items(returned: Any) -> AsyncIterator[str | bytes | Content]:
 
 def _chunks(content: Content, asked: str, *, starts: bool) -> list[wire.ContentChunk]:
     uri = content.uri or asked
+    data = json_text.text(content.data) if isinstance(content.data, str) else content.data
     chunks = []
     # An empty content is one empty piece.
-    for at in range(0, max(len(content.data), 1), PIECE):
+    for at in range(0, max(len(data), 1), PIECE):
         chunk = wire.ContentChunk(uri=uri, mime_type=content.mime_type, starts=starts and at == 0)
-        piece = content.data[at : at + PIECE]
+        piece = data[at : at + PIECE]
         if isinstance(piece, str):
             chunk.text = piece
         else:
@@ -308,7 +309,7 @@ def _prompt(returned: Any) -> wire.GetPromptResponse:
     if not isinstance(prompt, Prompt):
         messages = returned if isinstance(returned, list) else [returned]
         prompt = Prompt(messages)
-    response = wire.GetPromptResponse(description=prompt.description)
+    response = wire.GetPromptResponse(description=json_text.text(prompt.description))
     for message in prompt.messages:
         given = message if isinstance(message, Message) else Message(message)
         content = given.content
