@@ -197,7 +197,7 @@ impl Platform {
         ensure!(read["error"]["data"]["reason"] == "upstream_unavailable", "{read}");
         let called = self.call(first, "may.txt").await?;
         let said = called["result"]["content"].to_string();
-        ensure!(said.contains("was not kept: the store is not available"), "{called}");
+        ensure!(said.contains("was not stored: the store is not available"), "{called}");
         ensure!(called["result"]["structuredContent"]["greeting"] == "may.txt", "the call goes on: {called}");
         let list = modern(&self.token, "tools/list", json!({}), &[]);
         for gateway in [first, second] {

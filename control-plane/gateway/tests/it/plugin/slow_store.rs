@@ -118,7 +118,7 @@ async fn a_store_that_does_not_answer_loses_the_artifact_and_nothing_else() {
     let began = Instant::now();
     let result = result(40, Duration::from_secs(3600)).await;
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
-    assert!(result.to_string().contains("was not kept: the store is not available"), "{result}");
+    assert!(result.to_string().contains("was not stored: the store is not available"), "{result}");
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }
 
