@@ -332,7 +332,7 @@ mod tests {
             panic!("{null}")
         };
         let fault = answers(&exchange, nothing).await.unwrap_err();
-        assert!(matches!(&fault, ClientFault::Lost(why) if why.contains("asks nothing")), "{fault}");
+        assert!(matches!(&fault, ClientFault::Lost(why) if why.contains("asks no question")), "{fault}");
         let said = answers(&exchange, result).await.unwrap();
         let request = exchange.sent.request(2, exchange.method, &exchange.params, &said);
         assert!(request.contains(&format!(r#""name":"echo","requestState":{state}"#)), "{request}");
