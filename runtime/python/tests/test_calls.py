@@ -205,6 +205,29 @@ def test_a_lone_surrogate_is_held_against_the_schema_as_the_replacement_characte
     run(test())
 
 
+def test_none_is_the_result_where_the_output_schema_takes_null():
+    source = """
+        from asp_plugin import Result, plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            return Result(is_error=True) if args.get("fail") else None
+    """
+
+    async def sent(arguments, **schema):
+        async with worker(source, **schema) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke(arguments)
+                _, end = await stream.end()
+                return end.output.value
+
+    schema = {"outputSchema": {"type": ["object", "null"]}}
+    assert run(sent({}, **schema)) == b"null"
+    assert run(sent({"fail": True}, **schema)) == b""
+    assert run(sent({})) == b""
+
+
 def test_output_off_the_schema_is_refused_without_repeating_it():
     source = """
         from asp_plugin import Result, plugin

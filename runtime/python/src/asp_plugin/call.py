@@ -301,7 +301,7 @@ class Call:
                 fault = schemas.output_fault(output)
                 if fault is not None:
                     return self._failed("INVALID_OUTPUT", *fault)
-            if output is not None:
+            if output is not None or (schemas.has_output and not result.is_error):
                 end.output.value = text
             if result.content is not None:
                 end.content.value = json_text.to_bytes(result.content)

@@ -38,6 +38,11 @@ class Schemas:
         """What is wrong with the arguments; None when nothing is."""
         return _fault(self._input, arguments)
 
+    @property
+    def has_output(self) -> bool:
+        """Whether a result has a schema, and null is therefore a value."""
+        return self._output is not None
+
     def output_fault(self, output: Any) -> Fault | None:
         """The same of a result."""
         return _fault(self._output, output)
