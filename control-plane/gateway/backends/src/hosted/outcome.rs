@@ -8,6 +8,7 @@ use asp_call::call::content::{is_content_block, own_meta};
 use asp_call::call::outcome::{Output, Refusal, text_block};
 use asp_json::{Json, Members};
 use asp_proto::plugin::Failed;
+use asp_snapshot::schema::Schema;
 use serde_json::Value;
 
 use super::resource::{CallResource, ServiceError, Status, parse_error};
@@ -19,7 +20,10 @@ use crate::outbound::upstream::unanswered;
 /// Returns the outcome of a call whose status is final.
 pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Result<Output, Refusal> {
     match resource.status {
-        Status::Success => completed(&resource.result.unwrap_or_else(|| Value::Null.into())),
+        Status::Success => {
+            let result = resource.result.unwrap_or_else(|| Value::Null.into());
+            completed(&result, call.entry.output.as_ref())
+        }
         // A failure after an expired question has that reason, as for a plugin.
         Status::Failed if expired => Err(Refusal::InputExpired),
         Status::Failed => failed(call, resource.error.unwrap_or_default()),
@@ -29,10 +33,12 @@ pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Resul
 }
 
 /// Converts an MCP tool result (`CallToolResult`).
-fn completed(result: &Json) -> Result<Output, Refusal> {
+fn completed(result: &Json, schema: Option<&Schema>) -> Result<Output, Refusal> {
     let member = |name: &str| result.member(name).filter(|value| !value.is_null());
-    let structured = member("structuredContent");
     let is_error = member("isError").map_or(Some(false), |word| word.as_bool());
+    let may_be_null =
+        || is_error == Some(false) && schema.is_some_and(|schema| schema.check(&Value::Null).is_ok());
+    let structured = result.member("structuredContent").filter(|value| !value.is_null() || may_be_null());
     let content = match (member("content"), &structured) {
         (Some(blocks), _) if is_content(&blocks) => blocks.elements(),
         // A caller that does not read structured content gets it as text (MCP tools, structured content).
@@ -71,7 +77,7 @@ mod tests {
     use serde_json::json;
 
     fn result(value: Value) -> Result<Output, Refusal> {
-        completed(&value.into())
+        completed(&value.into(), None)
     }
 
     #[test]
@@ -94,6 +100,12 @@ mod tests {
         ] {
             let Ok(Output::Tool { content, is_error: false, .. }) = result(alone) else { panic!() };
             assert_eq!(content[0]["text"], r#"{"n":1}"#);
+        }
+        let schema = Schema::compile(r#"{"type":["object","null"]}"#).unwrap();
+        let null: Json = json!({"content": [], "structuredContent": null}).into();
+        for (schema, expected) in [(Some(&schema), Some(Json::from(Value::Null))), (None, None)] {
+            let Ok(Output::Tool { structured, .. }) = completed(&null, schema) else { panic!() };
+            assert_eq!(structured, expected);
         }
         let Ok(Output::Tool { structured, is_error, .. }) =
             result(json!({"content": blocks, "structuredContent": {"line": 7}, "isError": true}))
