@@ -105,6 +105,33 @@ async fn a_cancelled_request_ends_without_a_response() {
 }
 
 #[tokio::test]
+async fn a_request_is_cancelled_by_its_id_however_that_is_written() {
+    let client = Legacy::connect(&Fixture::new(), "demo", "alice", "2025-11-25", json!({})).await;
+    let headers = client.headers();
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let send = async |message: Value, id: &str| {
+        let text = message.to_string().replace("\"ID\"", id);
+        client.fixture.send(http::Method::POST, "/demo/mcp", &headers, &text).await
+    };
+    let params =
+        json!({"name": "count", "arguments": {"to": 100, "delayMs": 1000}, "_meta": {"progressToken": 1}});
+    for id in [r#""\u0063""#, "18446744073709551615", "0", "-7"] {
+        let running =
+            send(json!({"jsonrpc": "2.0", "id": "ID", "method": "tools/call", "params": params}), id);
+        tokio::pin!(running);
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "ID"}});
+        let answer = tokio::select! {
+            biased;
+            answer = &mut running => answer,
+            // The call is polled first, so it is registered before the cancel is sent.
+            _ = async { tokio::task::yield_now().await; send(cancel, id).await } => running.await,
+        };
+        assert_eq!((answer.status, answer.text.as_str()), (StatusCode::ACCEPTED, ""), "{id}");
+    }
+}
+
+#[tokio::test]
 async fn a_cancel_that_does_not_reach_the_gateway_of_its_call_is_sent_again() {
     let fixture = Fixture::new();
     let client = Legacy::connect(&fixture, "demo", "alice", "2025-11-25", json!({})).await;

@@ -20,7 +20,7 @@ pub(super) async fn deliver(
 ) -> Result<bool, InputFault> {
     Ok(match message.method.as_deref() {
         Some("notifications/cancelled") => {
-            let call = message.param("requestId").and_then(|id| session.tracked(&id.to_string()));
+            let call = message.sent_param("requestId").and_then(|id| session.tracked(id.text()));
             let Some(call) = call else { return Ok(false) };
             gateway.pipeline.cancel(&call).await?;
             true

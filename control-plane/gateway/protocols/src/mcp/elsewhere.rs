@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 
 use asp_edge::Reason;
 use asp_edge::envelope::MAX_ID_BYTES;
+use asp_json::{Json, Members};
 use asp_pipeline::sessions::{BusEvent, DeliveryError, LegacySession, ReplicaMessage};
 use futures::StreamExt;
-use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::client_messages::deliver;
@@ -43,11 +43,13 @@ fn forwarded(gateway: &Replica, session: &LegacySession, message: &Message) -> O
         return is_asked.then(|| serde_json::value::to_raw_value(message).ok()).flatten();
     };
     // Only the client's own id of its request is taken from a cancel, within the edge's limit of ids.
-    let id = message.param("requestId").filter(|id| id.is_string() || id.is_number())?;
-    if id.to_string().len() > MAX_ID_BYTES {
+    let id = message.sent_param("requestId").filter(|id| id.is_string() || id.is_number())?;
+    if id.text().len() > MAX_ID_BYTES {
         return None;
     }
-    serde_json::value::to_raw_value(&json!({"method": method, "params": {"requestId": id}})).ok()
+    let params = Members::from_iter([("requestId", id)]).to_json();
+    let cancel = Members::from_iter([("method", Json::from(method.as_str())), ("params", params)]);
+    Some(cancel.to_json().raw().to_owned())
 }
 
 /// Handles messages from other gateways until the gateway is dropped; run it as a task. Returns at once if there are no
