@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use asp_call::call::outcome::Refusal;
 use asp_edge::Reason;
-use asp_json::Json;
+use asp_json::{Json, unmarked};
 use asp_pipeline::pipeline::entitlement::{ServerView, entitle};
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
@@ -133,9 +133,10 @@ impl ProtocolRequest {
         Problem::of(&missing).header(header::WWW_AUTHENTICATE, &challenge)
     }
 
-    /// Returns the body as a JSON object; an empty body is an empty object.
+    /// Returns the body as a JSON object; an empty body is an empty object. A byte order mark does not count.
     fn object(&self) -> Result<Json, Problem> {
-        if self.body.is_empty() {
+        let body = unmarked(&self.body);
+        if body.trim_ascii().is_empty() {
             return Ok(Value::Object(Map::new()).into());
         }
         let media_type = self.header("content-type").and_then(|value| value.split(';').next());
@@ -143,7 +144,7 @@ impl ProtocolRequest {
             let detail = "the body must be application/json";
             return Err(Problem::unreadable(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
-        match Json::parse(&self.body) {
+        match Json::parse(body) {
             Ok(object) if object.is_object() => Ok(object),
             Ok(_) => Err(Problem::unreadable(StatusCode::BAD_REQUEST, "the body must be a JSON object")),
             Err(_) => {

@@ -177,6 +177,10 @@ async fn bad_requests_are_problems_and_leave_their_id_free() {
     let challenge = challenge.headers["www-authenticate"].to_str().unwrap().to_owned();
     assert!(challenge.contains(r#"scope="x:read x:write""#), "{challenge}");
     assert_eq!(call.put(&json!({"to": 3})).await.status, StatusCode::CREATED, "the id was free");
+    for (id, body) in [("marked", "\u{feff}{\"to\": 3}"), ("blank", " \r\n")] {
+        let answer = Rest::of(&fixture, "policy.open", id).send(Method::PUT, body).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{id}: {}", answer.text);
+    }
 }
 
 #[tokio::test]
@@ -236,7 +240,7 @@ async fn a_question_is_shown_and_its_answer_brought() {
     let asks = asks.json();
     assert_eq!(asks["status"], "awaitingElicitationResult", "{asks}");
     assert_eq!(asks["elicitationRequest"]["method"], "elicitation/create", "{asks}");
-    let answer = |content: Value| json!({"result": {"action": "accept", "content": content}, "serverData": asks["serverData"]});
+    let answer = |content: Value| json!({"result": {"action": "accept", "content": content}, "error": null, "serverData": asks["serverData"]});
     let tag = format!("\"{}\"", asks["etag"].as_str().unwrap());
     let table = [
         (
@@ -257,6 +261,8 @@ async fn a_question_is_shown_and_its_answer_brought() {
         (call.advance(&answer(json!({"name": 7}))).await, refused(422, "invalid_params")),
         (call.advance(&json!({"result": {"action": "yes"}})).await, refused(422, "invalid_params")),
         (call.advance(&json!({})).await, refused(422, "invalid_params")),
+        (call.advance(&json!({"result": null, "error": null})).await, refused(422, "invalid_params")),
+        (call.advance(&json!({"result": null, "error": 7})).await, refused(422, "invalid_params")),
         (
             call.advance(&json!({"serverData": "other", "result": {"action": "decline"}})).await,
             refused(409, "invalid_params"),

@@ -4,7 +4,7 @@
 //! refused, never ignored: a call that may have effects does not run twice, or too late, because of a typing error.
 
 use asp_proto::snapshot::Primitive;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -18,9 +18,9 @@ const DEADLINE: HeaderName = HeaderName::from_static("x-deadline-ms");
 /// Reason why a request's key or deadline is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermFault {
-    #[error("an idempotency key must have 1 to {} characters", MAX_KEY)]
+    #[error("an idempotency key must have 1 to {} characters and be given once", MAX_KEY)]
     Key,
-    #[error("X-Deadline-Ms must be a time in Unix milliseconds")]
+    #[error("X-Deadline-Ms must be one time in Unix milliseconds")]
     Deadline,
 }
 
@@ -32,10 +32,9 @@ pub fn idempotency_key(
     primitive: &Primitive,
     arguments: &Value,
 ) -> Result<Option<String>, TermFault> {
-    let key = match (own, headers.get(KEY)) {
-        (Some(own), _) => Some(own.as_str().ok_or(TermFault::Key)?),
-        (None, Some(header)) => Some(text(header).ok_or(TermFault::Key)?),
-        (None, None) => argument(primitive, arguments),
+    let key = match own {
+        Some(own) => Some(own.as_str().ok_or(TermFault::Key)?),
+        None => only(headers, &KEY, TermFault::Key)?.or_else(|| argument(primitive, arguments)),
     };
     match key {
         Some(key) if key.is_empty() || key.chars().count() > MAX_KEY => Err(TermFault::Key),
@@ -45,8 +44,7 @@ pub fn idempotency_key(
 
 /// Returns the deadline that the caller asks for: `X-Deadline-Ms`, an absolute time in Unix milliseconds.
 pub fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, TermFault> {
-    let Some(header) = headers.get(DEADLINE) else { return Ok(None) };
-    let at = text(header).ok_or(TermFault::Deadline)?;
+    let Some(at) = only(headers, &DEADLINE, TermFault::Deadline)? else { return Ok(None) };
     if at.is_empty() || !at.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(TermFault::Deadline);
     }
@@ -54,9 +52,17 @@ pub fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, TermFault> {
     Ok(at.parse().ok().and_then(clock::instant))
 }
 
-/// Returns a header's value without white space around it; `None` if it is not visible ASCII.
-fn text(header: &HeaderValue) -> Option<&str> {
-    header.to_str().ok().map(str::trim)
+/// Returns a header's value without white space around it; `fault` if it is repeated or not visible ASCII.
+fn only<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+    fault: TermFault,
+) -> Result<Option<&'h str>, TermFault> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    // Which of several is meant is anybody's guess, and a proxy may have dropped one of them.
+    let text = value.to_str().ok().filter(|_| values.next().is_none());
+    text.map(|text| Some(text.trim())).ok_or(fault)
 }
 
 fn argument<'a>(primitive: &Primitive, arguments: &'a Value) -> Option<&'a str> {
@@ -66,6 +72,7 @@ fn argument<'a>(primitive: &Primitive, arguments: &'a Value) -> Option<&'a str> 
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
     use serde_json::json;
 
     use super::*;
@@ -107,6 +114,18 @@ mod tests {
         for bad in [b"".as_slice(), "ké".as_bytes()] {
             assert_eq!(key(None, &headers(KEY, bad), "k"), Err(TermFault::Key));
         }
+    }
+
+    #[test]
+    fn a_repeated_header_is_refused() {
+        let mut twice = headers(KEY, b"a");
+        twice.append(KEY, HeaderValue::from_static("b"));
+        let key = |own: Option<&Value>| idempotency_key(own, &twice, &Primitive::default(), &json!({}));
+        assert_eq!(key(None), Err(TermFault::Key));
+        assert_eq!(key(Some(&json!("own"))), Ok(Some("own".into())));
+        let mut twice = headers(DEADLINE, b"1");
+        twice.append(DEADLINE, HeaderValue::from_static("2"));
+        assert_eq!(deadline(&twice), Err(TermFault::Deadline));
     }
 
     #[tokio::test]

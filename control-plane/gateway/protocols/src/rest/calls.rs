@@ -44,10 +44,13 @@ pub(super) async fn advance(request: &ProtocolRequest, tool: &str, name: &str) -
     let call = here(request, tool, name).await?;
     let body = request.object()?;
     let misfit = |detail: &str| Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail);
-    if !["result", "error"].into_iter().all(|name| body.get(name).is_none_or(Value::is_object)) {
+    // Many clients write null for an absent member.
+    let member = |name: &str| body.member(name).filter(|member| !member.is_null());
+    let (result, error) = (member("result"), member("error"));
+    if [&result, &error].into_iter().flatten().any(|member| !member.is_object()) {
         return Err(misfit("`result` and `error` must be objects"));
     }
-    if body.get("result").is_none() && body.get("error").is_none() {
+    if result.is_none() && error.is_none() {
         return Err(misfit("the answer must have a `result` or an `error`"));
     }
     // Preconditions are evaluated after errors that hold in any state of the call (RFC 9110, 13.2.1).
@@ -64,9 +67,9 @@ pub(super) async fn advance(request: &ProtocolRequest, tool: &str, name: &str) -
         Some(asked) => asked.as_str(),
     };
     let question = asked.and_then(|asked| call.questions.find(asked)).ok_or_else(waits_not)?;
-    let answer = match (body.member("result"), body.get("error")) {
-        (Some(result), _) => questions::answer(&question, &result),
-        (None, error) => Some(questions::no_answer(&question, error)),
+    let answer = match result {
+        Some(result) => questions::answer(&question, &result),
+        None => Some(questions::no_answer(&question, error.as_deref())),
     };
     let answer = answer.ok_or_else(|| misfit("the result does not answer the question"))?;
     request.gateway.pipeline.renew_authority(&call, &request.caller);
