@@ -50,6 +50,12 @@ describe('a resource plugin', () => {
     assert.equal((await readAll('lines')).messages.map(({ text }) => text).join(''), 'line 0\nline 1\nline 2\n');
   });
 
+  test('takes null for an absent member', async () => {
+    const { messages, end } = await readAll('nulls');
+    assert.equal(end.code, status.OK, end.details);
+    assert.deepEqual(messages.map(({ uri, mimeType, text }) => [uri, mimeType, text]), [['lib://nulls', '', 'n']]);
+  });
+
   test('says where a content starts, also after one with the same URI', async () => {
     const starts = async (name) => (await readAll(name)).messages.map((piece) => piece.starts);
     const found = await starts('same');
@@ -134,6 +140,7 @@ describe('a prompt plugin', () => {
     const { answer } = await get({ name: 'Bob' });
     assert.equal(answer.description, 'A letter');
     assert.deepEqual(answer.messages.map(({ role, content }) => [role, read(content).type]), [['user', 'text'], ['assistant', 'image']]);
+    assert.equal((await get({ name: 'Bob', shape: 'null' })).answer.description, '');
     const text = (await get({ name: 'Bob', shape: 'text' })).answer.messages;
     assert.deepEqual(text.map(({ role, content }) => [role, read(content)]), [['user', { type: 'text', text: 'Write to Bob' }]]);
   });

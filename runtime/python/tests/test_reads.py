@@ -25,6 +25,8 @@ RESOURCE = """
                 raise NotFound
             case "x://half":
                 return "half \\ud83d of a pair"
+            case "x://nulls":
+                return Content("n", None, None)
             case "x://same":
                 return [Content("ü" * 700_000), Content("b"), "c", "d"]
             case "x://own":
@@ -91,6 +93,8 @@ def test_a_resource_is_read_in_pieces_and_fails_with_a_status(prefix):
                 assert (chunks[0].blob, chunks[1].text) == (b"\x00\x01", "second")
                 chunks = await read(channel, started, "x://half")
                 assert [chunk.text for chunk in chunks] == ["half \ufffd of a pair"]
+                chunks = await read(channel, started, "x://nulls")
+                assert [(chunk.uri, chunk.mime_type) for chunk in chunks] == [("x://nulls", "")]
                 chunks = await read(channel, started, "x://same")
                 starts = [chunk.starts for chunk in chunks if chunk.text in "bcd" or chunk.starts]
                 assert (starts, len(chunks) > 4) == ([True, True, True, False], True)

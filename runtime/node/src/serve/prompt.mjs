@@ -32,10 +32,10 @@ async function get(definition, plugin, request, context) {
   const args = readArguments(request.arguments, plugin.schemas);
   const found = await definition.get(args, context);
   if (typeof found === 'string') return { messages: [message({ role: 'user', content: found })] };
-  const { description = '', messages } = Array.isArray(found) ? { messages: found } : (found ?? {});
+  const { description, messages } = Array.isArray(found) ? { messages: found } : (found ?? {});
   if (!Array.isArray(messages)) throw new TypeError('prompt: give a text, messages, or {description, messages}');
   if (messages.length > MAX_MESSAGES) throw new CallError('OVERLOADED', `more than ${MAX_MESSAGES} messages`);
-  return { description: String(description), messages: messages.map(message) };
+  return { description: String(description ?? ''), messages: messages.map(message) };
 }
 
 function message({ role, content }) {

@@ -63,9 +63,12 @@ function isPlain(content) {
 }
 
 function* pieces(content, requested) {
-  const { uri = requested, mimeType = '', text, blob } = isPlain(content) ? fromPlain(content) : (content ?? {});
-  if ((text === undefined) === (blob === undefined)) throw new TypeError('resource: give one of text and blob');
-  if (text !== undefined) {
+  const given = isPlain(content) ? fromPlain(content) : (content ?? {});
+  const { text, blob } = given;
+  // Null is as good as absent.
+  const [uri, mimeType] = [given.uri ?? requested, given.mimeType ?? ''];
+  if ((text ?? blob) == null || (text != null && blob != null)) throw new TypeError('resource: give one of text and blob');
+  if (text != null) {
     for (const part of textPieces(String(text))) yield { uri, mimeType, text: part };
     return;
   }

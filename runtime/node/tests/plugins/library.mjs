@@ -8,6 +8,7 @@ export default resource({
     if (name === 'bytes') return BYTES;
     if (name === 'two') return [{ uri: `${uri}#1`, mimeType: 'text/plain', text: 'one' }, { uri: `${uri}#2`, mimeType: 'application/octet-stream', blob: BYTES.subarray(0, 3) }];
     if (name === 'lines') return lines();
+    if (name === 'nulls') return { uri: null, mimeType: null, text: 'n', blob: null };
     if (name === 'same') return [{ text: 'é'.repeat(70_000) }, { text: 'b' }, 'c', 'd'];
     if (name === 'wait') return wait(ctx);
     if (name === 'bad') return { text: 1, blob: BYTES };

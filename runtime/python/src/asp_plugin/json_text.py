@@ -27,9 +27,11 @@ def readable(value: Any) -> Any:
     return json.loads(_LONE_SURROGATE.sub("\ufffd", _encode(value)))
 
 
-def text(value: str) -> str:
+def text(value: str | None) -> str:
     """The text with U+FFFD in the place of each lone surrogate, for fields of the protocol that are not JSON."""
-    return value if value.isascii() else _LONE_SURROGATE.sub("\ufffd", value)
+    if value is None or value.isascii():
+        return value or ""
+    return _LONE_SURROGATE.sub("\ufffd", value)
 
 
 def from_bytes(text: bytes) -> Any:
