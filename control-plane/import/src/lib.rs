@@ -35,9 +35,9 @@ use serde_json::Value;
 
 pub use args::ImportArgs;
 use files::ImportResult;
+use listing::list_primitives;
 #[cfg(feature = "testing")]
 pub use openapi::testkit as openapi_testkit;
-use listing::list_primitives;
 use specs::Upstream;
 
 /// Reads, converts, checks and writes. `named` reads the operator's credentials, if the import names one.

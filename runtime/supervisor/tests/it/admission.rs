@@ -5,7 +5,7 @@ use std::time::Duration;
 use asp_proto::supervisor::admission::Status as Admitted;
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{AllocateWorkerRequest, DrainRequest, EnsurePluginRequest, PluginRef};
-use asp_runtime_client::runtimes::figures;
+use asp_runtime_client::runtimes::metrics;
 use serde_json::json;
 
 use super::harness::{Said, admitted, crash, install, output, reason, reference, start, start_with, wanted};
@@ -52,13 +52,13 @@ async fn a_call_waits_in_the_queue_and_hears_where_it_stands() {
     let first = stack.allocate(wanted("echo", "t")).await;
     let second = stack.allocate(wanted("echo", "t")).await;
     assert_eq!((admitted(&first), admitted(&second)), (Admitted::Queued, Admitted::Queued));
-    let queue = figures::json(second.queue.unwrap());
+    let queue = metrics::json(second.queue.unwrap());
     assert_eq!((&queue["position"], &queue["depth"]), (&json!(2), &json!(2)));
     let mut second = stack.open(&second.handle.unwrap().tunnel_id);
     let mut first = stack.open(&first.handle.unwrap().tunnel_id);
     let position = |said: &Said| match said {
         Said::Event(event) if event.r#type() == Type::AllocationQueued => {
-            figures::json(event.details.clone().unwrap())["position"].as_f64()
+            metrics::json(event.details.clone().unwrap())["position"].as_f64()
         }
         _ => None,
     };

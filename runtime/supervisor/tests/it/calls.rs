@@ -6,7 +6,7 @@ use asp_proto::plugin::{ContentChunk, GetPromptRequest, GetPromptResponse, InitR
 use asp_proto::plugin::{Ping, ReadResourceRequest};
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{CloseTunnelRequest, EnsurePluginRequest};
-use asp_runtime_client::runtimes::figures;
+use asp_runtime_client::runtimes::metrics;
 use prost::Message;
 use serde_json::json;
 
@@ -134,7 +134,7 @@ async fn closing_a_tunnel_says_what_it_cost() {
     tunnel.rest().await;
     let request = CloseTunnelRequest { tunnel_id: tunnel.id.clone(), reason: String::new() };
     let closed = stack.client.clone().close_tunnel(request.clone()).await.unwrap().into_inner();
-    let stats = figures::json(closed.stats.unwrap());
+    let stats = metrics::json(closed.stats.unwrap());
     assert!(stats["duration_ms"].as_f64().unwrap() >= 60.0, "{stats}");
     for field in ["rss_max", "bytes_in", "bytes_out"] {
         assert!(stats[field].as_f64().unwrap() > 0.0, "{field}: {stats}");

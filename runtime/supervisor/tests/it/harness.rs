@@ -23,7 +23,7 @@ use asp_runtime_client::admission::fault;
 use asp_runtime_client::ended::{Account, EndedTunnel};
 use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::multiplexer::{Client, StreamEvent, TunnelStream};
-use asp_runtime_client::runtimes::{Runtime, figures};
+use asp_runtime_client::runtimes::{Runtime, metrics};
 use prost::{Message, Name};
 use prost_types::Any;
 use serde_json::{Value, json};
@@ -240,7 +240,7 @@ impl Stack {
 
     pub(super) async fn health(&self) -> Value {
         let health = self.client.clone().health(HealthRequest {}).await.unwrap().into_inner();
-        figures::json(health.runtimes.unwrap())
+        metrics::json(health.runtimes.unwrap())
     }
 
     pub(super) async fn figure(&self, plugin: &str, name: &str) -> u64 {
@@ -320,7 +320,7 @@ impl Said {
     pub(super) fn crash(&self) -> Option<(String, bool)> {
         let Said::Event(event) = self else { return None };
         let details = event.details.clone().filter(|_| event.r#type() == Type::WorkerCrashed)?;
-        let details = figures::json(details);
+        let details = metrics::json(details);
         Some((details["cause"].as_str()?.to_owned(), details["delivered"].as_bool()?))
     }
 

@@ -2,7 +2,7 @@
 
 use asp_proto::plugin::{Context, InvokeRequest, Json, client_message};
 use asp_proto::supervisor::{MetricsEvent, MetricsStreamRequest};
-use asp_runtime_client::runtimes::figures;
+use asp_runtime_client::runtimes::metrics;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tonic::Streaming;
@@ -16,7 +16,7 @@ pub(super) async fn listen(stack: &Stack, name: &str) -> Streaming<MetricsEvent>
 
 pub(super) async fn next(events: &mut Streaming<MetricsEvent>) -> (MetricsEvent, Value) {
     let event = timeout(PATIENCE, events.message()).await.unwrap().unwrap().unwrap();
-    let figures = figures::json(event.fields.clone().unwrap());
+    let figures = metrics::json(event.fields.clone().unwrap());
     (event, figures)
 }
 

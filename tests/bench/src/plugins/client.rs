@@ -12,7 +12,7 @@ use asp_proto::supervisor::{
     AllocateWorkerRequest, Context as Caller, EnsurePluginRequest, HealthRequest, PluginRef, tunnel_event,
 };
 use asp_runtime_client::lease::TunnelContext;
-use asp_runtime_client::runtimes::{Runtime, figures};
+use asp_runtime_client::runtimes::{Runtime, metrics};
 use asp_runtime_client::tunnel::{AllocationRequest, FirstMessages, Tunnel, TunnelMessage, pack};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
@@ -114,7 +114,7 @@ impl Client {
     /// Whether the runtime has one worker, which takes calls, and none that comes or goes.
     async fn has_one_worker(&self) -> Result<bool> {
         let health = self.runtime.any_client().health(HealthRequest {}).await.context("ask for health")?;
-        let health = figures::json(health.into_inner().runtimes.context("health has figures")?);
+        let health = metrics::json(health.into_inner().runtimes.context("health has figures")?);
         // None before anybody has asked for it.
         let number = |name| health.pointer(&format!("/plugins/{}@{VERSION}/{name}", self.plugin))?.as_u64();
         Ok((number("workers"), number("starting")) == (Some(1), Some(0)))

@@ -90,7 +90,7 @@ impl Pipeline {
 
     /// Returns once the store has the end of a chosen call, or has not accepted it in time, so that no client sees an end
     /// that other gateways contradict. A call that ended before it could be acknowledged is not stored yet.
-    pub(crate) async fn end_stored(&self, call: &Arc<Call>) {
+    pub async fn end_stored(&self, call: &Arc<Call>) {
         let has_ended_here = call.outcome().is_some() && call.ownership.has_given_row_up();
         if call.chosen.is_none() || !has_ended_here || call.void().is_some() {
             return;

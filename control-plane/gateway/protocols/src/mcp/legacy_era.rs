@@ -93,7 +93,7 @@ pub(super) fn read_request_id<'a>(
     session: &LegacySession,
     id: &'a str,
 ) -> Option<(Uuid, &'a str)> {
-    let (name, _tag) = id.rsplit_once('.').filter(|_| gateway.sessions.has_asked(session, id))?;
+    let (name, _tag) = id.rsplit_once('.').filter(|_| gateway.sessions.is_own_request(session, id))?;
     let (call, question) = name.split_once('.')?;
     Some((call.parse().ok()?, question))
 }
