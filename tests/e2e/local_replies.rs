@@ -85,6 +85,17 @@ async fn what_is_no_http_is_named_alike_with_and_without_envoy(shared: &Shared) 
         ensure!(answer.contains("the request is not valid HTTP"), "{head}: {answer}");
         ensure!(!answer.contains("the body is not"), "{head}: {answer}");
     }
+    // A WebSocket (RFC 6455) of a client that looks for one.
+    for (path, member) in [("/demo/mcp", r#""jsonrpc":"2.0""#), ("/demo/rest", r#""status":400"#)] {
+        let text = format!(
+            "GET {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\nconnection: upgrade, close\r\n\
+             upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            stack.edge()
+        );
+        let answer = raw(stack.edge(), &text).await?;
+        let is_named = answer.contains("this server takes no upgrade of a connection");
+        ensure!(is_named && answer.contains(member), "{path}: {answer}");
+    }
     Ok(())
 }
 
