@@ -144,14 +144,15 @@ impl Client {
         let request = self.request(fresh)?;
         let wanted = AllocationRequest { runtime, language: "plugin", request, closing: closing.clone() };
         let (mut tunnel, _) = Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await?;
-        let mut warm = true;
+        // A result that came with the answer is of a worker that had a place.
+        let (had_place, mut warm) = (tunnel.is_ready(), !fresh);
         let mut ready = None;
         loop {
             match tunnel.next().await? {
                 TunnelMessage::Event(event) => match event.r#type() {
                     tunnel_event::Type::TunnelReady => {
                         ready = Some(began.elapsed());
-                        warm = tunnel.is_ready();
+                        warm &= had_place;
                         tunnel.ready(None).await?;
                     }
                     tunnel_event::Type::AllocationStarted | tunnel_event::Type::AllocationQueued => {}
