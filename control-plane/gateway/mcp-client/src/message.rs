@@ -363,8 +363,12 @@ mod tests {
             }
         );
         let error = json!({"code": -5, "message": "no\nsecond line", "data": {"n": 1}});
-        let failed =
-            Failure { code: -5, message: "no".into(), visits: vec![], data: Some(json!({"n": 1}).into()) };
+        let failed = Failure {
+            code: -5,
+            message: "no\nsecond line".into(),
+            visits: vec![],
+            data: Some(json!({"n": 1}).into()),
+        };
         assert_eq!(is(json!({"id": 3, "error": error})), Message::Answer { id: 3, outcome: Err(failed) });
         let plain = Failure {
             code: -32603,
