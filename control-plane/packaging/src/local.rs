@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail};
 use asp_command::print;
+use asp_mcp_client::lines;
 use asp_mcp_client::lists::Lists;
 use asp_proto::plugin::{self, InvokeRequest, Json, client_message, server_message};
 use asp_proto::snapshot::runtime::Mode;
@@ -366,7 +367,9 @@ fn answer(
                 error: String::new(),
             }))
         }
-        server_message::Payload::McpRequested(asked) if !asked.withdrawn => Some(stdio::refusal(asked)),
+        server_message::Payload::McpRequested(asked) if !asked.withdrawn => {
+            Some(client_message::Payload::McpAnswer(lines::refusal(asked)))
+        }
         _ => None,
     })
 }

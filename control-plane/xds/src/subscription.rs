@@ -186,10 +186,7 @@ pub(super) fn reason(text: String) -> String {
 
 /// Shortens a text to `bound` bytes, at a character boundary.
 pub(super) fn shortened(mut text: String, bound: usize) -> String {
-    if text.len() > bound {
-        let end = (0..=bound).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        text.truncate(end);
-    }
+    text.truncate(text.floor_char_boundary(bound));
     text
 }
 

@@ -100,7 +100,8 @@ impl Request {
         };
         let init = pack(client_message::Payload::Init(InitRequest::default()));
         let work = pack(client_message::Payload::Invoke(invoke));
-        let (runtime, closing) = (Arc::clone(client), TunnelContext::default());
+        let runtime = Arc::clone(client);
+        let closing = TunnelContext::default();
         let wanted = AllocationRequest { runtime, language: "plugin", request, closing };
         let started = Instant::now();
         let tunnel = match Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await {

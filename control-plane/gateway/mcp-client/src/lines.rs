@@ -6,10 +6,11 @@
 
 use asp_json::{Json, Members, held};
 use asp_proto::mcp_revision::Revision;
-use asp_proto::plugin::{Json as Sent, LineAnswer, LineNotification};
+use asp_proto::plugin::{DeliverMcpAnswer, Json as Sent, LineAnswer, LineNotification, McpRequested};
 use asp_proto::supervisor::{LineMessage, LineProtocol};
 use serde_json::{Value, json};
 
+use crate::client::downstream::RpcError;
 use crate::client::session::{Offers, UPDATED};
 use crate::client::{ClientFault, ClientParams, MAX_PAGE, ServerEvent};
 use crate::listing::{self, Lister};
@@ -108,6 +109,18 @@ pub fn event(notification: &LineNotification) -> Option<LineEvent> {
     }
     // The runtime has found the call that it belongs to.
     message::server_event(method, &params).map(LineEvent::Server)
+}
+
+/// Returns the answer to a request of a server for which there is no client.
+pub fn refusal(request: &McpRequested) -> DeliverMcpAnswer {
+    let RpcError { code, message } = RpcError::unknown_method();
+    DeliverMcpAnswer {
+        request_id: request.request_id.clone(),
+        correlation_id: request.correlation_id.clone(),
+        error_code: code,
+        error_message: message.into_owned(),
+        ..DeliverMcpAnswer::default()
+    }
 }
 
 /// Lists everything that a stdio server has; returns also whether it reports changes of its lists.
@@ -222,13 +235,13 @@ mod tests {
     }
 
     /// Answers in this order.
-    struct Scripted {
+    struct ScriptedServer {
         answers: VecDeque<LineAnswer>,
         asked: Vec<(String, Value)>,
     }
 
     #[async_trait]
-    impl Lister for Scripted {
+    impl Lister for ScriptedServer {
         async fn ask(&mut self, method: &str, params: Value) -> Result<UpstreamObject, ClientFault> {
             self.asked.push((method.to_owned(), params));
             page(&self.answers.pop_front().unwrap())
@@ -242,7 +255,7 @@ mod tests {
             Ok(result) => LineAnswer { result: sent(&result.to_string()), ..LineAnswer::default() },
             Err(error) => LineAnswer { error: sent(&error.to_string()), ..LineAnswer::default() },
         };
-        let mut server = Scripted { answers: answers.iter().map(answer).collect(), asked: Vec::new() };
+        let mut server = ScriptedServer { answers: answers.iter().map(answer).collect(), asked: Vec::new() };
         (list(&mut server).await, server.asked)
     }
 
@@ -276,7 +289,7 @@ mod tests {
         let none = r#"{"capabilities":{}}"#;
         let results = [none, tools, none, none, none];
         let answers = results.map(|text| LineAnswer { result: sent(text), ..LineAnswer::default() });
-        let mut server = Scripted { answers: answers.into(), asked: Vec::new() };
+        let mut server = ScriptedServer { answers: answers.into(), asked: Vec::new() };
         let (lists, _) = list(&mut server).await.unwrap();
         let described = &lists.tools[0]["description"];
         assert_eq!((lists.tools.len(), described), (2, &Value::from("cut \u{fffd}")));

@@ -61,46 +61,6 @@ fn names_that_select_nothing_are_told() {
 }
 
 #[test]
-fn what_is_no_document_of_version_3_is_refused() {
-    for text in [
-        "",
-        "openapi: 2.0.0",
-        "openapi: [3.0.0",
-        "a: &a [*a]",
-        "[]",
-        "7",
-        "{}",
-        r#"{"swagger": "2.0"}"#,
-        r#"{"openapi": 3}"#,
-        r#"{"openapi": "4.0.0"}"#,
-    ] {
-        let fault = OpenApiDocument::parse(text.as_bytes()).err();
-        assert!(
-            matches!(fault, Some(DocumentFault::Json(_) | DocumentFault::Yaml(_) | DocumentFault::Version)),
-            "{text}: {fault:?}"
-        );
-    }
-    for (deep, is_json) in [("[".repeat(100_000), true), (format!("a: {}", "[".repeat(100_000)), false)] {
-        let fault = OpenApiDocument::parse(deep.as_bytes()).err();
-        assert!(
-            matches!(
-                (&fault, is_json),
-                (Some(DocumentFault::Json(_)), true) | (Some(DocumentFault::Yaml(_)), false)
-            ),
-            "{fault:?}"
-        );
-    }
-    // Each level stands for ten of the previous one.
-    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for level in 1..10 {
-        let before = level - 1;
-        let ten = vec![format!("*a{before}"); 10].join(", ");
-        bomb.push_str(&format!("a{level}: &a{level} [{ten}]\n"));
-    }
-    assert!(matches!(OpenApiDocument::parse(bomb.as_bytes()).err(), Some(DocumentFault::Yaml(_))));
-}
-
-#[test]
 fn a_document_in_yaml_is_the_same_as_in_json() {
     let yaml = "# A comment.\nopenapi: 3.1\nservers: [{url: 'https://api.example/v1'}]\npaths:\n  /things:\n    get:\n      operationId: list\n      \
                 summary: on\n      parameters:\n        - &page {name: page, in: query, schema: {type: integer}}\n      responses:\n        200: {description: ok}\n  \
@@ -499,16 +459,5 @@ fn what_of_an_operation_means_nothing_here_is_said() {
     let notes = only(operation).unwrap().notes.join("\n");
     for word in ["security", "callbacks", "content of its responses is", "links of its responses are"] {
         assert!(notes.contains(word), "{notes}");
-    }
-}
-
-#[test]
-fn a_document_in_utf_16_is_named_as_one() {
-    let text = r#"{"openapi": "3.0.0"}"#;
-    for (mark, unit) in
-        [("\u{feff}", u16::to_le_bytes as fn(u16) -> [u8; 2]), ("", u16::to_be_bytes as fn(u16) -> [u8; 2])]
-    {
-        let bytes: Vec<u8> = format!("{mark}{text}").encode_utf16().flat_map(unit).collect();
-        assert_eq!(OpenApiDocument::parse(&bytes).err(), Some(DocumentFault::Encoding));
     }
 }

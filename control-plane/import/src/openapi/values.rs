@@ -137,9 +137,5 @@ pub(super) fn describe(schema: &mut Value, description: Option<&Value>) {
 }
 
 pub(super) fn cut(text: &str) -> String {
-    let mut end = text.len().min(MAX_SUMMARY);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default().trim().to_owned()
+    text.get(..text.floor_char_boundary(MAX_SUMMARY)).unwrap_or_default().trim().to_owned()
 }

@@ -3,17 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
-use asp_mcp_client::client::downstream::RpcError;
 use asp_mcp_client::client::{ClientFault, ServerEvent};
 use asp_mcp_client::lines::{self, LineEvent};
 use asp_mcp_client::listing::Lister;
 use asp_mcp_client::lists::Lists;
 use asp_mcp_client::message::UpstreamObject;
 use asp_proto::plugin::log_line::Level;
-use asp_proto::plugin::{
-    DeliverMcpAnswer, Json, LineAnswer, LineRequest, LogLine, McpRequested, Progress, client_message,
-    server_message,
-};
+use asp_proto::plugin::{Json, LineAnswer, LineRequest, LogLine, Progress, client_message, server_message};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
@@ -50,7 +46,8 @@ pub(super) fn outcome(answer: &LineAnswer) -> anyhow::Result<PluginOutcome> {
         Err(fault) => bail!("{fault}"),
     };
     let member = |name: &str| result.get(name).filter(|value| !value.is_null()).cloned();
-    let (content, output) = (member("content"), member("structuredContent"));
+    let content = member("content");
+    let output = member("structuredContent");
     Ok(match member("isError") {
         Some(Value::Bool(true)) => PluginOutcome::Error(content.or(output).unwrap_or_default()),
         _ => PluginOutcome::Completed(output.or(content).unwrap_or_default()),
@@ -77,18 +74,6 @@ pub(super) fn as_of_plugin(payload: &server_message::Payload) -> Option<server_m
                 ..Progress::default()
             })
         }
-    })
-}
-
-/// Returns the answer to a request of a server: there is no client that could be asked.
-pub(super) fn refusal(asked: &McpRequested) -> client_message::Payload {
-    let RpcError { code, message } = RpcError::unknown_method();
-    client_message::Payload::McpAnswer(DeliverMcpAnswer {
-        request_id: asked.request_id.clone(),
-        correlation_id: asked.correlation_id.clone(),
-        error_code: code,
-        error_message: message.into_owned(),
-        ..DeliverMcpAnswer::default()
     })
 }
 

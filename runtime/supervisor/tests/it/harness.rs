@@ -427,7 +427,8 @@ impl Tunnel {
     }
 
     pub(super) async fn cancel_as(&self, request_id: &str, mode: Mode) {
-        let (request_id, mode) = (request_id.into(), mode.into());
+        let request_id = request_id.to_owned();
+        let mode = mode.into();
         self.say(In::Cancel(CancelRequest { request_id, mode, ..CancelRequest::default() })).await;
     }
 

@@ -60,7 +60,8 @@ impl Tunnel {
     /// Sends a request with its parameters as text.
     pub(super) async fn line(&self, request_id: &str, method: &str, params: &str) {
         let params = Some(Text { value: params.as_bytes().to_vec() });
-        let (request_id, method) = (request_id.into(), method.into());
+        let request_id = request_id.to_owned();
+        let method = method.to_owned();
         self.say(In::LineRequest(LineRequest { request_id, method, params, ..LineRequest::default() })).await;
     }
 

@@ -1,4 +1,4 @@
-//! What a gateway does to call a plugin, by its own client of the runtime.
+//! Calls of plugins as a gateway makes them, by its own client of the runtime.
 //!
 //! Keeps true: latency runs from the request for a place to the result; the place is given back off that path,
 //! as the gateway does it, and before the loop's next but one call.
@@ -139,13 +139,15 @@ impl Client {
     async fn call_unguarded(&self, request_id: &str, fresh: bool) -> Result<Answered> {
         let init = pack(client_message::Payload::Init(InitRequest::default()));
         let work = pack(invoke(&self.plugin, request_id));
-        let (runtime, closing) = (Arc::clone(&self.runtime), TunnelContext::default());
+        let runtime = Arc::clone(&self.runtime);
+        let closing = TunnelContext::default();
         let began = Instant::now();
         let request = self.request(fresh)?;
         let wanted = AllocationRequest { runtime, language: "plugin", request, closing: closing.clone() };
         let (mut tunnel, _) = Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await?;
         // A result that came with the answer is of a worker that had a place.
-        let (had_place, mut warm) = (tunnel.is_ready(), !fresh);
+        let had_place = tunnel.is_ready();
+        let mut warm = !fresh;
         let mut ready = None;
         loop {
             match tunnel.next().await? {

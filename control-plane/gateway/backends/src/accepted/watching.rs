@@ -178,7 +178,8 @@ impl<L: Poller> WatchTask<L> {
             let Some(watch) = self.watch.upgrade() else { return };
             let failed = match poll {
                 Ok(PollResult { lists, tells_of_changes }) => {
-                    let (items, name) = (self.items.clone(), self.name.clone());
+                    let items = self.items.clone();
+                    let name = self.name.clone();
                     // An upstream can send schemas that take long to compare. Err: the gateway is stopping.
                     let compare = move || items.learn(&name, &lists, snapshot);
                     let _ = tokio::task::spawn_blocking(compare).await;

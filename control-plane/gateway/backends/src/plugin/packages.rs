@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use asp_mcp_client::client::ClientFault;
-use asp_mcp_client::client::downstream::RpcError;
 use asp_mcp_client::lines::{self, LineEvent};
 use asp_mcp_client::listing::Lister;
 use asp_mcp_client::message::UpstreamObject;
 use asp_proto::plugin::server_message::Payload;
-use asp_proto::plugin::{self as ppp, DeliverMcpAnswer, LineRequest, McpRequested, client_message};
+use asp_proto::plugin::{self as ppp, LineRequest, client_message};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints, tunnel_event};
 use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::runtimes::Fleet;
@@ -118,15 +117,8 @@ impl Package {
     /// Handles a message of the worker before the answer.
     async fn hear(&mut self, tunnel: &mut Tunnel, payload: Payload) -> Result<(), String> {
         match payload {
-            Payload::McpRequested(McpRequested { request_id, correlation_id, withdrawn: false, .. }) => {
-                let RpcError { code, message } = RpcError::unknown_method();
-                let refusal = DeliverMcpAnswer {
-                    request_id,
-                    correlation_id,
-                    error_code: code,
-                    error_message: message.into_owned(),
-                    ..DeliverMcpAnswer::default()
-                };
+            Payload::McpRequested(request) if !request.withdrawn => {
+                let refusal = lines::refusal(&request);
                 let sent = tunnel.send(client_message::Payload::McpAnswer(refusal)).await;
                 sent.map_err(|fault| fault.to_string())
             }

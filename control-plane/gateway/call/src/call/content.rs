@@ -81,10 +81,6 @@ pub fn is_content_block(block: &Value) -> bool {
 pub fn readable(text: &str) -> String {
     let line = first_line(text);
     let mut kept: String = line.chars().filter(|c| !c.is_control()).collect();
-    let mut end = kept.len().min(MAX_FAILURE);
-    while !kept.is_char_boundary(end) {
-        end -= 1;
-    }
-    kept.truncate(end);
+    kept.truncate(kept.floor_char_boundary(MAX_FAILURE));
     kept
 }

@@ -169,13 +169,7 @@ fn cut_data(data: Json) -> Json {
 
 /// Cuts a text to the maximum length in one event.
 pub fn cut_text(mut text: String) -> String {
-    if text.len() > MAX_TEXT {
-        let mut end = MAX_TEXT;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-    }
+    text.truncate(text.floor_char_boundary(MAX_TEXT));
     text
 }
 

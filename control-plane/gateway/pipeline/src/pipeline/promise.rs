@@ -95,7 +95,8 @@ impl Pipeline {
         if call.chosen.is_none() || !has_ended_here || call.void().is_some() {
             return;
         }
-        let (active, call) = (self.active.clone(), call.clone());
+        let active = self.active.clone();
+        let call = Arc::clone(call);
         // In a task of its own: a client that leaves does not stop it.
         let _ = tokio::spawn(async move { active.tell_end(&call).await }).await;
     }

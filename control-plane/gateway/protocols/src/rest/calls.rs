@@ -46,7 +46,8 @@ pub(super) async fn advance(request: &ProtocolRequest, tool: &str, name: &str) -
     let misfit = |detail: &str| Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail);
     // Many clients write null for an absent member.
     let member = |name: &str| body.member(name).filter(|member| !member.is_null());
-    let (result, error) = (member("result"), member("error"));
+    let result = member("result");
+    let error = member("error");
     if [&result, &error].into_iter().flatten().any(|member| !member.is_object()) {
         return Err(misfit("`result` and `error` must be objects"));
     }

@@ -1,6 +1,6 @@
 //! Documents as people and tools write them.
 
-use super::OpenApiDocument;
+use super::{DocumentFault, OpenApiDocument};
 
 /// Reads a document in YAML.
 fn yaml(text: &str) -> OpenApiDocument {
@@ -72,4 +72,55 @@ fn the_default_of_a_variable_may_be_a_number() {
     assert_eq!(document.server().as_deref(), Some("https://api.example:8443/v1"));
     let without = yaml("servers: [{url: 'https://{host}.example', variables: {host: {}}}]\n");
     assert_eq!(without.server(), None);
+}
+
+#[test]
+fn what_is_no_document_of_version_3_is_refused() {
+    for text in [
+        "",
+        "openapi: 2.0.0",
+        "openapi: [3.0.0",
+        "a: &a [*a]",
+        "[]",
+        "7",
+        "{}",
+        r#"{"swagger": "2.0"}"#,
+        r#"{"openapi": 3}"#,
+        r#"{"openapi": "4.0.0"}"#,
+    ] {
+        let fault = OpenApiDocument::parse(text.as_bytes()).err();
+        assert!(
+            matches!(fault, Some(DocumentFault::Json(_) | DocumentFault::Yaml(_) | DocumentFault::Version)),
+            "{text}: {fault:?}"
+        );
+    }
+    for (deep, is_json) in [("[".repeat(100_000), true), (format!("a: {}", "[".repeat(100_000)), false)] {
+        let fault = OpenApiDocument::parse(deep.as_bytes()).err();
+        assert!(
+            matches!(
+                (&fault, is_json),
+                (Some(DocumentFault::Json(_)), true) | (Some(DocumentFault::Yaml(_)), false)
+            ),
+            "{fault:?}"
+        );
+    }
+    // Each level stands for ten of the previous one.
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..10 {
+        let before = level - 1;
+        let ten = vec![format!("*a{before}"); 10].join(", ");
+        bomb.push_str(&format!("a{level}: &a{level} [{ten}]\n"));
+    }
+    assert!(matches!(OpenApiDocument::parse(bomb.as_bytes()).err(), Some(DocumentFault::Yaml(_))));
+}
+
+#[test]
+fn a_document_in_utf_16_is_named_as_one() {
+    let text = r#"{"openapi": "3.0.0"}"#;
+    for (mark, unit) in
+        [("\u{feff}", u16::to_le_bytes as fn(u16) -> [u8; 2]), ("", u16::to_be_bytes as fn(u16) -> [u8; 2])]
+    {
+        let bytes: Vec<u8> = format!("{mark}{text}").encode_utf16().flat_map(unit).collect();
+        assert_eq!(OpenApiDocument::parse(&bytes).err(), Some(DocumentFault::Encoding));
+    }
 }

@@ -34,7 +34,8 @@ impl WorkerSession<'_> {
         }
         let call = self.job.call();
         let read = lines::outcome(answer).and_then(|result| {
-            let (kind, schema) = (call.entry.primitive.kind(), call.entry.output.as_ref());
+            let kind = call.entry.primitive.kind();
+            let schema = call.entry.output.as_ref();
             output(kind, schema, &result.sent).map_err(ClientFault::Lost)
         });
         match read {

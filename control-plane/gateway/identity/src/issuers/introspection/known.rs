@@ -254,7 +254,8 @@ mod tests {
         let mut waiting: Vec<_> = of_one.iter().map(|permits| Box::pin(permits.acquire())).collect();
         let held: Vec<_> = waiting.iter_mut().filter_map(|acquiring| acquiring.now_or_never()).collect();
         assert_eq!(held.len(), UNKNOWN_OF_PEER);
-        let (other_peer, other_issuer) = (permits(100, "slow", 2), permits(101, "fast", 1));
+        let other_peer = permits(100, "slow", 2);
+        let other_issuer = permits(101, "fast", 1);
         assert!(other_peer.acquire().now_or_never().is_some(), "another peer does not queue behind them");
         assert!(other_issuer.acquire().now_or_never().is_some(), "another issuer");
     }
