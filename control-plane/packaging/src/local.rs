@@ -258,7 +258,7 @@ impl Local {
                 ..Caller::default()
             }),
             soft_deadline: Some(timeout.try_into().context("the timeout is too long")?),
-            lines: (plugin.language == MCP_STDIO).then(asp_mcp_client::lines::protocol),
+            lines: (plugin.language == MCP_STDIO).then(lines::protocol),
             ..AllocateWorkerRequest::default()
         };
         let closing = TunnelContext::default();
