@@ -67,7 +67,8 @@ impl TunnelStream {
 
     /// Waits for the next event. Cancel-safe.
     pub async fn next(&mut self) -> StreamEvent {
-        if self.untold >= WINDOW / 2 {
+        // A message may be longer than several steps: the runtime sends nothing more until all of them are acknowledged.
+        while self.untold >= WINDOW / 2 {
             if let Err(status) = self.send_frame(None).await {
                 return StreamEvent::End(Some(status));
             }

@@ -82,7 +82,7 @@ async fn start(level: u32, refused: &[u32], environment: &[(&str, std::ffi::OsSt
     std::fs::write(plugins.join("plugin/1.0.0/package/below.py"), PLUGIN).unwrap();
     let stack = account::start_within(home, environment, refused, &["--min-level", "1"]).await;
     let health = stack.health().await;
-    assert_eq!(health["isolation_level"], json!(f64::from(level)), "{}", health["missing"]);
+    assert_eq!(health["isolation_level"], json!(level), "{}", health["missing"]);
     assert_eq!(health["own_user"], json!(false));
     stack
 }
