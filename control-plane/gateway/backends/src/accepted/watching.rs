@@ -171,7 +171,7 @@ impl<L: Poller> WatchTask<L> {
     /// Polls until the upstream is no longer needed.
     async fn run(mut self) {
         loop {
-            let next = Instant::now() + BETWEEN;
+            let began = Instant::now();
             let snapshot = self.items.snapshot();
             let poll = tokio::time::timeout(LONGEST, self.poller.poll()).await;
             let poll = poll.unwrap_or_else(|_| Err("it did not answer in time".into()));
@@ -203,10 +203,10 @@ impl<L: Poller> WatchTask<L> {
             tokio::select! {
                 () = self.poller.changed() => {}
                 () = watch.wanted.notified() => {}
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                () = tokio::time::sleep_until(began + POLL_INTERVAL) => {}
             }
             drop(watch);
-            tokio::time::sleep_until(next).await;
+            tokio::time::sleep_until(began + BETWEEN).await;
         }
     }
 
