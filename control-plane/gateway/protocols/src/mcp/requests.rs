@@ -64,8 +64,14 @@ fn begin(
     };
     let unknown = || results::unknown(what, name, context.revision);
     let (entry, variables) = resolve(&request.server, target).map_err(|_| unknown())?;
-    let named = NamedPrimitive { what, name, entry: &entry, variables };
-    let invocation = match invocation(request, message, context, named) {
+    let invocation = arguments(message).and_then(|sent| {
+        let arguments = match target {
+            CallTarget::Resource(uri) => resource_arguments(variables, uri),
+            CallTarget::Tool(_) | CallTarget::Prompt(_) => sent,
+        };
+        invocation(request, message, context, (&entry, arguments))
+    });
+    let invocation = match invocation {
         Ok(invocation) => invocation,
         // Errors in a request reveal nothing about a primitive that its caller cannot see (I-10).
         Err(_) if !lists::shows(request, &entry) => return Err(unknown()),
@@ -79,13 +85,21 @@ fn begin(
     }
 }
 
-/// The primitive that a request names, in the terms of its method.
-struct NamedPrimitive<'a> {
-    what: &'a str,
-    name: &'a str,
-    entry: &'a Arc<ListedPrimitive>,
-    /// Variables of a matched URI template.
-    variables: Map<String, Value>,
+/// Returns the arguments as they were sent; an empty object if there are none.
+fn arguments(message: &Message) -> Result<Json, RpcFailure> {
+    match message.sent_param("arguments").filter(|arguments| !arguments.is_null()) {
+        None => Ok(Value::Object(Map::new()).into()),
+        Some(arguments) if arguments.is_object() => Ok(arguments),
+        Some(_) => {
+            Err(RpcFailure::with(Reason::InvalidParams, "params.arguments must be an object").in_call())
+        }
+    }
+}
+
+/// Returns the arguments of a resource: the variables of its URI template, and its URI.
+fn resource_arguments(mut variables: Map<String, Value>, uri: &str) -> Json {
+    variables.insert("uri".into(), uri.into());
+    Value::Object(variables).into()
 }
 
 /// Builds the call from a request and checks its form.
@@ -93,24 +107,8 @@ fn invocation(
     request: &ProtocolRequest,
     message: &Message,
     context: &Context,
-    named: NamedPrimitive<'_>,
+    (entry, arguments): (&Arc<ListedPrimitive>, Json),
 ) -> Result<Invocation, RpcFailure> {
-    let NamedPrimitive { what, name, entry, variables } = named;
-    let mut arguments = match message.sent_param("arguments") {
-        None => Json::from(Value::Object(Map::new())),
-        Some(arguments) if arguments.is_null() => Json::from(Value::Object(Map::new())),
-        Some(arguments) if arguments.is_object() => arguments,
-        Some(_) => {
-            return Err(
-                RpcFailure::with(Reason::InvalidParams, "params.arguments must be an object").in_call()
-            );
-        }
-    };
-    if what == "resource" {
-        let mut variables = variables;
-        variables.insert("uri".into(), name.into());
-        arguments = Value::Object(variables).into();
-    }
     if context.revision.is_modern() {
         check_param_headers(request, entry, &arguments)?;
     }
