@@ -115,9 +115,9 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             }
             reply(refusal)
         }
-        Ok(AdmittedRequest { snapshot, admitted, body }) => {
-            let origin = admitted.origin.clone();
-            let mut response = serve(gateway.replica.clone(), snapshot, (parts, peer), admitted, body).await;
+        Ok(request) => {
+            let origin = request.admitted.origin.clone();
+            let mut response = serve(gateway.replica.clone(), request, (parts, peer)).await;
             // Other gateways may reach the store that this one does not.
             if unserved::is_marked(response.extensions()) && gateway.pipeline.is_away() {
                 response.headers_mut().insert(unserved::HEADER, HeaderValue::from_static("1"));
@@ -379,67 +379,39 @@ fn unreceived(fault: &BodyFault, refuse: impl Fn(Reason) -> Reply) -> Reply {
     }
 }
 
-async fn serve(
-    gateway: Arc<Replica>,
-    snapshot: Arc<Snapshot>,
-    (parts, peer): (Parts, PeerKey),
-    admitted: RequestFacts,
-    ReceivedBody { bytes: body, held }: ReceivedBody,
-) -> Response {
-    let trace = Some(admitted.trace);
-    let memory = held.map(|held| Arc::new(held) as HeldMemory);
-    let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None, trace));
-    match admitted.path_kind {
+async fn serve(gateway: Arc<Replica>, request: AdmittedRequest, (parts, peer): (Parts, PeerKey)) -> Response {
+    let RequestFacts { path_kind, era, trace, .. } = request.admitted;
+    let refuse = |reason, era| reply(asp_edge::refuse(reason, era, None, Some(trace)));
+    match path_kind {
         PathKind::Health => Response::new(Body::from("ok\n")),
-        PathKind::Public => public(&gateway, &snapshot, (&parts, &body, &peer), admitted.trace).await,
-        PathKind::Mcp => {
-            let Some(server) = snapshot.server(&admitted.server).cloned() else { return not_found() };
-            let caller = match identity::identify(&admitted, &server) {
-                Ok(caller) => caller,
-                Err(reason) => return reply(asp_edge::refuse(reason, admitted.era, None, trace)),
-            };
-            let Parts { method, headers, uri, .. } = parts;
-            mcp::serve(ProtocolRequest {
-                gateway,
-                snapshot,
-                server,
-                caller,
-                admitted,
-                method,
-                uri,
-                headers,
-                body,
-                memory,
-            })
-            .await
+        PathKind::Public => {
+            public(&gateway, &request.snapshot, (&parts, &request.body.bytes, &peer), trace).await
         }
-        PathKind::Rest => {
-            let trace = admitted.trace;
-            let Some(server) = snapshot.server(&admitted.server).cloned() else {
-                return rest::refuse(Reason::UnknownServer, trace);
-            };
-            let caller = match identity::identify(&admitted, &server) {
-                Ok(caller) => caller,
-                Err(reason) => return rest::refuse(reason, trace),
-            };
-            let Parts { method, headers, uri, .. } = parts;
-            rest::serve(ProtocolRequest {
-                gateway,
-                snapshot,
-                server,
-                caller,
-                admitted,
-                method,
-                uri,
-                headers,
-                body,
-                memory,
-            })
-            .await
-        }
+        PathKind::Mcp => match with_caller(gateway, request, parts) {
+            Ok(request) => mcp::serve(request).await,
+            Err(reason) => refuse(reason, era),
+        },
+        PathKind::Rest => match with_caller(gateway, request, parts) {
+            Ok(request) => rest::serve(request).await,
+            Err(reason) => rest::refuse(reason, trace),
+        },
         // These paths have no protocol yet and do not exist.
-        PathKind::A2a => not_found(),
+        PathKind::A2a => refuse(Reason::UnknownServer, Era::Legacy),
     }
+}
+
+/// Completes an admitted request for its protocol, with its server and its caller.
+fn with_caller(
+    gateway: Arc<Replica>,
+    request: AdmittedRequest,
+    parts: Parts,
+) -> Result<ProtocolRequest, Reason> {
+    let AdmittedRequest { snapshot, admitted, body: ReceivedBody { bytes: body, held } } = request;
+    let server = snapshot.server(&admitted.server).cloned().ok_or(Reason::UnknownServer)?;
+    let caller = identity::identify(&admitted, &server)?;
+    let memory = held.map(|held| Arc::new(held) as HeldMemory);
+    let Parts { method, headers, uri, .. } = parts;
+    Ok(ProtocolRequest { gateway, snapshot, server, caller, admitted, method, uri, headers, body, memory })
 }
 
 /// Answers requests that need no caller.
