@@ -164,7 +164,7 @@ impl Session {
             // Before its call is taken from the table: the call is notified of the worker's end.
             Payload::LineAnswer(_) if !self.rules.is_stdio => Err(ONLY_STDIO),
             ends @ (Payload::Completed(_) | Payload::Failed(_) | Payload::LineAnswer(_)) => {
-                let id = request_id(&ends).to_owned();
+                let id = ends.request_id().to_owned();
                 let call = self.calls.lock().open.remove(&id);
                 call.ok_or(Cause::Protocol("a result of an unknown call"))?.receive(ends).await
             }
@@ -206,33 +206,8 @@ impl Session {
     }
 
     async fn pass(&self, event: Payload) -> Result<(), Cause> {
-        let call = self.find(request_id(&event)).ok_or(Cause::Protocol("an event of an unknown call"))?;
+        let call = self.find(event.request_id()).ok_or(Cause::Protocol("an event of an unknown call"))?;
         call.receive(event).await
-    }
-}
-
-/// Returns the id of the call that a worker's message belongs to.
-fn request_id(payload: &Payload) -> &str {
-    match payload {
-        Payload::Status(message) => &message.request_id,
-        Payload::Progress(message) => &message.request_id,
-        Payload::Chunk(message) => &message.request_id,
-        Payload::Artifact(message) => &message.request_id,
-        Payload::Elicitation(message) => &message.request_id,
-        Payload::Delegation(message) => &message.request_id,
-        Payload::Log(message) => &message.request_id,
-        Payload::Completed(message) => &message.request_id,
-        Payload::Failed(message) => &message.request_id,
-        Payload::Cancel(message) => &message.request_id,
-        Payload::Checkpoint(message) => &message.request_id,
-        Payload::ArtifactData(message) => &message.request_id,
-        Payload::ResourceChanged(message) => &message.request_id,
-        Payload::ElicitationCompleted(message) => &message.request_id,
-        Payload::McpRequested(message) => &message.request_id,
-        Payload::McpListsChanged(message) => &message.request_id,
-        Payload::LineAnswer(message) => &message.request_id,
-        Payload::LineNotification(message) => &message.request_id,
-        Payload::Init(_) | Payload::Pong(_) => "",
     }
 }
 

@@ -241,30 +241,14 @@ impl WorkerSession<'_> {
 
     /// Checks that a worker's message is about the call that it was given.
     fn check_request(&mut self, payload: &Payload) -> Step {
-        let request_id = match payload {
-            Payload::Status(m) => &m.request_id,
-            Payload::Progress(m) => &m.request_id,
-            Payload::Chunk(m) => &m.request_id,
-            Payload::Artifact(m) => &m.request_id,
-            Payload::ArtifactData(m) => &m.request_id,
-            Payload::Elicitation(m) => &m.request_id,
-            Payload::Delegation(m) => &m.request_id,
-            Payload::Log(m) => &m.request_id,
-            Payload::Completed(m) => &m.request_id,
-            Payload::Failed(m) => &m.request_id,
-            Payload::Cancel(m) => &m.request_id,
-            Payload::Checkpoint(m) => &m.request_id,
-            Payload::ResourceChanged(m) => &m.request_id,
-            Payload::ElicitationCompleted(m) => &m.request_id,
-            Payload::McpRequested(m) => &m.request_id,
-            Payload::McpListsChanged(m) => &m.request_id,
-            Payload::LineAnswer(m) => &m.request_id,
-            Payload::LineNotification(m) => &m.request_id,
-            Payload::Init(_) | Payload::Pong(_) => return Ok(()),
+        let request_id = payload.request_id();
+        let whole_worker = match payload {
+            Payload::Init(_) | Payload::Pong(_) => true,
+            // A log line of the worker itself has no call.
+            Payload::Log(_) => request_id.is_empty(),
+            _ => false,
         };
-        // A log line of the worker itself has no call.
-        let whole_worker = request_id.is_empty() && matches!(payload, Payload::Log(_));
-        if whole_worker || *request_id == self.job.call().id.to_string() {
+        if whole_worker || request_id == self.job.call().id.to_string() {
             return Ok(());
         }
         Err(self.end_by_violation("an unknown request id"))
