@@ -18,7 +18,7 @@ use asp_proto::snapshot::runtime::Mode;
 use asp_proto::supervisor::{AllocateWorkerRequest, Context as Caller, PluginRef, TunnelEvent, tunnel_event};
 use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::runtimes::Runtime;
-use asp_runtime_client::tunnel::{AllocationRequest, FirstMessages, Tunnel, TunnelMessage, pack};
+use asp_runtime_client::tunnel::{Tunnel, TunnelMessage, pack};
 use prost_types::Any;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -261,11 +261,9 @@ impl Local {
             lines: (plugin.language == MCP_STDIO).then(lines::protocol),
             ..AllocateWorkerRequest::default()
         };
-        let closing = TunnelContext::default();
-        let wanted =
-            AllocationRequest { runtime: Arc::clone(&self.runtime), language: "local", request, closing };
+        let account = TunnelContext::default().account("local");
         let init = pack(client_message::Payload::Init(plugin::InitRequest::default()));
-        let opened = Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await;
+        let opened = Tunnel::open(Arc::clone(&self.runtime), account, request, [init, work], None).await;
         Ok(opened.with_context(|| format!("the runtime does not run {}", plugin.id))?.0)
     }
 }

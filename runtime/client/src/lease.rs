@@ -10,7 +10,7 @@ use asp_proto::supervisor::{CancelAllocationRequest, CloseTunnelRequest};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use super::ended::{EndedTunnel, UsageRecorder};
+use super::ended::{Account, EndedTunnel, UsageRecorder};
 use super::multiplexer::Multiplexer;
 use super::runtimes::Runtime;
 
@@ -21,6 +21,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct TunnelContext {
     pub tasks: TaskTracker,
     pub usage: UsageRecorder,
+}
+
+impl TunnelContext {
+    /// Returns the account of a tunnel to a plugin of this language.
+    pub fn account(&self, language: &'static str) -> Account {
+        Account { language, usage: self.usage.clone(), tasks: self.tasks.clone() }
+    }
 }
 
 /// Records no cost.

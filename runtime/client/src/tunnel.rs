@@ -22,7 +22,7 @@ use tonic::Status;
 
 use super::admission::{self, Allocation, QueuePosition, Rejection, fault};
 use super::ended::{Account, EndedTunnel};
-use super::lease::{Assignment, TunnelContext, WorkerLease};
+use super::lease::{Assignment, WorkerLease};
 use super::multiplexer::{FrameSender, MAX_MESSAGE, StreamEvent, TunnelStream};
 use super::runtimes::Runtime;
 
@@ -100,32 +100,18 @@ pub enum OpenFault {
     Lost(Status),
 }
 
-/// First messages of a tunnel.
-pub struct FirstMessages<'a> {
-    pub init: Any,
-    pub work: Any,
-    /// `None` if the work belongs to no call: a look at a package's lists, or a subscription.
-    pub owner: Option<&'a dyn WorkOwner>,
-}
-
-/// Allocation to request, and where.
-pub struct AllocationRequest {
-    pub runtime: Arc<Runtime>,
-    pub language: &'static str,
-    pub request: AllocateWorkerRequest,
-    pub closing: TunnelContext,
-}
-
 impl Tunnel {
     /// Asks for a worker and opens the tunnel. An assigned worker gets the work at once; otherwise it is sent when
-    /// the tunnel is [`Tunnel::ready`], which may be after a wait at the returned place in a queue.
+    /// the tunnel is [`Tunnel::ready`], which may be after a wait at the returned place in a queue. `owner` is `None`
+    /// if the work belongs to no call: a look at a package's lists, or a subscription.
     pub async fn open(
-        wanted: AllocationRequest,
-        opening: FirstMessages<'_>,
+        runtime: Arc<Runtime>,
+        account: Account,
+        mut request: AllocateWorkerRequest,
+        [init, work]: [Any; 2],
+        owner: Option<&dyn WorkOwner>,
     ) -> Result<(Tunnel, Option<QueuePosition>), OpenFault> {
-        let AllocationRequest { runtime, language, mut request, closing } = wanted;
         let mcp_request_id = request.ctx.as_ref().map(|ctx| ctx.mcp_request_id.clone()).unwrap_or_default();
-        let FirstMessages { init, work, owner } = opening;
         if work.value.len() > MAX_MESSAGE {
             return Err(Rejection::Unusable("the call is too large for a plugin".into()).into());
         }
@@ -134,7 +120,6 @@ impl Tunnel {
                 Rejection::Unreachable if runtime.is_just_lost() => Rejection::JustLost,
                 rejection => rejection,
             })?;
-        let account = Account { language, usage: closing.usage, tasks: closing.tasks.clone() };
         let stream = multiplexer.stream(account.clone());
         let mut stream = stream.map_err(|status| Rejection::of_status(&status))?;
         // A fresh process is never available at once.
@@ -144,8 +129,8 @@ impl Tunnel {
         started.iter_mut().for_each(|mark| mark.mark_sent());
         let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, &request)).await;
         let decided = decided.unwrap_or_else(|_| Err(AllocationFault::Lost(no_decision(&runtime))));
-        let lease =
-            WorkerLease { assignment: None, multiplexer: stream.multiplexer().clone(), tasks: closing.tasks };
+        let tasks = account.tasks.clone();
+        let lease = WorkerLease { assignment: None, multiplexer: multiplexer.clone(), tasks };
         let mut tunnel = Tunnel::of(lease, stream);
         tunnel.started = started;
         let allocation = match decided {

@@ -9,7 +9,7 @@ use asp_proto::plugin::{InitRequest, InvokeRequest, Json, client_message, server
 use asp_proto::supervisor::{AllocateWorkerRequest, Context as Caller, TunnelEvent, tunnel_event};
 use asp_runtime_client::admission::crash;
 use asp_runtime_client::lease::TunnelContext;
-use asp_runtime_client::tunnel::{AllocationRequest, FirstMessages, OpenFault, Tunnel, TunnelMessage, pack};
+use asp_runtime_client::tunnel::{OpenFault, Tunnel, TunnelMessage, pack};
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
@@ -100,11 +100,9 @@ impl Request {
         };
         let init = pack(client_message::Payload::Init(InitRequest::default()));
         let work = pack(client_message::Payload::Invoke(invoke));
-        let runtime = Arc::clone(client);
-        let closing = TunnelContext::default();
-        let wanted = AllocationRequest { runtime, language: "plugin", request, closing };
+        let account = TunnelContext::default().account("plugin");
         let started = Instant::now();
-        let tunnel = match Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await {
+        let tunnel = match Tunnel::open(Arc::clone(client), account, request, [init, work], None).await {
             Ok((tunnel, _)) => tunnel,
             Err(OpenFault::Rejected(rejection)) => return Ok(Err(rejection.to_string())),
             Err(fault) => return Err(fault).context("request a worker"),

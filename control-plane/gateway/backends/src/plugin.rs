@@ -19,7 +19,7 @@ use asp_runtime_client::admission::Rejection;
 use asp_runtime_client::ended::UsageRecorder;
 use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::runtimes::{Runtime, Runtimes};
-use asp_runtime_client::tunnel::{AllocationRequest, FirstMessages, OpenFault, Tunnel};
+use asp_runtime_client::tunnel::{OpenFault, Tunnel};
 use tokio_util::task::TaskTracker;
 
 use super::artifacts::Artifacts;
@@ -350,17 +350,12 @@ impl Plugins {
         resume: Option<Resume>,
     ) -> AttemptOutcome {
         let call = &job.execution.call;
-        let wanted = AllocationRequest {
-            runtime: runtime.clone(),
-            language: job.language,
-            request: job.allocation(),
-            closing: self.closing.clone(),
-        };
         let owner = CallWork(call);
-        let opening =
-            FirstMessages { init: job.init(), work: job.work(attempt_state, resume), owner: Some(&owner) };
+        let account = self.closing.account(job.language);
+        let messages = [job.init(), job.work(attempt_state, resume)];
+        let opening = Tunnel::open(runtime.clone(), account, job.allocation(), messages, Some(&owner));
         let opened = tokio::select! {
-            opened = Tunnel::open(wanted, opening) => opened,
+            opened = opening => opened,
             () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
         };
         let (mut tunnel, place) = match opened {

@@ -374,8 +374,7 @@ impl Drop for Tunnel {
 }
 
 fn account() -> Account {
-    let TunnelContext { tasks, usage } = TunnelContext::default();
-    Account { language: "python", usage, tasks }
+    TunnelContext::default().account("python")
 }
 
 /// Builds the message that begins a call, with its arguments as text.

@@ -13,7 +13,7 @@ use asp_proto::supervisor::{
 };
 use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::runtimes::{Runtime, metrics};
-use asp_runtime_client::tunnel::{AllocationRequest, FirstMessages, Tunnel, TunnelMessage, pack};
+use asp_runtime_client::tunnel::{Tunnel, TunnelMessage, pack};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
@@ -139,12 +139,12 @@ impl Client {
     async fn call_unguarded(&self, request_id: &str, fresh: bool) -> Result<Answered> {
         let init = pack(client_message::Payload::Init(InitRequest::default()));
         let work = pack(invoke(&self.plugin, request_id));
-        let runtime = Arc::clone(&self.runtime);
         let closing = TunnelContext::default();
+        let account = closing.account("plugin");
         let began = Instant::now();
         let request = self.request(fresh)?;
-        let wanted = AllocationRequest { runtime, language: "plugin", request, closing: closing.clone() };
-        let (mut tunnel, _) = Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await?;
+        let runtime = Arc::clone(&self.runtime);
+        let (mut tunnel, _) = Tunnel::open(runtime, account, request, [init, work], None).await?;
         // A result that came with the answer is of a worker that had a place.
         let had_place = tunnel.is_ready();
         let mut warm = !fresh;

@@ -17,7 +17,7 @@ use asp_proto::plugin::{self as ppp, LineRequest, client_message};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints, tunnel_event};
 use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::runtimes::Fleet;
-use asp_runtime_client::tunnel::{self, AllocationRequest, FirstMessages, OpenFault, Tunnel, TunnelMessage};
+use asp_runtime_client::tunnel::{self, OpenFault, Tunnel, TunnelMessage};
 use async_trait::async_trait;
 use serde_json::Value;
 
@@ -100,14 +100,11 @@ impl Package {
             params: Some(ppp::Json { value: params.to_string().into_bytes() }),
             ..LineRequest::default()
         };
-        let opening = FirstMessages {
-            init: tunnel::pack(client_message::Payload::Init(init)),
-            work: tunnel::pack(client_message::Payload::LineRequest(work)),
-            owner: None,
-        };
-        let runtime = Arc::clone(&taken);
-        let wanted = AllocationRequest { runtime, language: STDIO, request, closing: closing.clone() };
-        match Tunnel::open(wanted, opening).await {
+        let messages = [
+            tunnel::pack(client_message::Payload::Init(init)),
+            tunnel::pack(client_message::Payload::LineRequest(work)),
+        ];
+        match Tunnel::open(Arc::clone(&taken), closing.account(STDIO), request, messages, None).await {
             Ok((tunnel, _)) => Ok(tunnel),
             Err(OpenFault::Rejected(rejection)) => Err(format!("no worker: {rejection:?}")),
             Err(OpenFault::Lost(status)) => Err(status.message().to_owned()),

@@ -14,10 +14,8 @@ use asp_proto::plugin::{self as ppp, SubscribeRequest, client_message};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, RuntimeHints, TunnelEvent, tunnel_event};
 use asp_runtime_client::admission::Rejection;
 use asp_runtime_client::lease::TunnelContext;
-use asp_runtime_client::runtimes::{Fleet, RuntimePermit};
-use asp_runtime_client::tunnel::{
-    self, AllocationRequest, FirstMessages, OpenFault, Tunnel, TunnelFault, TunnelMessage,
-};
+use asp_runtime_client::runtimes::Fleet;
+use asp_runtime_client::tunnel::{self, OpenFault, Tunnel, TunnelFault, TunnelMessage};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -145,13 +143,14 @@ impl Task {
 
     /// Runs one stream, from the request for a worker to its end.
     async fn stream(&mut self) -> WatchEnd {
-        let PluginLocation { fleet, known, .. } = &self.place;
+        let PluginLocation { fleet, known, language, closing, .. } = &self.place;
         // The open stream counts as a call in the runtime's load.
         let Some(taken) = known.choose(fleet, &self.followed.key.plugin, None, &[]) else {
             return WatchEnd::Ended("no runtime is available".into());
         };
-        let (wanted, init, work) = self.request(&taken);
-        let opened = Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await;
+        let (request, messages) = self.request();
+        let account = closing.account(*language);
+        let opened = Tunnel::open(Arc::clone(&taken), account, request, messages, None).await;
         let mut tunnel = match opened {
             Ok((tunnel, _)) => tunnel,
             Err(OpenFault::Rejected(Rejection::Busy { .. })) => return WatchEnd::Full,
@@ -181,7 +180,7 @@ impl Task {
     }
 
     /// Builds the request to the runtime and the messages for the worker.
-    fn request(&self, taken: &RuntimePermit) -> (AllocationRequest, prost_types::Any, prost_types::Any) {
+    fn request(&self) -> (AllocateWorkerRequest, [prost_types::Any; 2]) {
         let key = &self.followed.key;
         let request_id = format!("subscription-{:032x}", rand::random::<u128>());
         let ctx = Context {
@@ -207,13 +206,7 @@ impl Task {
         let init = ppp::InitRequest { ctx: Some(ctx.clone()), ..ppp::InitRequest::default() };
         let primitive = self.followed.primitive.clone();
         let work = SubscribeRequest { ctx: Some(ctx), primitive, uri: key.uri.clone(), request_id };
-        let wanted = AllocationRequest {
-            runtime: Arc::clone(taken),
-            language: self.place.language,
-            request,
-            closing: self.place.closing.clone(),
-        };
-        (wanted, tunnel::pack(client_message::Payload::Init(init)), packed(&work))
+        (request, [tunnel::pack(client_message::Payload::Init(init)), packed(&work)])
     }
 
     /// Notes that a worker has the request, and reports a change if something may have been missed.
