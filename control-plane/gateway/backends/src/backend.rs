@@ -29,8 +29,8 @@ pub(super) trait Backend: Send + Sync {
         false
     }
 
-    /// Whether the primitive may be shown to clients of the server, as far as this backend can tell. Every backend
-    /// decides about every primitive, because some hide those of another mode.
+    /// Whether the primitive may be shown to clients of the server. Only its own backend decides, and the built-in one, whose
+    /// toggles hide static prompts too.
     fn offers(&self, _server: &str, _primitive: &Primitive) -> bool {
         true
     }

@@ -115,7 +115,9 @@ impl Backends for BackendTable {
     }
 
     fn offers(&self, server: &str, primitive: &Primitive) -> bool {
-        self.all().iter().all(|backend| backend.offers(server, primitive))
+        // The toggles of built-in functions hide static prompts too.
+        self.builtin.offers(server, primitive)
+            && self.backend(primitive).is_none_or(|backend| backend.offers(server, primitive))
     }
 
     fn offers_changed(&self) -> u64 {

@@ -113,7 +113,7 @@ impl Backend for McpBackend {
         !matches!(kind, CallKind::List)
     }
 
-    /// Hides items that an upstream or a stdio package no longer lists as they were accepted.
+    /// Hides items that an upstream no longer lists as they were accepted.
     fn offers(&self, server: &str, primitive: &Primitive) -> bool {
         self.upstreams.offers(server, primitive)
     }

@@ -150,6 +150,11 @@ impl Backend for StdioBackend {
         self.0.offers(primitive)
     }
 
+    /// Hides items that their package no longer lists as they were accepted.
+    fn offers(&self, server: &str, primitive: &Primitive) -> bool {
+        self.0.offers(primitive) && self.0.packages.items.offers(server, primitive)
+    }
+
     fn availability(&self, primitive: &Primitive) -> Option<Availability> {
         self.0.availability(primitive)
     }
