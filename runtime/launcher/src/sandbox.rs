@@ -60,12 +60,6 @@ impl Bounds {
 }
 
 impl Level {
-    /// Returns the level with this number.
-    #[must_use]
-    pub fn from_number(number: u32) -> Option<Level> {
-        [Level::L1, Level::L2, Level::L3].into_iter().find(|level| level.number() == number)
-    }
-
     /// Returns the number used in manifests and in the supervisor's API: 1, 2 or 3.
     #[must_use]
     pub fn number(self) -> u32 {

@@ -109,17 +109,6 @@ pub fn client_token(issuer: &DevIssuer) -> anyhow::Result<Secret> {
     issuer.mint_client(&client).context("mint the client token")
 }
 
-/// Removes the file of an earlier run, so that a process that waits for it does not find an old one.
-pub fn remove_env(state_dir: &Path) -> anyhow::Result<()> {
-    let path = state_dir.join("env");
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Prints the next steps for a person.
 pub fn announce(state_dir: &Path, urls: &Urls) {
     let env = state_dir.join("env");

@@ -65,17 +65,6 @@ impl Backend for BuiltinBackend {
     }
 }
 
-/// Names that a spec may use.
-pub const ENTRYPOINTS: [&str; 7] = [
-    "echo",
-    "clock",
-    "count",
-    "item",
-    "search_tools",
-    "test_trigger_tool_change",
-    "test_trigger_prompt_change",
-];
-
 fn echo(execution: &Execution) -> Output {
     let message = execution.arguments.member("message").unwrap_or_else(|| Value::Null.into());
     let text = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
