@@ -7,6 +7,7 @@
 
 use asp_call::call::Call;
 use asp_call::call::sampling::needs_tools;
+use asp_outbound::{Outbound, OutboundError, Requester};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{OtherPrimitive, ProxyOpenai};
 use asp_snapshot::{Dependency, Snapshot};
@@ -14,7 +15,6 @@ use serde_json::{Map, Value};
 
 use crate::delegate::delegation::{Delegation, DelegationFault, Way};
 use crate::outbound::breaker::Breakers;
-use crate::outbound::client::{Outbound, OutboundError, Requester};
 
 pub mod answer;
 mod blocks;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use asp_call::call::outcome::{Output, Refusal};
 use asp_call::execution::Execution;
+use asp_outbound::Outbound;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Kind, Primitive};
 use async_trait::async_trait;
@@ -19,7 +20,6 @@ use crate::backend::{Backend, misplaced, mode};
 use crate::hosted::run::HostedCall;
 use crate::outbound::auth::Authorizer;
 use crate::outbound::breaker::Breakers;
-use crate::outbound::client::Outbound;
 
 mod asking;
 mod cancel;

@@ -10,12 +10,12 @@ use asp_call::execution::{
     Availability, Backends, Execution, ResourceSubscription, SessionNote, SubscriptionGuard,
 };
 use asp_call::telemetry::metrics::upstreams::UpstreamMetrics;
+use asp_outbound::Outbound;
+pub use asp_outbound::OutboundError;
 use asp_proto::snapshot::Primitive;
 use asp_proto::snapshot::runtime::Mode;
 use asp_snapshot::Snapshot;
 use async_trait::async_trait;
-
-use crate::outbound::client::OutboundError;
 
 pub mod accepted;
 pub mod artifacts;
@@ -36,7 +36,6 @@ use delegate::Delegates;
 use hosted::HostedBackend;
 use outbound::auth::Authorizer;
 use outbound::breaker::Breakers;
-use outbound::client::Outbound;
 use plugin::{PluginBackend, Plugins, StdioBackend};
 use proxy::{HttpBackend, McpBackend};
 use static_content::StaticBackend;

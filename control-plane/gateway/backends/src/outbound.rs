@@ -2,8 +2,5 @@
 //! sent.
 pub mod auth;
 pub(crate) mod breaker;
-pub mod client;
 pub(crate) mod refused;
 pub(crate) mod upstream;
-
-pub(crate) use asp_outbound::said;

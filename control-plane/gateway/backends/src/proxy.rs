@@ -9,6 +9,7 @@ use asp_call::call::outcome::{Output, Refusal};
 use asp_call::call::{Call, CallKind};
 use asp_call::execution::{Execution, ResourceSubscription, SessionNote, SubscriptionGuard};
 use asp_call::telemetry::metrics::upstreams::UpstreamMetrics;
+use asp_outbound::{Outbound, OutboundError};
 use asp_proto::snapshot::Primitive;
 use asp_proto::snapshot::runtime::Mode;
 use asp_snapshot::Snapshot;
@@ -18,7 +19,6 @@ use crate::accepted::pinned::PinnedItems;
 use crate::backend::{Backend, misplaced, mode};
 use crate::outbound::auth::Authorizer;
 use crate::outbound::breaker::{Breakers, Permit, patience};
-use crate::outbound::client::{Outbound, OutboundError};
 use crate::outbound::upstream::origin;
 
 mod http;

@@ -6,10 +6,9 @@ use asp_store::answers::{Answers, QuickLedger};
 use asp_store::ledger::{Ledger, MemoryLedger};
 use asp_store::records::CallRecords;
 
-use asp_backends::BackendTable;
 use asp_backends::outbound::auth::{Authorizer, CallHeaders};
-use asp_backends::outbound::client::OutboundError;
 use asp_backends::plugin::{PluginDeps, Plugins};
+use asp_backends::{BackendTable, OutboundError};
 use asp_call::call::registry::CallRegistry;
 use asp_call::durable::active::ActiveTable;
 use asp_call::durable::shared_calls::SharedCalls;

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use asp_outbound::{Destination, Outbound, OutboundError, Requester, retry_after};
 use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::Upstream;
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -19,9 +20,7 @@ use super::chat;
 use super::endpoint::Endpoint;
 use crate::delegate::delegation::DelegationFault;
 use crate::outbound::breaker::{Breakers, FAIR_TIME};
-use crate::outbound::client;
-use crate::outbound::client::{Destination, Outbound, OutboundError, Requester};
-use crate::outbound::refused::{may_pass, retry_after};
+use crate::outbound::refused::may_pass;
 use crate::outbound::upstream::origin;
 
 /// Maximum size of an accepted answer in bytes: a plugin's message contains it twice, as text and as its value.
@@ -103,7 +102,8 @@ async fn requests(
         let response = send(destination, asked).await?;
         let status = response.status();
         if status.is_success() {
-            let body = client::body(response, MAX_ANSWER).await.map_err(|_| DelegationFault::Unavailable)?;
+            let body =
+                asp_outbound::body(response, MAX_ANSWER).await.map_err(|_| DelegationFault::Unavailable)?;
             return chat::read(&body);
         }
         if !may_pass(status) {

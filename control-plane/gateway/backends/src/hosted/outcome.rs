@@ -7,6 +7,7 @@ use asp_call::call::Call;
 use asp_call::call::content::{is_content_block, own_meta};
 use asp_call::call::outcome::{Output, Refusal, text_block};
 use asp_json::{Json, Members};
+use asp_outbound::said::sanitize;
 use asp_proto::plugin::Failed;
 use asp_snapshot::schema::Schema;
 use serde_json::Value;
@@ -14,7 +15,6 @@ use serde_json::Value;
 use super::resource::{CallResource, ServiceError, Status, parse_error};
 use super::service::ServiceResponse;
 use crate::outbound::refused::by_status;
-use crate::outbound::said::sanitize;
 use crate::outbound::upstream::unanswered;
 
 /// Returns the outcome of a call whose status is final.

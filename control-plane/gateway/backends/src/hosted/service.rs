@@ -10,6 +10,7 @@ use asp_call::call::Call;
 use asp_call::call::outcome::Refusal;
 use asp_call::execution::Execution;
 use asp_json::Json;
+use asp_outbound::retry_after;
 use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::ProxyCalls;
 use asp_snapshot::Snapshot;
@@ -22,8 +23,6 @@ use tokio::time::Instant;
 use super::HostedBackend;
 use crate::outbound::auth::{AuthFault, Authorizer};
 use crate::outbound::breaker::{Breakers, patience};
-use crate::outbound::client;
-use crate::outbound::refused::retry_after;
 use crate::outbound::upstream::{deadline_ms, idempotency_key, origin, requested_by};
 
 /// Maximum size of an accepted response body in bytes.
@@ -221,7 +220,7 @@ async fn answer(request: RequestBuilder) -> Result<ServiceResponse, ServiceFault
     })?;
     let status = response.status();
     let headers = response.headers().clone();
-    let body = client::body(response, MAX_RESPONSE).await.map_err(ServiceFault::Lost)?;
+    let body = asp_outbound::body(response, MAX_RESPONSE).await.map_err(ServiceFault::Lost)?;
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     Ok(ServiceResponse {
         status,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use asp_call::call::Call;
 use asp_call::call::outcome::Refusal;
 use asp_outbound::LONGEST_WAIT;
-pub(crate) use asp_outbound::retry_after;
 use reqwest::StatusCode;
 
 use super::upstream::unanswered;

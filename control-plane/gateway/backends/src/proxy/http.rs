@@ -9,6 +9,8 @@ use asp_call::call::started::StartGuard;
 use asp_call::execution::Execution;
 use asp_call::media_type::MediaType;
 use asp_json::{Json, Members};
+use asp_outbound::said::sanitize;
+use asp_outbound::{Destination, Outbound, retry_after};
 use asp_proto::snapshot::proxy_http::BodyFormat;
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
@@ -19,10 +21,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::outbound::auth::Authorizer;
-use crate::outbound::client;
-use crate::outbound::client::Outbound;
-use crate::outbound::refused::{by_status, is_no_result, retry_after};
-use crate::outbound::said::sanitize;
+use crate::outbound::refused::{by_status, is_no_result};
 use crate::outbound::upstream::{deadline_ms, idempotency_key, refusal_of, requested_by, unanswered};
 
 mod answer;
@@ -97,7 +96,7 @@ async fn once(
     let headers = response.headers().clone();
     let media_type = media_type(&headers);
     let body = tokio::select! {
-        body = client::body(response, MAX_RESPONSE) => body.map_err(|why| unanswered(call, why))?,
+        body = asp_outbound::body(response, MAX_RESPONSE) => body.map_err(|why| unanswered(call, why))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
     Ok(HttpResponse { status, headers, media_type, body })
@@ -183,7 +182,7 @@ fn destination<'a>(
     outbound: &'a Outbound,
     mapping: &ProxyHttp,
     execution: &Execution,
-) -> Result<client::Destination<'a>, Refusal> {
+) -> Result<Destination<'a>, Refusal> {
     let arguments = Arguments::with_defaults(&execution.arguments);
     let url = expanded(&mapping.url, &arguments, UriTemplate::expand)?.ok_or_else(|| {
         Refusal::InvalidArguments {

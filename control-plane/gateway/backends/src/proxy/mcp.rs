@@ -16,6 +16,7 @@ use asp_mcp_client::client::modern::{Eras, mirrored};
 use asp_mcp_client::client::session::Session;
 use asp_mcp_client::client::tasks::ClientTasks;
 use asp_mcp_client::client::{Client, ClientFault, Exchange};
+use asp_outbound::{Outbound, OutboundError, Requester};
 use asp_proto::snapshot::{Primitive, ProxyMcp};
 use asp_snapshot::Snapshot;
 use reqwest::StatusCode;
@@ -27,7 +28,6 @@ use crate::conversation::downstream::{Clients, capabilities};
 use crate::conversation::results::output;
 use crate::conversation::upstream_call::{self, by_status_alone, client_params, refusal};
 use crate::outbound::auth::{self, AuthFault, Authorizer};
-use crate::outbound::client::{Outbound, OutboundError, Requester};
 use crate::outbound::refused::Meaning;
 
 mod completion;
