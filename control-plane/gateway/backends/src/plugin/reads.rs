@@ -1,7 +1,7 @@
 //! One worker's part of a resource read or a prompt: content chunks or messages instead of events.
 
 use asp_call::call::CallKind;
-use asp_call::call::content::own_meta;
+use asp_call::call::content::{misfit, own_meta};
 use asp_call::call::outcome::{Output, Refusal};
 use asp_json::{Json, Members};
 use asp_proto::plugin::{ContentChunk, Failed, GetPromptResponse, content_chunk, server_message::Payload};
@@ -281,10 +281,6 @@ fn messages(prompt: GetPromptResponse) -> Result<Output, Refusal> {
     }
     let description = (!prompt.description.is_empty()).then_some(prompt.description);
     Ok(Output::messages(description, messages))
-}
-
-fn misfit(message: &str) -> Refusal {
-    Refusal::InvalidOutput { pointer: String::new(), message: message.into() }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use asp_json::{Json, Members};
 use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::{Snapshot, version};
 use asp_store::records::CallRecord;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -50,9 +50,9 @@ pub struct Record {
     /// Deadline in Unix milliseconds.
     deadline_ms: u64,
     /// Validated arguments, completed with defaults except for primitives of other services.
-    #[serde(serialize_with = "as_sent")]
+    #[serde(serialize_with = "asp_json::raw_value")]
     pub arguments: Json,
-    #[serde(default = "no_meta", serialize_with = "as_sent")]
+    #[serde(default = "no_meta", serialize_with = "asp_json::raw_value")]
     meta: Json,
     pub budget: Option<u64>,
     /// The ledger key that the call has claimed.
@@ -65,10 +65,6 @@ pub struct Record {
     /// Whether the call's client has an acknowledgement that the store knows the call.
     #[serde(default)]
     pub announced: bool,
-}
-
-fn as_sent<S: Serializer>(json: &Json, serializer: S) -> Result<S::Ok, S::Error> {
-    json.raw().serialize(serializer)
 }
 
 /// Returns the `_meta` of a record of an earlier version.

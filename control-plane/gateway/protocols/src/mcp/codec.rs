@@ -17,24 +17,20 @@ const USUAL_RESULT: usize = 512;
 /// One incoming message.
 #[derive(Debug, Default, Serialize)]
 pub struct Message {
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
     pub id: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_object")]
     params: Option<Members>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
     pub result: Option<Json>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
     pub error: Option<Json>,
 }
 
 fn as_object<S: Serializer>(members: &Option<Members>, serializer: S) -> Result<S::Ok, S::Error> {
     members.as_ref().map(Members::to_json).as_ref().map(Json::raw).serialize(serializer)
-}
-
-fn as_sent<S: Serializer>(json: &Option<Json>, serializer: S) -> Result<S::Ok, S::Error> {
-    json.as_ref().map(Json::raw).serialize(serializer)
 }
 
 impl Message {
