@@ -13,14 +13,14 @@ pub mod certificates;
 pub mod emergency;
 pub mod etag;
 pub mod explain;
-pub mod gate;
+pub mod host_check;
 pub mod ids;
 pub mod in_flight;
 pub mod inline;
 pub mod issuers;
-pub mod known;
 pub mod lists;
 pub mod machines;
+pub mod name_checks;
 pub mod offers;
 pub mod openapi;
 mod optimistic;
@@ -163,7 +163,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
         .layer(axum::middleware::from_fn(in_flight::track))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), refusals::audit))
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), gate::check))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), host_check::check))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(state)
 }

@@ -7,7 +7,7 @@
 //! address is checked.
 
 mod path;
-pub mod said;
+pub mod service_text;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -44,7 +44,6 @@ mod former;
 mod job;
 mod listing;
 pub mod logs;
-mod memory;
 mod packages;
 mod prepare;
 mod reads;
@@ -55,6 +54,7 @@ pub(super) mod results;
 mod round;
 mod saved;
 mod session;
+mod state_encoding;
 mod watch;
 
 pub use backend::{PluginBackend, StdioBackend};

@@ -2,7 +2,7 @@
 //! kind, means the same when it is written again, and tells of an error in one bounded line without control characters.
 #![no_main]
 
-// `said` by the name of its crate, whose HTTP client is not built for this.
+// `service_text` by the name of its crate, whose HTTP client is not built for this.
 extern crate self as asp_outbound;
 
 use asp_json::Json;
@@ -18,8 +18,8 @@ mod event_stream;
 #[allow(dead_code)]
 #[path = "../../mcp-client/src/message.rs"]
 mod message;
-#[path = "../../../../platform/outbound/src/said.rs"]
-mod said;
+#[path = "../../../../platform/outbound/src/service_text.rs"]
+mod service_text;
 
 use amount::Amount;
 use message::{Message, ServerEvent};

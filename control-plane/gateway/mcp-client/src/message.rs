@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use asp_json::{Json, integers};
-use asp_outbound::said::sanitize_message;
+use asp_outbound::service_text::sanitize_message;
 use serde_json::{Map, Value};
 
 /// A message by its kind.

@@ -30,7 +30,7 @@ use utoipa::ToSchema;
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
-use super::known;
+use super::name_checks;
 use super::policy::{PrimitiveSelector, Target};
 use super::problem::{Code, Problem};
 use crate::policy;
@@ -231,7 +231,7 @@ fn complete(state: &AdminState, part: Option<&ServerPart>, question: &mut Questi
     }
     let accepted = part.and_then(|part| part.edge.as_ref()).map(|edge| edge.issuers.as_slice());
     let accepted = accepted.unwrap_or_default();
-    let mut found = known::issuers_of(state, &question.org);
+    let mut found = name_checks::issuers_of(state, &question.org);
     found.retain(|name| accepted.contains(name));
     match found.as_mut_slice() {
         [only] => {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
-use super::known::{self, ForceQuery, Mention};
+use super::name_checks::{self, ForceQuery, Mention};
 use super::problem::{Code, Problem};
 use super::queues::{self, Topic};
 use super::{AdminState, change_response};
@@ -93,10 +93,10 @@ pub async fn put<L: PolicyList>(
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     if !force {
         let code = L::unknown_code(admin.role.is_platform());
-        known::check(&state, &admin, &org, L::names(&record), code).await?;
-        known::check_issuers(&state, &org, &L::issuers(&record))?;
+        name_checks::check(&state, &admin, &org, L::names(&record), code).await?;
+        name_checks::check_issuers(&state, &org, &L::issuers(&record))?;
     }
-    known::check_open_target(&state, &org, L::open_target(&record))?;
+    name_checks::check_open_target(&state, &org, L::open_target(&record))?;
     let platform = admin.role.is_platform();
     let work = {
         let state = Arc::clone(&state);

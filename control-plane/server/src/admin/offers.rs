@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
-use super::known::{self, ForceQuery};
+use super::name_checks::{self, ForceQuery};
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::queues::{self, Topic};
@@ -81,7 +81,7 @@ async fn compiled(
     admin: &Admin,
     name: &str,
 ) -> Result<Option<Arc<CompiledServer>>, Problem> {
-    let record = known::server(state, admin, name).await?;
+    let record = name_checks::server(state, admin, name).await?;
     let compiler = state.compiler.clone();
     off_thread(move || compiler.compile_one(&record)).await
 }
@@ -141,9 +141,9 @@ pub async fn put(
     let record = offer(&name, org)?;
     let change = state.change(&admin, precondition(&headers)?);
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
-    known::server(&state, &admin, &name).await?;
+    name_checks::server(&state, &admin, &name).await?;
     if !force && admin.role.server().is_none() {
-        known::check_org(&state, &admin, &record.org).await?;
+        name_checks::check_org(&state, &admin, &record.org).await?;
     }
     let work = {
         let state = Arc::clone(&state);

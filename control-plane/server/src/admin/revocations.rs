@@ -20,7 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::auth::{Admin, MORE_LEEWAY};
 use super::body::Body;
-use super::known::KnownNames;
+use super::name_checks::KnownNames;
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::queues::{self, Topic};

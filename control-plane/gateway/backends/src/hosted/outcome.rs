@@ -7,7 +7,7 @@ use asp_call::call::Call;
 use asp_call::call::content::{is_content_block, own_meta};
 use asp_call::call::outcome::{Output, Refusal, text_block};
 use asp_json::{Json, Members};
-use asp_outbound::said::sanitize;
+use asp_outbound::service_text::sanitize;
 use asp_proto::plugin::Failed;
 use asp_snapshot::schema::Schema;
 use serde_json::Value;

@@ -9,7 +9,7 @@ use asp_call::call::started::StartGuard;
 use asp_call::execution::Execution;
 use asp_call::media_type::MediaType;
 use asp_json::{Json, Members};
-use asp_outbound::said::sanitize;
+use asp_outbound::service_text::sanitize;
 use asp_outbound::{Destination, Outbound, retry_after};
 use asp_proto::snapshot::proxy_http::BodyFormat;
 use asp_proto::snapshot::{Kind, ProxyHttp};
