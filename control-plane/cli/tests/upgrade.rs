@@ -102,6 +102,20 @@ fn a_check_prints_what_is_missing_stores_offers_and_then_finds_nothing() {
     std::fs::write(settings, "ASP_UPSTREAMS=\"unused.internal=http://10.0.0.5;for=\"\n").unwrap();
     let done = check(&[]);
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stdout));
+
+    std::fs::write(settings, "ASP_PUBLIC_URL=https://mcp.example.com\nASP_UPSTREAM=crm=http://10.0.0.5\n")
+        .unwrap();
+    let misspelt = check(&[]);
+    let said = text(&misspelt.stdout);
+    assert_eq!(misspelt.status.code(), Some(1), "{said}");
+    let named = format!("# ASP_UPSTREAM in {settings}: no process reads a setting of this name");
+    assert!(said.contains(&named) && said.contains("the nearest one is ASP_UPSTREAMS"), "{said}");
+    let mut without = asp(running.state.path());
+    without.env_clear().env("ASP_ADMIN_URL", &running.url).env("ASP_ADMIN_TOKEN", &running.token);
+    let without = without.args(["upgrade", "check"]).output().unwrap();
+    let said = text(&without.stdout);
+    assert_eq!(without.status.code(), Some(1), "{said}");
+    assert!(said.contains("# no setting of a control plane, gateway or runtime was given"), "{said}");
 }
 
 /// Answers two requests of a command and returns them.

@@ -15,5 +15,6 @@ pub mod policy;
 pub mod publisher;
 pub mod runtimes;
 mod server_records;
+pub mod suggestion;
 #[cfg(test)]
 mod testkit;

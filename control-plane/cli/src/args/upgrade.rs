@@ -11,12 +11,14 @@ pub enum UpgradeCommand {
 Examples:
   asp upgrade check --settings /etc/asp/control.env --settings /etc/asp/gateway.env
                                       before the upgrade, against the running version
-  asp upgrade check --write           after it; stores the offers that are not marked
+  asp upgrade check --settings /etc/asp/control.env --settings /etc/asp/gateway.env --write
+                                      after it; stores the offers that are not marked
 
 Reads the installation as a platform admin (ASP_ADMIN_URL, ASP_ADMIN_TOKEN) and changes nothing without --write.
 A `# check:` comment means that the line below it may grant more than the operator intended: read it before you paste it.
 
-Exit code: 0 if nothing is left to do, 1 if something is. See docs/upgrade.md for the steps.")]
+Exit code: 0 if nothing is left to do, 1 if something is, if a setting's name is unknown, or if no setting of a process is
+given. See docs/upgrade.md for the steps.")]
     Check(CheckArgs),
 }
 

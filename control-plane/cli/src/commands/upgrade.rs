@@ -10,6 +10,7 @@ mod offers;
 mod open_allows;
 mod private_networks;
 mod report;
+mod setting_names;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -51,7 +52,8 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
         if args.write {
             missing = store(&api, &installation, missing, args.all).await?;
         }
-        let report = report(&given, &file, &installation, &missing, &addresses);
+        let mut report = report(&given, &file, &installation, &missing, &addresses);
+        report.add(Section::Names, setting_names::lines(&given.names()));
         report.print();
         if report.is_done() { Ok(()) } else { Err(Failure::Refused) }
     })
@@ -73,8 +75,10 @@ fn report(
 ) -> UpgradeReport {
     let mut report = UpgradeReport::default();
     report.add(Section::Servers, notes::refused_servers(installation));
-    report.add(Section::Settings, settings::lines(environment, installation));
-    report.add(Section::Settings, private_networks::lines(environment, installation, resolve));
+    for (section, line) in settings::lines(environment, installation) {
+        report.add(section, vec![line]);
+    }
+    report.add(Section::RuntimeSettings, private_networks::lines(environment, installation, resolve));
     report.add(Section::Issuers, issuers::lines(environment, file, installation));
     report.add(Section::Offers, missing.iter().map(|offer| offer.item(installation.has_offers)).collect());
     report.note(notes::plugin_tokens(installation));

@@ -13,7 +13,16 @@ const MAX_FILE: u64 = 1 << 20;
 /// Settings by name.
 #[derive(Debug, Default)]
 pub struct GivenSettings {
-    of_files: BTreeMap<String, String>,
+    /// Values, each with its file.
+    of_files: BTreeMap<String, (String, PathBuf)>,
+}
+
+/// Name of a setting that is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenName {
+    pub name: String,
+    /// File that gives it; `None` for a variable of this process.
+    pub file: Option<PathBuf>,
 }
 
 impl GivenSettings {
@@ -25,9 +34,19 @@ impl GivenSettings {
                 vec![SettingFault { name: FLAG.to_owned(), message: format!("{}: {fault}", file.display()) }]
             };
             let text = read(file).map_err(bad)?;
-            given.of_files.extend(parse(&text).map_err(bad)?);
+            let settings = parse(&text).map_err(bad)?.into_iter();
+            given.of_files.extend(settings.map(|(name, value)| (name, (value, file.clone()))));
         }
         Ok(given)
+    }
+
+    /// Returns the names of the files' settings, then those of the variables of this process.
+    pub fn names(&self) -> Vec<GivenName> {
+        let of_files = self.of_files.iter();
+        let of_files =
+            of_files.map(|(name, (_, file))| GivenName { name: name.clone(), file: Some(file.clone()) });
+        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        of_files.chain(variables.map(|name| GivenName { name, file: None })).collect()
     }
 
     /// Whether a file gives this setting.
@@ -38,7 +57,7 @@ impl GivenSettings {
 
 impl Environment for GivenSettings {
     fn raw(&self, name: &str) -> Option<String> {
-        self.of_files.get(name).cloned().or_else(|| ProcessEnvironment.raw(name))
+        self.of_files.get(name).map(|(value, _)| value.clone()).or_else(|| ProcessEnvironment.raw(name))
     }
 }
 

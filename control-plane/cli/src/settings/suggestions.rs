@@ -59,8 +59,12 @@ pub fn suggestions(environment: &dyn Environment, served: &[ServedPrimitive<'_>]
     found
 }
 
-/// Returns a line for each served primitive that uses an entry whose `for` does not name it: its calls are refused.
-pub fn unlisted(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -> Vec<String> {
+/// Returns the list and a text for each served primitive that uses an entry whose `for` does not name it: its calls are
+/// refused.
+pub fn unlisted(
+    environment: &dyn Environment,
+    served: &[ServedPrimitive<'_>],
+) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     for (list, uses) in NAMED_LISTS {
         let entries = entries(environment, list);
@@ -76,10 +80,11 @@ pub fn unlisted(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -
             let users = users(served, |primitive| uses(name, primitive));
             found.extend(users.iter().filter(|one| !is_listed(one)).map(|one| {
                 let (server, id) = (one.server, &one.primitive.id);
-                format!(
+                let text = format!(
                     "{server}/{id} uses {name} of {list}, but its `for` does not name it: its calls are refused. \
                      Add it there, or remove it from the server"
-                )
+                );
+                (list, text)
             }));
         }
     }
@@ -277,8 +282,8 @@ mod tests {
         let lines = |value| unlisted(&BTreeMap::from([(ENV_UPSTREAMS, value)]), &served);
         let left_out = lines("crm.internal=http://10.0.0.5;for=crm/find,other=http://10.0.0.6;for=");
         assert_eq!(left_out.len(), 1, "{left_out:?}");
-        assert!(left_out[0].starts_with("late/find uses crm.internal of ASP_UPSTREAMS, "), "{left_out:?}");
-        assert_eq!(lines("crm.internal=http://10.0.0.5;for=crm/* late/find"), [""; 0]);
-        assert_eq!(lines("crm.internal=http://10.0.0.5"), [""; 0], "it has no `for` yet");
+        assert!(left_out[0].1.starts_with("late/find uses crm.internal of ASP_UPSTREAMS, "), "{left_out:?}");
+        assert!(lines("crm.internal=http://10.0.0.5;for=crm/* late/find").is_empty());
+        assert!(lines("crm.internal=http://10.0.0.5").is_empty(), "it has no `for` yet");
     }
 }

@@ -21,9 +21,7 @@ use super::auth::Admin;
 use super::problem::{Code, Problem};
 use super::{calls, off_thread};
 use crate::catalog::offers;
-use suggestion::nearest;
-
-mod suggestion;
+use crate::suggestion::nearest;
 
 /// Maximum number of unknown names of one write that are shown.
 const MAX_SHOWN: usize = 5;

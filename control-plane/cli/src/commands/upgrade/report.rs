@@ -5,22 +5,43 @@ use asp_command::print;
 /// Purpose of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Section {
+    /// Names of settings.
+    Names,
     Servers,
-    Settings,
+    ControlSettings,
+    GatewaySettings,
+    RuntimeSettings,
     Issuers,
     Offers,
 }
 
 impl Section {
-    const ALL: [Section; 4] = [Section::Servers, Section::Settings, Section::Issuers, Section::Offers];
+    const ALL: [Section; 7] = [
+        Section::Names,
+        Section::Servers,
+        Section::ControlSettings,
+        Section::GatewaySettings,
+        Section::RuntimeSettings,
+        Section::Issuers,
+        Section::Offers,
+    ];
 
     const fn title(self) -> &'static str {
         match self {
-            Section::Servers => "servers: apply them again without these faults",
-            Section::Settings => "settings: put them in place of the present ones before this version starts",
-            Section::Issuers => "issuers: store or write them before callers need them",
+            Section::Names => "names of settings: correct them, and run the check again",
+            Section::Servers => "servers: apply them again to the control plane without these faults",
+            Section::ControlSettings => {
+                "settings of the control plane: put them in place of the present ones before this version starts"
+            }
+            Section::GatewaySettings => {
+                "settings of the gateway: put them in place of the present ones before this version starts"
+            }
+            Section::RuntimeSettings => {
+                "settings of the runtime: put them in place of the present ones before this version starts"
+            }
+            Section::Issuers => "issuers of the control plane: store or write them before callers need them",
             Section::Offers => {
-                "offers: store them as soon as this version runs (or `asp upgrade check --write`)"
+                "offers: store them at the control plane as soon as this version runs (or `asp upgrade check --write`)"
             }
         }
     }

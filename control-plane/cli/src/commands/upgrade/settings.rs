@@ -3,17 +3,27 @@
 use asp_command::environment::Environment;
 
 use super::installation::Installation;
-use super::report::{ReportLine, comment};
+use super::report::{ReportLine, Section, comment};
+use crate::settings::ENV_UPSTREAMS;
 use crate::settings::suggestions::{ServedPrimitive, Suggestion, suggestions, unlisted};
 
 /// Returns the lists that have entries without `for` or lack an audience that a stored primitive uses, and the primitives
-/// that a `for` leaves out, such as those of a server that was applied again.
-pub(super) fn lines(environment: &dyn Environment, installation: &Installation) -> Vec<ReportLine> {
+/// that a `for` leaves out, such as those of a server that was applied again; each in the section of the process that reads
+/// the list.
+pub(super) fn lines(
+    environment: &dyn Environment,
+    installation: &Installation,
+) -> Vec<(Section, ReportLine)> {
     let served: Vec<ServedPrimitive<'_>> = served_primitives(installation).collect();
     let found = suggestions(environment, &served).into_iter();
-    let found = found.map(|Suggestion { line, marks, .. }| ReportLine { line, marks });
+    let found = found.map(|Suggestion { list, line, marks }| (section(list), ReportLine { line, marks }));
     let left_out = unlisted(environment, &served).into_iter();
-    found.chain(left_out.map(|line| ReportLine::plain(comment("", &line)))).collect()
+    let left_out = left_out.map(|(list, text)| (section(list), ReportLine::plain(comment("", &text))));
+    found.chain(left_out).collect()
+}
+
+fn section(list: &str) -> Section {
+    if list == ENV_UPSTREAMS { Section::ControlSettings } else { Section::GatewaySettings }
 }
 
 /// Returns every primitive of every server that this version accepts.

@@ -6,7 +6,7 @@ const MAX_LENGTH: usize = 64;
 const MAX_EDITS: usize = 3;
 
 /// Returns the first of the names with the fewest edits from `wanted`; at most a third of the characters may differ.
-pub(super) fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted: Vec<char> = wanted.to_lowercase().chars().collect();
     if wanted.len() > MAX_LENGTH {
         return None;
