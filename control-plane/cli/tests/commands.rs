@@ -477,6 +477,19 @@ async fn bindings_with_conditions_are_written_by_commands() {
 }
 
 #[tokio::test]
+async fn a_call_that_a_condition_denies_is_explained_without_lifting_the_bound() {
+    let admin = Admin::start().await;
+    let words = |line: &'static str| line.split(' ').collect::<Vec<_>>();
+    admin.good(&words("policy acme --deny echo --user bob --name never --when /message equals now"));
+    let question = words("explain --org acme --user bob --server demo --primitive echo --arguments");
+    let denied = admin.run(&[question.as_slice(), &[r#"{"message": "now"}"#]].concat());
+    let said = text(&denied.stdout);
+    assert_eq!(denied.status.code(), Some(1), "{said}");
+    let command = r#"`asp policy acme --deny echo --user bob --name never --when /message equals '"now"'`"#;
+    assert!(said.contains(command) && !said.contains("--remove") && !said.contains("--allow"), "{said}");
+}
+
+#[tokio::test]
 async fn a_server_goes_back_to_an_earlier_version_by_commands() {
     let admin = Admin::start().await;
     let list: Value = serde_json::from_str(&admin.good(&["servers", "list", "--json"])).unwrap();

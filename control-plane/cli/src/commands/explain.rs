@@ -53,10 +53,12 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
 /// Returns the first unmet one of the three conditions for a call, and who can change it.
 fn access_of(question: &Question, answer: &Value) -> Option<String> {
     let allow = allow(question, answer);
+    let conditions = answer.pointer("/decidedBy/binding").and_then(binding::describe_conditions);
+    let denied = conditions.as_deref().map_or(CallPermission::No(&allow), CallPermission::NotIf);
     let (offered, on, allowed) = match answer.get("outcome").and_then(Value::as_str)? {
         "not_offered" => (false, false, CallPermission::Depends),
         "not_exposed" => (true, false, CallPermission::Depends),
-        "denied" => (true, true, CallPermission::No(&allow)),
+        "denied" => (true, true, denied),
         "allowed" | "needs_approval" => (true, true, CallPermission::Yes),
         _ => return None,
     };
@@ -69,8 +71,8 @@ fn is_withheld(answer: &Value) -> bool {
     answer.pointer("/decidedBy/withheld").and_then(Value::as_bool) == Some(true)
 }
 
-/// Returns the command that allows the primitive for this caller. Its binding is at least as specific as the denial that
-/// decided, and replaces one for the same caller.
+/// Returns the command that allows the primitive for this caller, or one for each issuer that may be meant. Its binding is
+/// more specific than the denial that decided, or replaces it.
 fn allow(question: &Question, answer: &Value) -> String {
     let denial = |pointer: &str| {
         let text = answer.pointer(&format!("/decidedBy/binding{pointer}")).and_then(Value::as_str);
@@ -81,20 +83,28 @@ fn allow(question: &Question, answer: &Value) -> String {
         _ if question.machine.is_empty() => ("user", question.user.as_str()),
         _ => ("machine", question.machine.as_str()),
     };
-    let mut words = vec![("allow", question.primitive.as_str()), target];
     let asked = Some(question.issuer.as_str()).filter(|name| !name.is_empty());
-    let issuer = asked.or_else(|| denial("/target/issuer"));
+    let assumed = || answer.get("issuer").and_then(Value::as_str);
+    let issuer = asked.or_else(assumed).or_else(|| denial("/target/issuer"));
     let protocol = match is_withheld(answer) {
         // As specific as the denial may be.
         true => Some(question.protocol.as_str()),
         false => denial("/primitive/protocol"),
     };
+    let command = |issuer: Option<&str>| {
+        let words = [("allow", question.primitive.as_str()), target].into_iter();
+        let words = words.chain(issuer.map(|issuer| ("issuer", issuer)));
+        let words = words.chain(protocol.map(|protocol| ("protocol", protocol)));
+        let options: String = words.map(|(name, value)| shell::option(name, value)).collect();
+        shell::command("asp policy", &question.org, &options)
+    };
     // If several issuers may be meant, an allow that names none is rejected.
-    let is_open = target.0 != "machine" && answer.get("issuers").is_some();
-    words.extend(issuer.or(is_open.then_some("NAME")).map(|issuer| ("issuer", issuer)));
-    words.extend(protocol.map(|protocol| ("protocol", protocol)));
-    let options: String = words.iter().map(|(name, value)| shell::option(name, value)).collect();
-    shell::command("asp policy", &question.org, &options)
+    let possible = answer.get("issuers").and_then(Value::as_array).into_iter().flatten();
+    let possible: Vec<String> = possible.map(|name| command(name.as_str())).collect();
+    match issuer.is_some() || target.0 == "machine" || possible.is_empty() {
+        true => command(issuer),
+        false => possible.join("` or `"),
+    }
 }
 
 fn arguments(text: &str) -> Result<Value, Failure> {
@@ -145,8 +155,7 @@ fn describe_decision(question: &Question, answer: &Value) -> String {
     let bindings = api_path(&["api", "policy", "orgs", org, "bindings"]);
     let exposure = api_path(&["api", "policy", "orgs", org, "exposure"]);
     let decisive = answer.pointer("/decidedBy/binding");
-    let removal =
-        decisive.map(|binding| format!(" (`{}`)", binding::removal(org, binding))).unwrap_or_default();
+    let remedy = remedy(org, decisive);
     let binding = decisive.map(|binding| binding::describe_binding(org, binding));
     match (outcome, binding) {
         ("allowed", Some(binding)) => {
@@ -158,18 +167,14 @@ fn describe_decision(question: &Question, answer: &Value) -> String {
             "allowed: {server} is exposed to {org} over {protocol} and no binding speaks of {primitive}. A binding \
              that denies it would change that ({bindings})."
         ),
-        ("needs_approval", Some(binding)) => format!(
-            "allowed once a person approves: {binding}. To drop the approval, remove that binding{removal} or write a more \
-             specific one that allows it."
-        ),
+        ("needs_approval", Some(binding)) => format!("allowed once a person approves: {binding}. {remedy}"),
         ("needs_approval", None) => format!(
             "allowed once a person approves: {primitive} is {rule}. A binding that allows it would drop the \
              approval ({bindings})."
         ),
-        ("denied", binding) => format!(
-            "denied: {}. To change that, remove that binding{removal} or write a more specific one that allows it.",
-            binding.unwrap_or_else(|| "a binding forbids it".to_owned())
-        ),
+        ("denied", binding) => {
+            format!("denied: {}. {remedy}", binding.unwrap_or_else(|| "a binding forbids it".to_owned()))
+        }
         ("not_exposed", _) => format!(
             "denied: {server} is not exposed to {org} over {protocol}, by {rule}. An exception that enables it \
              would change that ({exposure})."
@@ -195,6 +200,25 @@ fn describe_decision(question: &Question, answer: &Value) -> String {
         ),
         _ => format!("denied: {rule}."),
     }
+}
+
+/// Describes how to change the decision of a binding. One with conditions holds for other calls too, so it is changed rather
+/// than removed.
+fn remedy(org: &str, decisive: Option<&Value>) -> String {
+    let Some(binding) = decisive else {
+        return "To change that, remove that binding or write a more specific one that allows it.".to_owned();
+    };
+    if binding::describe_conditions(binding).is_none() {
+        let removal = binding::removal(org, binding);
+        return format!(
+            "To change that, remove that binding (`{removal}`) or write a more specific one that allows it."
+        );
+    }
+    let stored = binding::storing(org, binding).map(|command| format!(": `{command}`")).unwrap_or_default();
+    format!(
+        "It applies only to arguments that meet its condition: call with others, or change the values of the condition by \
+         storing the binding again{stored}."
+    )
 }
 
 fn list(values: &Value) -> String {
@@ -240,7 +264,18 @@ mod tests {
         let mut open = denial(json!({ "type": "user", "idOrPattern": "*" }), "*");
         open["issuers"] = json!(["login", "contractors"]);
         let said = access_of(&question(json!({})), &open).unwrap();
-        assert!(said.ends_with("`asp policy acme --allow shop.buy --user 'bob b' --issuer NAME`"), "{said}");
+        assert!(
+            said.ends_with(
+                "allows it: `asp policy acme --allow shop.buy --user 'bob b' --issuer login` or `asp policy acme --allow \
+                 shop.buy --user 'bob b' --issuer contractors`"
+            ),
+            "{said}"
+        );
+        // The server has one issuer, and the org several.
+        let mut assumed = denial(json!({ "type": "user", "idOrPattern": "bob b" }), "*");
+        assumed["issuer"] = json!("login");
+        let said = access_of(&question(json!({})), &assumed).unwrap();
+        assert!(said.ends_with("`asp policy acme --allow shop.buy --user 'bob b' --issuer login`"), "{said}");
         let withheld = json!({ "outcome": "denied", "decidedBy": { "withheld": true } });
         let said = access_of(&question(json!({})), &withheld).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --user 'bob b' --protocol mcp`"), "{said}");
@@ -287,14 +322,29 @@ mod tests {
         assert!(
             asked.starts_with(
                 "allowed once a person approves: a binding `large` of acme requires a person's approval for the user * \
-                 to call echo over mcp when [{\"pointer\":\"/amount\""
+                 to call echo over mcp when /amount range 1... It applies only to arguments"
             ),
             "{asked}"
+        );
+        let bound = json!({ "binding": {
+            "target": { "type": "user", "idOrPattern": "*" },
+            "primitive": { "name": "echo", "protocol": "*" },
+            "allowed": false, "name": "large",
+            "when": [{ "pointer": "/amount", "range": { "min": 1 } }],
+        }});
+        assert_eq!(
+            line("denied", bound.clone()),
+            "denied: a binding `large` of acme denies the user * to call echo over every protocol when /amount range 1... It \
+             applies only to arguments that meet its condition: call with others, or change the values of the condition by \
+             storing the binding again: `asp policy acme --deny echo --user '*' --name large --when /amount range 1..`."
         );
         let misfit = line("invalid_arguments", json!({ "pointer": "/a", "rule": "is no string" }));
         assert_eq!(misfit, "denied: the arguments do not fit the schema at `/a`: is no string.");
         let question = json!({ "org": "acme", "server": "demo", "primitive": "echo", "protocol": "mcp" });
         let question: Question = serde_json::from_value(question).unwrap();
+        let access = access_of(&question, &json!({ "outcome": "denied", "decidedBy": bound })).unwrap();
+        let expected = "allowed no with these arguments, which meet the condition /amount range 1..";
+        assert!(access.ends_with(expected) && !access.contains("--allow"), "{access}");
         let mut seen = rule.clone();
         seen["observe"] = json!(true);
         let answer = json!({

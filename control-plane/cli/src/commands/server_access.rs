@@ -17,6 +17,8 @@ pub enum CallPermission<'a> {
     Yes,
     /// Command with which the org's admin allows it.
     No(&'a str),
+    /// Conditions on arguments, in words, because of which these arguments are refused.
+    NotIf(&'a str),
     /// Depends on the caller and the primitive.
     Depends,
 }
@@ -39,6 +41,9 @@ pub fn line(access: &ServerAccess<'_>) -> String {
         CallPermission::Yes => format!("{said}, allowed yes"),
         CallPermission::No(command) => {
             format!("{said}, allowed no. An admin of {org} allows it: `{command}`")
+        }
+        CallPermission::NotIf(conditions) => {
+            format!("{said}, allowed no with these arguments, which meet the condition {conditions}")
         }
         CallPermission::Depends => {
             format!(

@@ -114,6 +114,10 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub limits: Vec<Value>,
+    /// Issuer that was assumed, as the server's only one for the org, if others speak for the org too: a binding that allows
+    /// the user or token must name it
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
     /// Possible issuers, if none was named and the server has several for the org; bindings and limits that name one of
     /// them were ignored
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -138,7 +142,7 @@ pub async fn explain(
     let of_org = admin.role.org().is_some();
     // For an org, a server that is not offered to it does not exist, and has no issuers.
     let part = published.server(&question.server).filter(|_| is_offered || !of_org);
-    let issuers = complete(&state, part.as_ref(), &mut question);
+    let (issuer, issuers) = complete(&state, part.as_ref(), &mut question);
     let asked = Arc::clone(&published);
     // The server's team must not learn about callers of an org to which its server is not offered.
     let revoked = match is_team && !is_offered {
@@ -172,6 +176,7 @@ pub async fn explain(
         depends,
         revocations: revoked.revocations_json(is_team),
         limits,
+        issuer,
         issuers,
         revision: published.gateways_at(),
     }))
@@ -220,25 +225,28 @@ async fn newest(state: &AdminState) -> Result<Arc<Publication>, Problem> {
     snapshot.ok_or_else(|| Problem::new(Code::Internal, "no snapshot is published yet"))
 }
 
-/// Completes the question with its issuer; returns the possible ones if there are several.
-fn complete(state: &AdminState, part: Option<&ServerPart>, question: &mut Question) -> Vec<String> {
+/// Completes the question with its issuer. Returns that issuer if others speak for the org too, and the possible ones if there
+/// are several.
+fn complete(state: &AdminState, part: Option<&ServerPart>, question: &mut Question) -> (String, Vec<String>) {
     if !question.machine.is_empty() {
         question.user = std::mem::take(&mut question.machine);
         question.issuer = MACHINE_ISSUER.to_owned();
     }
     if !question.issuer.is_empty() {
-        return Vec::new();
+        return Default::default();
     }
     let accepted = part.and_then(|part| part.edge.as_ref()).map(|edge| edge.issuers.as_slice());
     let accepted = accepted.unwrap_or_default();
     let mut found = name_checks::issuers_of(state, &question.org);
+    let of_org = found.len();
     found.retain(|name| accepted.contains(name));
     match found.as_mut_slice() {
         [only] => {
             question.issuer = std::mem::take(only);
-            Vec::new()
+            let assumed = if of_org > 1 { question.issuer.clone() } else { String::new() };
+            (assumed, Vec::new())
         }
-        _ => found,
+        _ => (String::new(), found),
     }
 }
 

@@ -145,6 +145,28 @@ async fn what_allows_a_name_says_of_which_issuer_where_several_speak_for_the_org
 }
 
 #[tokio::test]
+async fn an_explanation_names_the_assumed_issuer_where_several_speak_for_the_org() {
+    let publisher = Publisher::start().await;
+    let mut api = with_two_issuers(&publisher).await;
+    let bob = json!({ "type": "user", "idOrPattern": "bob" });
+    api.put("org:acme", BINDINGS, binding(bob, false)).await;
+    api.published(|snapshot| snapshot.bindings.iter().any(|one| one.target == "bob")).await;
+    let ask = async |whose: Value| {
+        let mut question = json!({ "org": "acme", "server": "demo", "primitive": "echo", "protocol": "mcp" });
+        whose.as_object().unwrap().iter().for_each(|(name, value)| question[name] = value.clone());
+        api.send("org:acme", Method::POST, "/api/policy/explain", Some(question), &[]).await.body
+    };
+    let denied = ask(json!({ "user": "bob" })).await;
+    assert_eq!((&denied["outcome"], &denied["issuer"]), (&json!("denied"), &json!("dev")), "{denied}");
+    for named in [json!({ "user": "bob", "issuer": "dev" }), json!({ "machine": "press" })] {
+        assert_eq!(ask(named).await.get("issuer"), None);
+    }
+    let of_assumed = json!({ "type": "user", "idOrPattern": "bob", "issuer": denied["issuer"] });
+    let stored = api.put("org:acme", BINDINGS, binding(of_assumed, true)).await;
+    assert_eq!(stored.status, StatusCode::OK, "{}", stored.body);
+}
+
+#[tokio::test]
 async fn only_what_allows_is_about_every_issuer_on_purpose() {
     let api = with_demo().await;
     for (kind, allowed) in [("user", false), ("machine", true)] {
@@ -208,6 +230,7 @@ async fn an_explanation_is_about_a_user_of_one_issuer_or_a_machine() {
     assert_eq!(press["limits"][0]["selector"]["machine"], "each", "{press}");
     let alice = ask(json!({ "user": "alice" })).await;
     assert_eq!((&alice["outcome"], alice.get("limits")), (&json!("allowed"), None), "{alice}");
+    assert_eq!(alice.get("issuer"), None, "one issuer alone: {alice}");
     for bob in [json!({ "user": "bob" }), json!({ "user": "bob", "issuer": "dev" })] {
         assert_eq!(
             ask(bob).await["decidedBy"]["binding"],
