@@ -361,8 +361,12 @@ impl Admin {
     }
 
     fn run(&self, args: &[&str]) -> Output {
+        self.run_as(&self.token, args)
+    }
+
+    fn run_as(&self, token: &str, args: &[&str]) -> Output {
         let mut command = asp(self.state.path());
-        command.env("ASP_ADMIN_URL", self.serving.url("admin", "")).env("ASP_ADMIN_TOKEN", &self.token);
+        command.env("ASP_ADMIN_URL", self.serving.url("admin", "")).env("ASP_ADMIN_TOKEN", token);
         run(command.args(args))
     }
 
@@ -512,6 +516,34 @@ async fn a_server_goes_back_to_an_earlier_version_by_commands() {
         assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), String::new()), "{mistyped:?}");
         assert!(text(&refused.stderr).contains(meant), "{}", text(&refused.stderr));
     }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_offered_is_shown_alike_to_each_role() {
+    let admin = Admin::start().await;
+    let minted =
+        run(asp(admin.state.path()).args(["token", "--admin", "--user", "eve", "--role", "org:acme"]));
+    let of_org = text(&minted.stdout).trim().to_owned();
+    let show = ["servers", "show", "webex-compliance"];
+    let of_acme = [show.as_slice(), &["--org", "acme"]].concat();
+    for token in [&admin.token, &of_org] {
+        let shown = admin.run_as(token, &of_acme);
+        let said = text(&shown.stdout);
+        assert_eq!(shown.status.code(), Some(1), "{said}");
+        assert!(
+            said.starts_with("webex-compliance for acme: offered no. An admin of webex-compliance"),
+            "{said}"
+        );
+        let json = admin.run_as(token, &[of_acme.as_slice(), &["--json"]].concat());
+        let state: Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!((json.status.code(), &state["offered"]), (Some(1), &false.into()), "{state}");
+    }
+    let refused = admin.run_as(&of_org, &show);
+    assert_eq!(refused.status.code(), Some(1));
+    let hint = "`asp servers show webex-compliance --org ORG`";
+    assert!(text(&refused.stderr).contains(hint), "{}", text(&refused.stderr));
+    admin.good(&["servers", "offer", "webex-compliance", "--to", "acme", "--force"]);
+    assert_eq!(admin.run_as(&of_org, &of_acme).status.code(), Some(0));
 }
 
 /// Returns every file and directory below `directory`, and the directory itself, with its mode.

@@ -24,6 +24,10 @@ pub struct ServersListArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Admins of the platform and of the server may see every org that has it; admins of an org give --org with their own.
+
+Exit code: with --org, 1 if the server is not offered to the org.")]
 pub struct ServersShowArgs {
     #[arg(value_name = "SERVER")]
     pub server: String,

@@ -3,6 +3,7 @@
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
+use asp_platform::shell;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -56,51 +57,45 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
     })
 }
 
-/// Prints the orgs that a server is offered to, or its state for one org.
+/// Prints the orgs that a server is offered to, or its state for one org; fails if it is not offered to that org.
 async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> {
-    let Some(org) = &args.org else {
-        let answer = api.get(&api_path(&["api", "registry", "servers", &args.server, "offers"])).await?;
+    let ServersShowArgs { server, org, json } = args;
+    let Some(org) = org else {
+        let answer = api.get(&api_path(&["api", "registry", "servers", server, "offers"])).await?;
+        if answer.status == StatusCode::FORBIDDEN {
+            let (refusal, server) = (answer.refusal(), shell::word(server));
+            return Err(Failure::Other(anyhow::anyhow!(
+                "{refusal}. Admins of an org see it for their org: `asp servers show {server} --org ORG`"
+            )));
+        }
         let offers = answer.accepted()?;
-        if args.json {
+        if *json {
             print::json(&offers);
         } else {
-            print::line(&describe_offers(&args.server, &offers));
+            print::line(&describe_offers(server, &offers));
         }
         return Ok(());
     };
-    let answer = api.get(&api_path(&["api", "registry", "orgs", org, "servers", &args.server])).await?;
+    let answer = api.get(&api_path(&["api", "registry", "orgs", org, "servers", server])).await?;
     let is_unknown = answer.body.get("detail").is_some();
-    if answer.status == StatusCode::NOT_FOUND && !is_unknown && !args.json {
+    let state = match answer.status == StatusCode::NOT_FOUND && !is_unknown {
         // An org cannot tell a server that is not offered to it from one that does not exist. Admins who may see all servers can.
-        let access = ServerAccess {
-            server: &args.server,
-            org,
-            offered: false,
-            on: false,
-            allowed: CallPermission::Depends,
-        };
-        print::line(&server_access::line(&access));
-        return Err(Failure::Refused);
-    }
-    let answer = answer.accepted()?;
-    if args.json {
-        print::json(&answer);
-        return Ok(());
-    }
-    let switches = answer.get("on").and_then(Value::as_array).into_iter().flatten();
+        true => json!({ "server": server, "org": org, "offered": false, "on": [] }),
+        false => answer.accepted()?,
+    };
+    let switches = state.get("on").and_then(Value::as_array).into_iter().flatten();
     let on = switches.filter(|switch| switch.get("on") == Some(&Value::Bool(true)));
     let on: Vec<&str> = on.map(|switch| text(switch, "protocol")).collect();
-    let offered = answer.get("offered") == Some(&Value::Bool(true));
-    let access = ServerAccess {
-        server: &args.server,
-        org,
-        offered,
-        on: offered && !on.is_empty(),
-        allowed: CallPermission::Depends,
-    };
-    let over = if access.on { format!(" (over {})", on.join(", ")) } else { String::new() };
-    print::line(&format!("{}{over}", server_access::line(&access)));
-    Ok(())
+    let offered = state.get("offered") == Some(&Value::Bool(true));
+    let is_on = offered && !on.is_empty();
+    let access = ServerAccess { server, org, offered, on: is_on, allowed: CallPermission::Depends };
+    let over = if is_on { format!(" (over {})", on.join(", ")) } else { String::new() };
+    if *json {
+        print::json(&state);
+    } else {
+        print::line(&format!("{}{over}", server_access::line(&access)));
+    }
+    if offered { Ok(()) } else { Err(Failure::Refused) }
 }
 
 fn describe_offers(server: &str, offers: &Value) -> String {
