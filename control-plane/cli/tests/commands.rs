@@ -546,6 +546,27 @@ async fn a_server_that_is_not_offered_is_shown_alike_to_each_role() {
     assert_eq!(admin.run_as(&of_org, &of_acme).status.code(), Some(0));
 }
 
+#[tokio::test]
+async fn two_commands_say_the_same_of_a_server_that_is_on_over_one_protocol_alone() {
+    let admin = Admin::start().await;
+    admin.good(&["policy", "acme", "--hide", "demo", "--force"]);
+    let state = "demo for acme: offered yes, switched on yes (over rest), no (over mcp)";
+    let shown = admin.good(&["servers", "show", "demo", "--org", "acme"]);
+    assert!(shown.starts_with(&format!("{state}, allowed: depends")), "{shown}");
+    let question = "explain --org acme --user bob --server demo --primitive echo --protocol";
+    let explain = |protocol: &str| {
+        let words: Vec<&str> = question.split(' ').chain([protocol]).collect();
+        text(&admin.run(&words).stdout)
+    };
+    let over_mcp = explain("mcp");
+    assert!(
+        over_mcp
+            .contains(&format!("{state}. An admin of acme switches it on: `asp policy acme --expose demo`"))
+    );
+    let over_rest = explain("rest");
+    assert!(over_rest.contains(&format!("{state}, allowed yes")), "{over_rest}");
+}
+
 /// Returns every file and directory below `directory`, and the directory itself, with its mode.
 fn modes(directory: &Path) -> Vec<(PathBuf, u32)> {
     let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;

@@ -55,15 +55,21 @@ fn access_of(question: &Question, answer: &Value) -> Option<String> {
     let allow = allow(question, answer);
     let conditions = answer.pointer("/decidedBy/binding").and_then(binding::describe_conditions);
     let denied = conditions.as_deref().map_or(CallPermission::No(&allow), CallPermission::NotIf);
-    let (offered, on, allowed) = match answer.get("outcome").and_then(Value::as_str)? {
-        "not_offered" => (false, false, CallPermission::Depends),
-        "not_exposed" => (true, false, CallPermission::Depends),
-        "denied" => (true, true, denied),
-        "allowed" | "needs_approval" => (true, true, CallPermission::Yes),
+    let Question { server, org, protocol, .. } = question;
+    let outcome = answer.get("outcome").and_then(Value::as_str)?;
+    let mut on = server_access::switches(answer.get("switches"));
+    if on.is_empty() {
+        // An older control plane answers about the protocol of the question only.
+        on.push((protocol.as_str(), outcome != "not_exposed"));
+    }
+    let (offered, allowed) = match outcome {
+        "not_offered" => (false, CallPermission::Depends),
+        "not_exposed" => (true, CallPermission::Depends),
+        "denied" => (true, denied),
+        "allowed" | "needs_approval" => (true, CallPermission::Yes),
         _ => return None,
     };
-    let (server, org) = (question.server.as_str(), question.org.as_str());
-    Some(server_access::line(&ServerAccess { server, org, offered, on, allowed }))
+    Some(server_access::line(&ServerAccess { server, org, offered, on: &on, protocol, allowed }))
 }
 
 /// Whether the answer is for the team of the server, which does not see the bindings of the org.

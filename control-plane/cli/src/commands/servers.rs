@@ -83,17 +83,20 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
         true => json!({ "server": server, "org": org, "offered": false, "on": [] }),
         false => answer.accepted()?,
     };
-    let switches = state.get("on").and_then(Value::as_array).into_iter().flatten();
-    let on = switches.filter(|switch| switch.get("on") == Some(&Value::Bool(true)));
-    let on: Vec<&str> = on.map(|switch| text(switch, "protocol")).collect();
+    let on = server_access::switches(state.get("on"));
     let offered = state.get("offered") == Some(&Value::Bool(true));
-    let is_on = offered && !on.is_empty();
-    let access = ServerAccess { server, org, offered, on: is_on, allowed: CallPermission::Depends };
-    let over = if is_on { format!(" (over {})", on.join(", ")) } else { String::new() };
     if *json {
         print::json(&state);
     } else {
-        print::line(&format!("{}{over}", server_access::line(&access)));
+        let allowed = CallPermission::Depends;
+        print::line(&server_access::line(&ServerAccess {
+            server,
+            org,
+            offered,
+            on: &on,
+            protocol: "",
+            allowed,
+        }));
     }
     if offered { Ok(()) } else { Err(Failure::Refused) }
 }

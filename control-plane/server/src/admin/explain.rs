@@ -114,6 +114,11 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub limits: Vec<Value>,
+    /// The server's protocols, each with whether it is switched on for the org, in the form of `on` of
+    /// `GET /api/registry/orgs/{org}/servers/{server}`; none if it is not offered
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub switches: Vec<Value>,
     /// Issuer that was assumed, as the server's only one for the org, if others speak for the org too: a binding that allows
     /// the user or token must name it
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -152,15 +157,18 @@ pub async fn explain(
             revoked::find(state.store.as_ref(), &published, &holder, admin.role.is_platform()).await?
         }
     };
-    let (decided, limits) = permit
+    let (decided, limits, switches) = permit
         .with_thread()
         .await?
         .work(move || {
-            let limits = limits::of(&asked.org(&question.org), call_of(&question));
+            let org = asked.org(&question.org);
+            let limits = limits::of(&org, call_of(&question));
+            let part = part.filter(|_| is_offered);
+            let switches = part.map(|part| rules::switches(&part, &org)).unwrap_or_default();
             let decided = decide(&asked, &question, protocol, is_offered)?;
             let is_unknown = matches!(decided.outcome, "unknown_server" | "unknown_primitive");
             let hides = of_org && !is_offered && is_unknown;
-            Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits))
+            Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits, switches))
         })
         .await??;
     let decided = if revoked.token { decided.revoked_token_answer() } else { decided };
@@ -176,6 +184,7 @@ pub async fn explain(
         depends,
         revocations: revoked.revocations_json(is_team),
         limits,
+        switches,
         issuer,
         issuers,
         revision: published.gateways_at(),

@@ -1,7 +1,8 @@
 //! Rules and outcomes of a decision in the words of an explanation.
 
-use asp_proto::snapshot::{Listing, OrgPart, Protocol};
+use asp_proto::snapshot::{Listing, OrgPart, Protocol, ServerPart};
 use asp_snapshot::policy::Effect;
+use asp_snapshot::protocol::protocol_name;
 use serde_json::{Value, json};
 
 pub(super) const fn outcome(effect: Effect) -> &'static str {
@@ -24,6 +25,18 @@ pub(super) fn name_in_protocol(listing: &Listing, protocol: Protocol) -> &str {
         Protocol::Rest => &listing.rest_name,
         Protocol::Unspecified => "",
     }
+}
+
+/// Returns the protocols of a server, each with whether it is switched on for the org.
+pub(super) fn switches(part: &ServerPart, of_org: &OrgPart) -> Vec<Value> {
+    let Some(edge) = &part.edge else { return Vec::new() };
+    let is_on = |protocol: Protocol| {
+        let mut exceptions = of_org.exposure.iter();
+        let found = exceptions.find(|one| one.server == edge.name && one.protocol() == protocol);
+        found.map_or(edge.default_allow, |exception| exception.enabled)
+    };
+    let switch = |protocol| json!({ "protocol": protocol_name(protocol), "on": is_on(protocol) });
+    edge.protocols().map(switch).collect()
 }
 
 pub(super) fn exposure_rule(speaks: bool, of_org: &OrgPart, server: &str, protocol: Protocol) -> Value {

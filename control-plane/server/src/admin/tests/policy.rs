@@ -372,6 +372,9 @@ async fn explain_names_the_rule_that_decides() {
         (&hidden["outcome"], &hidden["decidedBy"]["rule"]),
         (&json!("not_exposed"), &json!("the org's exception"))
     );
+    assert_eq!(hidden["switches"], json!([{ "protocol": "mcp", "on": false }]), "{hidden}");
+    let both = json!([{ "protocol": "mcp", "on": true }, { "protocol": "rest", "on": true }]);
+    assert_eq!(over_rest["switches"], both, "{over_rest}");
     // For an offered server, an org learns which primitives exist.
     for (server, outcome) in [("nowhere", "not_offered"), ("demo", "unknown_primitive")] {
         assert_eq!(ask(server, "nothing", "mcp", json!([])).await["outcome"], outcome);
