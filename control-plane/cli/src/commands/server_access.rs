@@ -84,8 +84,8 @@ fn describe_switches(on: &[(&str, bool)]) -> String {
     parts.join(", ")
 }
 
-/// Returns the command that switches a server on for an org.
-fn expose(server: &str, org: &str, protocol: &str) -> String {
+/// Returns the command that switches a server on for an org; without a protocol, over MCP.
+pub fn expose(server: &str, org: &str, protocol: &str) -> String {
     let mut options = shell::option("expose", server);
     if !matches!(protocol, "" | DEFAULT_PROTOCOL) {
         options.push_str(&shell::option("protocol", protocol));

@@ -131,12 +131,33 @@ async fn offer(api: &AdminClient, args: &ServersOfferArgs) -> Result<(), Failure
         match (args.json, args.withdraw) {
             (true, _) => print::json(&answer),
             (false, true) => print::line(&format!("{server} is not offered to {org} any more")),
-            (false, false) => print::line(&format!(
-                "{server} is offered to {org}; its admin switches it on: `asp policy {org} --expose {server}`"
-            )),
+            (false, false) => {
+                let state = api.get(&api_path(&["api", "registry", "orgs", org, "servers", server])).await?;
+                print::line(&describe_offered(server, org, state.body.get("on")));
+            }
         }
     }
     Ok(())
+}
+
+/// Describes a stored offer, and what is left to switch on. An offer that is renewed finds the org's switch as it was.
+fn describe_offered(server: &str, org: &str, on: Option<&Value>) -> String {
+    let on = server_access::switches(on);
+    let names = |wanted: bool| {
+        let names = on.iter().filter(|(_, is_on)| *is_on == wanted).map(|(protocol, _)| *protocol);
+        names.collect::<Vec<_>>()
+    };
+    let said = match names(true).as_slice() {
+        [] => format!("{server} is offered to {org}"),
+        some => format!("{server} is offered to {org}, which has it switched on over {}", some.join(", ")),
+    };
+    match (names(false).first(), on.is_empty()) {
+        (None, false) => said,
+        (off, _) => {
+            let command = server_access::expose(server, org, off.copied().unwrap_or_default());
+            format!("{said}; its admin switches it on: `{command}`")
+        }
+    }
 }
 
 fn rows(list: &Value, as_json: bool, row: impl Fn(&Value) -> String) {
@@ -160,4 +181,27 @@ fn number(of: &Value, member: &str) -> u64 {
 /// Returns the start of the content hash, enough to tell versions apart.
 fn hash(of: &Value) -> String {
     text(of, "contentHash").chars().take(12).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_names_only_what_is_left_to_switch_on() {
+        let of = |on: Value| describe_offered("crm", "acme", Some(&on));
+        let switch = |protocol: &str, on: bool| json!({ "protocol": protocol, "on": on });
+        let (mcp, rest) = (switch("mcp", true), switch("rest", true));
+        let all_on = "crm is offered to acme, which has it switched on over mcp, rest";
+        assert_eq!(of(json!([mcp, rest])), all_on);
+        assert_eq!(
+            of(json!([mcp, switch("rest", false)])),
+            "crm is offered to acme, which has it switched on over mcp; its admin switches it on: `asp policy acme --expose \
+             crm --protocol rest`"
+        );
+        let off = "crm is offered to acme; its admin switches it on: `asp policy acme --expose crm`";
+        for on in [json!([switch("mcp", false), switch("rest", false)]), json!([])] {
+            assert_eq!(of(on), off);
+        }
+    }
 }
