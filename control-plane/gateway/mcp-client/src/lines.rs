@@ -271,7 +271,7 @@ mod tests {
             Ok(json!({"tools": [{"name": "b"}], "nextCursor": ""})),
             refused(-32601),
             Ok(json!({"resources": "none"})),
-            Ok(json!({"resourceTemplates": [{"uriTemplate": "a:{b}"}], "nextCursor": 7})),
+            Ok(json!({"resourceTemplates": [{"uriTemplate": "a:{b}"}], "nextCursor": null})),
         ])
         .await;
         let (lists, _) = lists.unwrap();
@@ -326,6 +326,21 @@ mod tests {
         let large = json!({"tools": [{"name": "x".repeat(MAX_PAGE)}]});
         for beyond in [many, large] {
             assert!(listed(&[Ok(json!({})), Ok(beyond)]).await.0.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cursor_that_is_no_string_is_a_fault_and_ends_no_list() {
+        for (cursor, kind) in [
+            (json!(2), "a number"),
+            (json!(true), "a boolean"),
+            (json!(["2"]), "an array"),
+            (json!({}), "an object"),
+        ] {
+            let page = json!({"tools": [{"name": "a"}], "nextCursor": cursor});
+            let (lists, _) = listed(&[Ok(json!({"capabilities": {"tools": {}}})), Ok(page)]).await;
+            let fault = lists.map(|_| ()).unwrap_err().to_string();
+            assert_eq!(fault, format!("tools/list: nextCursor is {kind}, not a string"));
         }
     }
 

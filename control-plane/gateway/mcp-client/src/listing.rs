@@ -103,10 +103,10 @@ impl Listing<'_> {
             if found.len() > MAX_ITEMS {
                 return Err(ClientFault::Lost(format!("{method}: more than {MAX_ITEMS} items")));
             }
+            let next = next_cursor(result.remove("nextCursor"))
+                .map_err(|kind| ClientFault::Lost(format!("{method}: nextCursor is {kind}, not a string")))?;
             // The same cursor would return the same page again.
-            let next =
-                result.remove("nextCursor").filter(|next| is_cursor(next) && cursor.as_ref() != Some(next));
-            if next.is_none() {
+            if next.is_none() || next == cursor {
                 return Ok(found);
             }
             cursor = next;
@@ -115,9 +115,17 @@ impl Listing<'_> {
     }
 }
 
-/// Whether there is another page: some servers write an empty cursor after the last one.
-fn is_cursor(next: &Value) -> bool {
-    next.as_str().is_some_and(|next| !next.is_empty())
+/// Returns the cursor of the next page, if there is one: some servers write null or an empty cursor after the last page. The
+/// error is the kind of a value that cannot be sent back as a cursor.
+fn next_cursor(next: Option<Value>) -> Result<Option<Value>, &'static str> {
+    match next {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok((!text.is_empty()).then_some(Value::String(text))),
+        Some(Value::Number(_)) => Err("a number"),
+        Some(Value::Bool(_)) => Err("a boolean"),
+        Some(Value::Array(_)) => Err("an array"),
+        Some(Value::Object(_)) => Err("an object"),
+    }
 }
 
 /// Whether a server refuses a method, in whatever form.
