@@ -25,6 +25,7 @@ trials! { stdio:
     official_clients_list_and_call_in_both_eras,
     official_clients_go_on_with_another_bridge_when_theirs_is_killed_in_a_call,
     questions_and_progress_pass_and_a_killed_platform_is_told_of,
+    a_request_is_answered_after_the_end_of_the_input,
 }
 
 async fn official_clients_list_and_call_in_both_eras(shared: &Shared) -> Result<()> {
@@ -93,6 +94,20 @@ async fn questions_and_progress_pass_and_a_killed_platform_is_told_of(_: &Shared
         bridge.end().await?;
     }
     stack.stop(EXPECTED).await
+}
+
+/// `echo '{…}' | asp mcp --server demo`.
+async fn a_request_is_answered_after_the_end_of_the_input(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let mut bridge = Bridge::start(stack, &stack.alice().await?)?;
+    let era = json!({"io.modelcontextprotocol/protocolVersion": MODERN,
+                     "io.modelcontextprotocol/clientCapabilities": {}});
+    let count = json!({"name": "count", "arguments": {"to": 3, "delayMs": 100}, "_meta": era});
+    bridge.say(&request(1, "tools/call", count)).await?;
+    drop(bridge.input.take());
+    let answer = bridge.answered(1).await?;
+    ensure!(answer["result"]["structuredContent"]["counted"] == 3, "{answer}");
+    bridge.end().await
 }
 
 /// A sample asks for a column, and tells how far it is.

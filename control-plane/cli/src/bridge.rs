@@ -3,8 +3,9 @@
 //! the messages otherwise.
 //!
 //! Keeps true: standard output carries only MCP messages, one a line; each request gets one answer, unless its client
-//! cancelled it; a message that may have taken effect is never resent, and its error says so. Bounds: [`MAX_MESSAGE`] for a
-//! message, [`MAX_RUNNING`] concurrent requests.
+//! cancelled it; a message that may have taken effect is never resent, and its error says so; requests that were read are
+//! answered also after the end of standard input. Bounds: [`MAX_MESSAGE`] for a message, [`MAX_RUNNING`] concurrent requests;
+//! the time of a request is bounded by the server's deadlines.
 
 mod connection;
 mod legacy;
@@ -38,6 +39,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for the POST of a message without an answer.
 const TELL: Duration = Duration::from_secs(30);
 
+/// Method of a request that has no answer while the client listens (MCP 2026-07-28).
+const LISTEN: &str = "subscriptions/listen";
+
 const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
 const INTERNAL_ERROR: i64 = -32603;
@@ -50,36 +54,56 @@ struct Bridge {
     out: mpsc::Sender<String>,
     /// Cancellation of each running request, by the request's id as JSON.
     running: Mutex<HashMap<String, CancellationToken>>,
-    tasks: TaskTracker,
+    requests: TaskTracker,
+    /// Tasks without an end of their own.
+    background: TaskTracker,
     /// Cancelled when the client is gone.
     stop: CancellationToken,
+    /// Cancelled when the client sends no more messages; a child of `stop`.
+    input: CancellationToken,
 }
 
-/// Serves this process's client until it closes standard input or `stopped` completes.
+/// Serves this process's client until it has closed standard input and its requests are answered, or until it no longer reads
+/// standard output or `stopped` completes.
 pub(crate) async fn run(place: ServerEndpoint, stopped: impl Future<Output = ()>) -> anyhow::Result<()> {
-    let mut lines = lines::read();
     let (out, written) = lines::write(OUTGOING);
     let bridge = Arc::new(Bridge::new(place, out)?);
-    let served = async {
-        while let Some(line) = lines.recv().await {
-            match line {
-                Line::Whole(line) => take(&bridge, line).await,
-                Line::TooLong => {
-                    let why = format!("a message is larger than {MAX_MESSAGE} bytes");
-                    bridge.refuse(&Value::Null.into(), INVALID_REQUEST, &why, "invalid_request").await;
-                }
-            }
-        }
+    tokio::pin!(written, stopped);
+    let is_answered = tokio::select! {
+        () = serve(&bridge, lines::read()) => true,
+        () = &mut written => false,
+        () = &mut stopped => false,
     };
-    tokio::select! {
-        () = served => {}
-        () = written => {}
-        () = stopped => {}
-    }
     bridge.stop.cancel();
     // Err: the server did not answer in time; it will expire the session by itself.
     let _ = tokio::time::timeout(END_TIMEOUT, bridge.legacy.end(&bridge.connection)).await;
+    if is_answered {
+        bridge.background.close();
+        bridge.background.wait().await;
+        // Without a sender, standard output ends after its last line.
+        drop(bridge);
+        tokio::select! {
+            () = written => {}
+            () = stopped => {}
+        }
+    }
     Ok(())
+}
+
+/// Handles lines up to their end, then waits for the answers of the requests among them.
+async fn serve(bridge: &Arc<Bridge>, mut lines: mpsc::Receiver<Line>) {
+    while let Some(line) = lines.recv().await {
+        match line {
+            Line::Whole(line) => take(bridge, line).await,
+            Line::TooLong => {
+                let why = format!("a message is larger than {MAX_MESSAGE} bytes");
+                bridge.refuse(&Value::Null.into(), INVALID_REQUEST, &why, "invalid_request").await;
+            }
+        }
+    }
+    bridge.input.cancel();
+    bridge.requests.close();
+    bridge.requests.wait().await;
 }
 
 /// Handles one message of the client.
@@ -115,7 +139,8 @@ async fn take(bridge: &Arc<Bridge>, line: String) {
 fn start(bridge: &Arc<Bridge>, message: Json) {
     let id = id_of(&message);
     let key = id.text().to_owned();
-    let cancelled = bridge.stop.child_token();
+    let is_listening = message.get("method").and_then(Value::as_str) == Some(LISTEN);
+    let cancelled = if is_listening { bridge.input.child_token() } else { bridge.stop.child_token() };
     let has_room = {
         let mut running = bridge.running.lock();
         let has_room = running.len() < MAX_RUNNING;
@@ -125,7 +150,7 @@ fn start(bridge: &Arc<Bridge>, message: Json) {
         has_room
     };
     let bridge_of = Arc::clone(bridge);
-    bridge.tasks.spawn(async move {
+    bridge.requests.spawn(async move {
         let bridge = bridge_of;
         if !has_room {
             let why = format!("more than {MAX_RUNNING} requests at a time; wait for answers");
@@ -156,14 +181,17 @@ fn id_of(message: &Json) -> Json {
 
 impl Bridge {
     fn new(place: ServerEndpoint, out: mpsc::Sender<String>) -> anyhow::Result<Bridge> {
+        let stop = CancellationToken::new();
         Ok(Bridge {
             connection: Connection::new(place)?,
             legacy: LegacyEra::default(),
             modern: ModernEra::default(),
             out,
             running: Mutex::default(),
-            tasks: TaskTracker::new(),
-            stop: CancellationToken::new(),
+            requests: TaskTracker::new(),
+            background: TaskTracker::new(),
+            input: stop.child_token(),
+            stop,
         })
     }
 

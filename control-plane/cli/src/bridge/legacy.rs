@@ -98,7 +98,7 @@ impl LegacyEra {
         }
         if method(message) == "notifications/initialized" && !self.listens.swap(true, Ordering::AcqRel) {
             let bridge_of = Arc::clone(bridge);
-            bridge.tasks.spawn(async move {
+            bridge.background.spawn(async move {
                 let stop = bridge_of.stop.clone();
                 stop.run_until_cancelled_owned(listen(bridge_of)).await
             });

@@ -262,3 +262,37 @@ async fn a_message_passes_as_it_was_written_in_both_directions() {
     assert_eq!(line.trim_end(), body);
     assert!(seen.lock().iter().any(|(request, _)| *request == call), "{:?}", seen.lock());
 }
+
+#[tokio::test]
+async fn requests_that_were_read_are_answered_after_the_end_of_the_input() {
+    let (place, _seen) = server(Arc::new(|_, _| (200, None, RESULT.to_owned()))).await;
+    let (bridge, mut answers) = bridge(place);
+    let (input, lines) = mpsc::channel(OUTGOING);
+    for id in 1..=3 {
+        input.send(Line::Whole(request(id, "tools/list", json!({})))).await.unwrap();
+    }
+    drop(input);
+    tokio::time::timeout(Duration::from_secs(30), serve(&bridge, lines)).await.expect("it ends");
+    let mut ids = Vec::new();
+    while let Ok(line) = answers.try_recv() {
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        ids.push(answer["id"].as_u64().unwrap());
+    }
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_listening_request_does_not_outlast_the_input() {
+    // It accepts connections, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/demo/mcp", silent.local_addr().unwrap()).parse().unwrap();
+    let (bridge, mut answers) = bridge(ServerEndpoint { url, credential: Credential::None });
+    let (input, lines) = mpsc::channel(OUTGOING);
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
+    let listen = request(1, LISTEN, json!({"notifications": {}, "_meta": meta}));
+    input.send(Line::Whole(listen)).await.unwrap();
+    drop(input);
+    tokio::time::timeout(Duration::from_secs(30), serve(&bridge, lines)).await.expect("it ends");
+    assert!(answers.try_recv().is_err(), "nobody reads an answer");
+}

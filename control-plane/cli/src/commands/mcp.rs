@@ -21,7 +21,7 @@ const ENV_TOKEN_FILE: &str = "ASP_TOKEN_FILE";
 /// Time that hanging tasks have after the client is gone.
 const REST: Duration = Duration::from_secs(1);
 
-/// Runs until the client closes standard input, or until a signal.
+/// Runs until the client has closed standard input and its requests are answered, or until a signal.
 pub fn run(args: &McpArgs) -> Result<(), Failure> {
     if let Some(directory) = &args.embedded {
         return super::dev::embedded(directory, args.server.clone());
