@@ -1,15 +1,15 @@
 //! Sanitizes the text of a failing service for display to a client.
 //!
 //! Keeps true: a bounded length, without characters that a terminal or a model would not take for text; anything that
-//! looks like a credential becomes `***`. The body of a failed request may be a debug page that prints the request: of
-//! it only one line is shown. The message of a protocol error is meant for the caller and keeps its lines. It is a filter
-//! for accidents, not a proof: a service that wants to reveal a secret can.
+//! looks like a credential becomes `***`. Messages and bodies keep their lines. A body may be a debug page that prints the
+//! request: its headers are masked, and it ends where a stack trace begins. It is a filter for accidents, not a proof: a
+//! service that wants to reveal a secret can.
 
 use asp_json::first_line;
 
-/// Maximum length of a line of a body in bytes.
+/// Maximum length of a single line in bytes.
 const MAX_SHOWN: usize = 512;
-/// Maximum length of a message in bytes.
+/// Maximum length of a message or a body in bytes.
 const MAX_MESSAGE: usize = 16 << 10;
 /// Maximum length of an examined line, in characters.
 const MAX_LINE: usize = 4096;
@@ -32,6 +32,8 @@ const SECRET_NAMES: [&str; 12] = [
 /// Ends of names of `X-` headers that carry a credential, besides those of `SECRET_NAMES`.
 const SECRET_HEADER_ENDS: [&str; 7] =
     ["-key", "-auth", "-session", "-session-id", "-jwt", "-assertion", "-cert"];
+/// First line of a stack trace of Python, whose frames follow.
+const TRACEBACK: &str = "Traceback (most recent call last)";
 /// Start of a text in PEM (RFC 7468), which may be a private key of several lines.
 const PEM: &str = "-----BEGIN ";
 /// Prefixes of well-known credentials: JSON Web Tokens, and those that issuers use so that scanners find them.
@@ -51,17 +53,58 @@ pub fn sanitize(text: &str) -> String {
 
 /// Returns the message of a service's own protocol error: all of its lines, with credentials masked.
 pub fn sanitize_message(text: &str) -> String {
+    sanitize_lines(text, is_secret_header, |_| None)
+}
+
+/// Returns the body of a failed response: its lines up to a stack trace, with credentials and extension headers masked. A note
+/// says where the body is cut.
+pub fn sanitize_body(text: &str) -> String {
+    let shown = sanitize_lines(text, is_extension_header, start_of_trace);
+    match text.trim().len() > MAX_MESSAGE {
+        true => format!("{shown}\n(only the first {} KiB are shown)", MAX_MESSAGE >> 10),
+        false => shown,
+    }
+}
+
+/// Returns the lines, each redacted, up to the first one with PEM or with a place from which the rest is hidden.
+fn sanitize_lines(text: &str, is_header: fn(&str) -> bool, hidden_from: fn(&str) -> Option<usize>) -> String {
     let is_shown = |c: &char| matches!(c, '\n' | '\t') || !is_invisible(*c);
     let plain: String = text.trim().chars().filter(is_shown).take(MAX_MESSAGE).collect();
     let mut lines = Vec::new();
     for line in plain.split('\n') {
-        if line.contains(PEM) {
-            lines.push(HIDDEN.to_owned());
+        let hidden = if line.contains(PEM) { Some(0) } else { hidden_from(line) };
+        let shown = redacted(line.get(..hidden.unwrap_or(line.len())).unwrap_or_default(), is_header);
+        if hidden.is_some() {
+            lines.push(shown + HIDDEN);
             break;
         }
-        lines.push(redacted(line, is_secret_header));
+        lines.push(shown);
     }
     cut(lines.join("\n"), MAX_MESSAGE)
+}
+
+/// Returns the place in a line at which a stack trace begins. In JSON the line breaks of a trace are written `\n`.
+fn start_of_trace(line: &str) -> Option<usize> {
+    let mut start = 0;
+    for part in line.split("\\n") {
+        if let Some(at) = part.find(TRACEBACK) {
+            return Some(start + at);
+        }
+        if is_stack_frame(part) {
+            return Some(start);
+        }
+        start += part.len() + "\\n".len();
+    }
+    None
+}
+
+/// Whether a line is a frame of a stack trace as of Java, JavaScript or C#: `at F (FILE:LINE)`.
+fn is_stack_frame(line: &str) -> bool {
+    let Some(place) = line.trim_start_matches("\\t").trim().strip_prefix("at ") else { return false };
+    let number = place.trim_end_matches(['"', ',', ')']).rsplit_once(':').map(|(_, end)| end);
+    let number = number.map(|end| end.strip_prefix("line ").unwrap_or(end));
+    let is_number = |end: &str| !end.is_empty() && end.bytes().all(|byte| byte.is_ascii_digit());
+    place.contains(['(', '/', '.']) && number.is_some_and(is_number)
 }
 
 fn cut(mut text: String, most: usize) -> String {
@@ -186,6 +229,35 @@ mod tests {
             assert_eq!(sanitize_message(text), expected, "{text}");
         }
         assert_eq!(sanitize_message(&"é".repeat(MAX_MESSAGE)).len(), MAX_MESSAGE);
+    }
+
+    /// Invariants I-11 and I-14.
+    #[test]
+    fn a_body_keeps_its_lines_up_to_a_stack_trace_and_a_note_says_where_it_is_cut() {
+        let errors = "{\n  \"errors\": [\n\t{\"field\": \"n\", \"message\": \"at least 1\"}\n  ]\n}";
+        for text in
+            [errors, "at 10:30", "at 10:30 the shop. is closed", "line 3: File \"a.csv\", line 4 is empty"]
+        {
+            assert_eq!(sanitize_body(text), text);
+        }
+        for (text, expected) in [
+            ("no\r\nX-Internal-Host: db1\r\nCookie: a=b\n", "no\nX-Internal-Host: ***\nCookie: ***"),
+            ("boom\n    at f (/srv/app.js:3:5)\n    at g (/srv/app.js:9:1)", "boom\n***"),
+            ("boom\n   at Shop.Buy() in /src/Shop.cs:line 12\nmore", "boom\n***"),
+            ("Traceback (most recent call last):\n  File \"/srv/app.py\", line 3, in f", "***"),
+            (
+                r#"{"error":"no","trace":"E: no\n\tat a.B.c(B.java:7)\n"}"#,
+                r#"{"error":"no","trace":"E: no\n***"#,
+            ),
+            (r#"{"detail":"Traceback (most recent call last):\n  File"}"#, r#"{"detail":"***"#),
+            ("\u{1b}[31mred\u{202e}\u{7}", "[31mred"),
+        ] {
+            assert_eq!(sanitize_body(text), expected, "{text}");
+        }
+        let long = "word ".repeat(4000);
+        let shown = sanitize_body(&long);
+        assert!(shown.ends_with("\n(only the first 16 KiB are shown)"), "{}", &shown[shown.len() - 50..]);
+        assert!(shown.len() < MAX_MESSAGE + 50 && long.starts_with(&shown[..MAX_MESSAGE]));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use asp_call::call::started::StartGuard;
 use asp_call::execution::Execution;
 use asp_call::media_type::MediaType;
 use asp_json::{Json, Members};
-use asp_outbound::service_text::sanitize;
+use asp_outbound::service_text::{sanitize, sanitize_body};
 use asp_outbound::{Destination, Outbound, retry_after};
 use asp_proto::snapshot::proxy_http::BodyFormat;
 use asp_proto::snapshot::{Kind, ProxyHttp};
@@ -243,8 +243,10 @@ fn expanded(template: &str, arguments: &Arguments, expand: Expand) -> Result<Opt
 fn map(mapping: &ProxyHttp, execution: &Execution, answer: HttpResponse) -> Result<Output, Refusal> {
     let HttpResponse { status, headers, media_type, body } = answer;
     if !status.is_success() {
-        let said = redirect(status, &headers).or_else(|| media_type.decode(&body)).unwrap_or_default();
-        return failed(execution, &headers, status, &sanitize(&said));
+        let text = redirect(status, &headers).or_else(|| media_type.decode(&body)).unwrap_or_default();
+        // A page for people is markup.
+        let said = if media_type.is("text/html") { sanitize(&text) } else { sanitize_body(&text) };
+        return failed(execution, &headers, status, &said);
     }
     answer::output(mapping, execution, (&media_type, &body))
 }

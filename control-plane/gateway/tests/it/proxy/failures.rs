@@ -113,20 +113,27 @@ async fn each_status_behind_a_tool_has_one_meaning() {
 }
 
 #[tokio::test]
-async fn what_a_service_says_in_an_error_is_one_clean_line() {
-    let said = "denied for \u{1b}[31mbob\r\nauthorization: Bearer s3cr3t\r\n";
+async fn what_a_service_says_in_an_error_keeps_its_lines_and_is_clean() {
+    let said = "denied for \u{1b}[31mbob\r\nauthorization: Bearer s3cr3t\r\nask the owner\r\n";
     let long = format!("{} password=hunter2", "x".repeat(5000));
-    for (said, expected) in [
-        (said.to_owned(), "the service answered 403: denied for [31mbob".to_owned()),
-        ("Authorization: Bearer s3cr3t".to_owned(), "the service answered 403: ***".to_owned()),
-        (long, format!("the service answered 403: {}", "x".repeat(512))),
+    let page = "<!doctype html>\n<p>denied";
+    let plain = "text/plain";
+    for (kind, said, expected) in [
+        (plain, said.to_owned(), "denied for [31mbob\nauthorization: ***\nask the owner".to_owned()),
+        (plain, "Authorization: Bearer s3cr3t".to_owned(), "***".to_owned()),
+        (plain, long, format!("{} password=***", "x".repeat(5000))),
         (
+            "application/json",
             "{\r\n  \"error\": {\r\n    \"message\": \"no such item\"\r\n  }\r\n}\r\n".to_owned(),
-            r#"the service answered 403: {"error":{"message":"no such item"}}"#.to_owned(),
+            "{\n  \"error\": {\n    \"message\": \"no such item\"\n  }\n}".to_owned(),
         ),
+        (plain, "no\nat f (/srv/app.js:3:5)".to_owned(), "no\n***".to_owned()),
+        ("text/html; charset=utf-8", page.to_owned(), "<!doctype html>".to_owned()),
     ] {
-        let service =
-            axum::Router::new().fallback(async move |_: Request| (StatusCode::FORBIDDEN, said.clone()));
+        let expected = format!("the service answered 403: {expected}");
+        let service = axum::Router::new().fallback(async move |_: Request| {
+            (StatusCode::FORBIDDEN, [("content-type", kind)], said.clone())
+        });
         let upstream = format!("http://{}", serve(service).await);
         let answer = echo(&fixture_of("echo", Mode::ProxyHttp(http_mapping("/")), &upstream), "m").await;
         assert_eq!(answer["result"]["isError"], true, "{answer}");
