@@ -281,6 +281,40 @@ fn an_edited_mutation_stays_until_the_upstream_describes_the_tool_otherwise() {
 }
 
 #[test]
+fn edits_stay_with_their_upstream_and_none_moves_to_another_one() {
+    let spec = |runtime: &Value, mutation: &str, summary: &str| {
+        let text = json!({"mutation": mutation, "summary": summary, "tags": [], "runtime": runtime});
+        ("up/t.json".to_owned(), text.to_string())
+    };
+    let at = |url: &str| json!({"mcp": {"url": url, "tool": "t", "pin": "p"}});
+    let of = |package: &str| json!({"package": package, "tool": "t", "pin": "p"});
+    let ours = "https://up.example/mcp";
+    for (former, new, is_kept) in [
+        (at(ours), at(ours), true),
+        (at(ours), at("https://other.example/mcp"), false),
+        (of("@a/s@2.0.0"), of("@a/s@3.0.0"), true),
+        (of("@a/s"), of("@a/s@3.0.0"), true),
+        (of("@a/s@2.0.0"), of("@b/s@2.0.0"), false),
+    ] {
+        let (path, text) = spec(&former, "read_only", "Lists orders.");
+        let mut files = BTreeMap::from([spec(&new, "destructive", "d")]);
+        let lines = edited::keep_edits(&mut files, &[Source { path, text }]);
+        let found: Value = serde_json::from_str(&files["up/t.json"]).unwrap();
+        let expected = if is_kept { ("read_only", "Lists orders.") } else { ("destructive", "d") };
+        assert_eq!(
+            (&found["mutation"], &found["summary"]),
+            (&json!(expected.0), &json!(expected.1)),
+            "{new}"
+        );
+        let lost: &[&str] = if is_kept { &[] } else { &["summary of up/t.json", "mutation of up/t.json"] };
+        assert_eq!(lines.len(), lost.len(), "{new}: {lines:?}");
+        for (line, member) in lines.iter().zip(lost) {
+            assert!(line.contains(member), "{line}");
+        }
+    }
+}
+
+#[test]
 fn an_edited_mutation_of_an_operation_stays_while_its_method_and_path_do() {
     let spec = |method: &str, url: &str, mutation: &str| {
         let http = json!({"method": method, "url": url});

@@ -1,7 +1,8 @@
 //! Edits of operators in imported specs, which a later import keeps.
 //!
-//! Keeps true: an edit is kept only as long as the upstream's description of the primitive is the one imported (its pin), or
-//! the operation of a document has the same method and path. If it has changed, the value is derived again, and a line says so.
+//! Keeps true: an edit is kept only as long as the same upstream describes the primitive as it was imported (its URL or package,
+//! and its pin), or the operation of a document has the same method and path. If that has changed, the value is derived again,
+//! and a line says so.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +23,8 @@ pub(super) fn keep_edits(files: &mut BTreeMap<String, String>, before: &[Source]
         // The server's file is not JSON, nor are files that no import wrote.
         let read = |text: &str| serde_json::from_str::<Value>(text).ok();
         let (Some(former), Some(mut spec)) = (read(&source.text), read(text)) else { continue };
-        let kept = members_to_keep(&former, &spec);
-        for name in OF_OPERATION.iter().filter(|name| !kept.contains(*name)) {
+        let (kept, derived) = select_members(&former, &spec);
+        for name in derived {
             if former.get(name).is_some_and(|value| spec.get(name) != Some(value)) {
                 lines.push(format!(
                     "derived again: {name} of {}, which is not what was imported under this name; set it again if it still holds",
@@ -42,19 +43,29 @@ pub(super) fn keep_edits(files: &mut BTreeMap<String, String>, before: &[Source]
     lines
 }
 
-/// Returns the members to keep.
-fn members_to_keep(former: &Value, new: &Value) -> &'static [&'static str] {
+/// Returns the members to keep, and those that are derived again and whose difference is reported.
+fn select_members(former: &Value, new: &Value) -> (&'static [&'static str], &'static [&'static str]) {
     let same =
         |pointer: &str| new.pointer(pointer).is_some_and(|value| former.pointer(pointer) == Some(value));
     if (same("/runtime/mcp/pin") && same("/runtime/mcp/tool"))
         || (same("/runtime/pin") && same("/runtime/tool"))
     {
-        &OF_PINNED
+        match same("/runtime/mcp/url") || package(new).is_some_and(|name| package(former) == Some(name)) {
+            true => (&OF_PINNED, &[]),
+            // Another upstream describes its item in the same words, so every difference is an edit.
+            false => (&[], &OF_PINNED),
+        }
     } else if same("/runtime/http/method") && path(former) == path(new) {
-        &OF_OPERATION
+        (&OF_OPERATION, &[])
     } else {
-        &[]
+        (&[], &OF_OPERATION)
     }
+}
+
+/// Returns the name of a stdio server's package, without its version.
+fn package(spec: &Value) -> Option<&str> {
+    let package = spec.pointer("/runtime/package")?.as_str()?;
+    Some(package.rsplit_once('@').map_or(package, |(name, _)| if name.is_empty() { package } else { name }))
 }
 
 /// Returns the path of an operation, in which parameters have no names.
