@@ -248,7 +248,9 @@ impl Reason {
             Reason::TokenExpired => "the bearer token has expired",
             Reason::TokenRevoked => "the bearer token has been revoked",
             Reason::InsufficientScope => "the bearer token lacks a required scope",
-            Reason::ParseError => "the body is not valid JSON",
+            Reason::ParseError => {
+                "the body must be valid JSON, at most 127 levels deep, without a number beyond the range of a double"
+            }
             Reason::InvalidRequest => "the body is not a valid JSON-RPC 2.0 message",
             Reason::BodyTooLarge => "the body is larger than this server accepts",
             Reason::HeaderMismatch => "a header does not match the body",

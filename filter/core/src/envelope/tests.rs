@@ -29,6 +29,25 @@ fn a_request_gives_method_id_and_name() {
     assert_eq!(envelope.meta_version.as_deref(), Some("2026-07-28"));
 }
 
+/// Invariant I-14.
+#[test]
+fn numbers_pass_as_they_are_written_and_the_refusal_of_one_beyond_a_double_names_the_rule() {
+    let body = |number: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"arguments":{{"n":{number}}}}}}}"#
+        )
+    };
+    for number in
+        ["18446744073709551616", "340282366920938463463374607431768211456", "0.1234567890123456789", "1e308"]
+    {
+        accepted(&body(number));
+    }
+    for number in ["1e400", "-1e309"] {
+        let message = refused(&body(number)).message();
+        assert!(message.contains("number beyond the range of a double"), "{number}: {message}");
+    }
+}
+
 #[test]
 fn the_order_of_members_does_not_matter() {
     let envelope = accepted(
