@@ -15,15 +15,11 @@ pub(crate) struct ServerFile {
     pub api_version: ApiVersion,
     /// Name of the server and of its folder: `[a-z0-9-]{1,63}`. Clients reach it at `/<name>/mcp`.
     pub name: String,
-    #[serde(default)]
     pub title: Option<String>,
-    #[serde(default)]
     pub description: Option<String>,
     /// Semantic version; 0.0.0 when absent.
-    #[serde(default)]
     pub version: Option<String>,
     /// Instructions that a model should read before it uses the server (MCP `instructions`).
-    #[serde(default)]
     pub instructions: Option<String>,
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     pub protocols: Vec<Protocol>,
@@ -48,10 +44,8 @@ pub(crate) struct ServerFile {
     #[serde(default)]
     pub hosts: Vec<String>,
     /// Gateway pool for its requests (`ASP_POOL`): `[a-z0-9-]{1,63}`; the default pool when absent.
-    #[serde(default)]
     pub pool: Option<String>,
     /// Maximum size of a request body in bytes; 1 MiB when absent, at most the 4 MiB that Envoy buffers.
-    #[serde(default)]
     #[schemars(range(min = 1024, max = 4194304))]
     pub max_body_bytes: Option<u32>,
     #[serde(default)]
@@ -148,29 +142,20 @@ pub(crate) struct ServerAuth {
 /// Contents of the A2A agent card apart from the skills. In `url`, `${public_url}` stands for the platform's public
 /// URL.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Card {
     /// Name of the agent; the server's title when absent.
-    #[serde(default)]
     pub name: Option<String>,
     /// Description of the agent; the server's when absent.
-    #[serde(default)]
     pub description: Option<String>,
     /// URL of the agent; `${public_url}/<server>/a2a` when absent.
-    #[serde(default)]
     pub url: Option<String>,
-    #[serde(default)]
     pub provider: Option<Provider>,
-    #[serde(default)]
     pub documentation_url: Option<String>,
-    #[serde(default)]
     pub icon_url: Option<String>,
     /// Media types; `application/json` and `text/plain` when empty.
-    #[serde(default)]
     pub default_input_modes: Vec<String>,
-    #[serde(default)]
     pub default_output_modes: Vec<String>,
-    #[serde(default)]
     pub capabilities: CardCapabilities,
 }
 
@@ -182,11 +167,9 @@ pub(crate) struct Provider {
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct CardCapabilities {
-    #[serde(default)]
     pub streaming: Option<bool>,
-    #[serde(default)]
     pub push_notifications: Option<bool>,
 }
 
@@ -201,6 +184,5 @@ pub(crate) struct PrimitiveEntry {
     #[serde(default, rename = "as")]
     pub alias: Option<String>,
     /// Gateway pool for its requests, for example because it is risky or heavy; the server's when absent.
-    #[serde(default)]
     pub pool: Option<String>,
 }

@@ -51,7 +51,6 @@ pub(crate) struct Spec {
     /// Address or alias of the person or team responsible for it.
     pub owner: String,
     /// Description by which a model chooses the primitive.
-    #[serde(default)]
     pub summary: Option<String>,
     #[serde(default)]
     pub tags: Vec<String>,
@@ -59,7 +58,6 @@ pub(crate) struct Spec {
     pub capabilities: Capabilities,
     #[serde(default, rename = "primitiveSchema")]
     pub schema: PrimitiveSchema,
-    #[serde(default)]
     pub progress_policy: Option<ProgressPolicy>,
     /// Elicitations and delegates that a plugin may use while it runs; other ids are rejected.
     #[serde(default, rename = "primitiveDependencies")]
@@ -69,11 +67,9 @@ pub(crate) struct Spec {
     #[serde(default)]
     pub exposure: Exposure,
     /// Runtime of its calls; absent for static prompts and resources, elicitations and plain delegates.
-    #[serde(default)]
     pub runtime: Option<Runtime>,
     /// Effect of a call. Determines hints, retries, the ledger and approval. When absent, destructive for tools and
     /// tasks, read_only for all others.
-    #[serde(default)]
     pub mutation: Option<Mutation>,
     #[serde(default)]
     pub annotations: Annotations,
@@ -85,7 +81,6 @@ pub(crate) struct Spec {
     /// `ui.resourceUri`); at most 16 KiB.
     #[serde(default, rename = "_meta")]
     pub meta: Option<Map<String, Value>>,
-    #[serde(default)]
     pub idempotency: Option<Idempotency>,
     /// Path of the generated file from which some of its schemas come.
     #[serde(skip)]
@@ -179,38 +174,28 @@ impl Mutation {
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Capabilities {
-    #[serde(default)]
     pub supports_progress: bool,
-    #[serde(default)]
     pub supports_cancellation: bool,
     /// Whether it asks users; when absent, whether `primitiveDependencies.elicitations` lists any.
-    #[serde(default)]
     pub supports_elicitation: Option<bool>,
     /// Whether it delegates; when absent, whether `primitiveDependencies.delegations` lists any.
-    #[serde(default)]
     pub supports_delegation: Option<bool>,
     /// Maximum duration of one call in seconds; 60 when absent, at most a day.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 86400))]
     pub max_runtime_seconds: Option<u32>,
     /// Maximum time for which a question to the user stays open, in seconds; 300 when absent, at most a day.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 86400))]
     pub input_timeout_seconds: Option<u32>,
     /// Whether only clients that support each of `primitiveDependencies.elicitations` may call it; calls by other
     /// clients are rejected before anything runs.
-    #[serde(default)]
     pub elicitation_required: bool,
     /// task: whether only clients that return for the result (MCP tasks extension) may call it.
-    #[serde(default)]
     pub task_required: bool,
     /// task: whether its first questions are asked before the client is told to return later.
-    #[serde(default)]
     pub task_after_input: bool,
     /// task: whether clients of MCP 2025-11-25 poll: a quiet stream is closed, and its client reconnects.
-    #[serde(default)]
     pub poll_stream: bool,
 }
 
@@ -223,11 +208,9 @@ pub(crate) struct ProgressPolicy {
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Dependencies {
-    #[serde(default)]
     pub elicitations: Vec<Dependency>,
-    #[serde(default)]
     pub delegations: Vec<Dependency>,
 }
 
@@ -249,18 +232,14 @@ pub(crate) fn bare_id(reference: &str) -> &str {
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Security {
     /// high: calls need an explicit allow or an approval, and each has a fresh process; medium (when absent) and low
     /// change nothing.
-    #[serde(default)]
     pub risk_class: Option<RiskClass>,
     /// Hosts that a plugin may reach.
-    #[serde(default)]
     pub allowed_domains: Vec<String>,
-    #[serde(default)]
     pub auth: Option<PrimitiveAuth>,
-    #[serde(default)]
     pub rate_limit_max: Option<RateLimit>,
 }
 
@@ -316,7 +295,6 @@ pub(crate) struct RateLimit {
     #[serde(default)]
     pub time_unit: TimeUnit,
     /// Maximum number of concurrent calls; unlimited when absent.
-    #[serde(default)]
     pub concurrent_invocations: Option<u32>,
 }
 
@@ -348,25 +326,18 @@ impl TimeUnit {
 /// Hints for clients. `readOnlyHint`, `destructiveHint` and `idempotentHint` follow from `mutation` and may only be
 /// written with the same meaning.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Annotations {
     /// Title in a tool's `annotations`; `name` when absent.
-    #[serde(default)]
     pub title: Option<String>,
-    #[serde(default)]
     pub read_only_hint: Option<bool>,
-    #[serde(default)]
     pub destructive_hint: Option<bool>,
-    #[serde(default)]
     pub idempotent_hint: Option<bool>,
     /// Whether a tool interacts with an open world, such as a web search; false when absent.
-    #[serde(default)]
     pub open_world_hint: Option<bool>,
     /// Intended audience of a resource.
-    #[serde(default)]
     pub audience: Vec<Role>,
     /// Importance of a resource, 0 to 1.
-    #[serde(default)]
     #[schemars(range(min = 0, max = 1))]
     pub priority: Option<f64>,
 }
@@ -375,13 +346,10 @@ pub(crate) struct Annotations {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Example {
-    #[serde(default)]
     pub text: Option<String>,
     /// Arguments, checked against the input schema.
-    #[serde(default)]
     pub input: Option<Value>,
     /// Result, checked against the output schema.
-    #[serde(default)]
     pub output: Option<Value>,
     /// Answers of `asp plugin test` to the plugin's questions, by the id of the elicitation (an object of its fields,
     /// "decline" or "cancel") or delegate (a text, or any other value as its JSON).
@@ -395,12 +363,10 @@ pub(crate) struct Example {
 pub(crate) struct Icon {
     /// https or data URI.
     pub src: String,
-    #[serde(default)]
     pub mime_type: Option<String>,
     /// Sizes such as `48x48` or `any`.
     #[serde(default)]
     pub sizes: Vec<String>,
-    #[serde(default)]
     pub theme: Option<Theme>,
 }
 

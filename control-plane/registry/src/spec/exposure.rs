@@ -7,39 +7,31 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Exposure {
-    #[serde(default)]
     pub mcp: Mcp,
-    #[serde(default)]
     pub a2a: A2a,
-    #[serde(default)]
     pub rest: Rest,
 }
 
 /// Exposure over MCP, under the key for the primitive's kind: `tool` for tools and tasks.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Mcp {
-    #[serde(default)]
     pub tool: Option<ExposureSettings>,
-    #[serde(default)]
     pub resource: Option<ExposureSettings>,
-    #[serde(default)]
     pub prompt: Option<ExposureSettings>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct A2a {
-    #[serde(default)]
     pub skill: Option<Skill>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Rest {
-    #[serde(default)]
     pub operation: Option<ExposureSettings>,
 }
 
@@ -51,7 +43,6 @@ pub(crate) struct ExposureSettings {
     pub enabled: bool,
     /// Exposed name; the primitive's id when absent. `[A-Za-z0-9_.-]{1,128}`; for a resource 1 to 256 visible
     /// characters, shown in lists.
-    #[serde(default)]
     pub name: Option<String>,
 }
 
@@ -61,7 +52,6 @@ pub(crate) struct Skill {
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Skill id, visible ASCII, often a URI; the primitive's id when absent.
-    #[serde(default)]
     pub id: Option<String>,
     /// Media types; the card's when empty.
     #[serde(default)]

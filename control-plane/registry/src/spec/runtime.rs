@@ -12,16 +12,12 @@ use serde::Deserialize;
 pub(crate) struct Runtime {
     pub mode: Mode,
     /// builtin: a registered name. plugin: a file or module inside the package.
-    #[serde(default)]
     pub entrypoint: Option<String>,
     /// plugin
-    #[serde(default)]
     pub language: Option<Language>,
     /// plugin, mcp-stdio
-    #[serde(default)]
     pub resources: Option<Resources>,
     /// plugin, mcp-stdio: number of processes and of calls that each serves.
-    #[serde(default)]
     pub pool: Option<Pool>,
     /// plugin, mcp-stdio: weakest sandbox that its workers may run in. 3 (when absent): namespaces, Landlock, seccomp
     /// and cgroups; 2: without namespaces; 1: its own user and resource limits only.
@@ -32,35 +28,26 @@ pub(crate) struct Runtime {
     #[serde(default, rename = "artifactSha256")]
     pub artifact_sha256: Option<String>,
     /// proxy: one HTTP request for each call.
-    #[serde(default)]
     pub http: Option<HttpProxy>,
     /// proxy: a tool, prompt or resource of another MCP server.
-    #[serde(default)]
     pub mcp: Option<McpProxy>,
     /// proxy: a service that hosts calls over HTTP/JSON, including long ones with progress and questions.
-    #[serde(default)]
     pub calls: Option<CallsProxy>,
     /// proxy, for a delegate: a model behind an OpenAI-compatible endpoint.
-    #[serde(default)]
     pub openai: Option<OpenaiProxy>,
     /// primitive, for a delegate: id of a tool or task in the same folder, or `folder/id`, optionally followed by
     /// `@1` for its major version 1; otherwise the highest version that a server lists is used. Every server that
     /// needs the delegate lists it.
-    #[serde(default)]
     pub primitive: Option<String>,
     /// mcp-stdio: installed package; the package fixes its command line.
-    #[serde(default)]
     pub package: Option<String>,
     /// mcp-stdio: the server's own name of the primitive.
-    #[serde(default)]
     pub tool: Option<String>,
     /// mcp-stdio: digest of the accepted description, schemas and annotations of the server, as `asp import` writes
     /// it, 64 lower-case hex digits. If the server lists something else, that is reported and not served.
-    #[serde(default)]
     pub pin: Option<String>,
     /// proxy, plugin: authentication to the service behind it. When absent, a proxied call has none, and a plugin
     /// gets the platform's token if the operator permits exactly one audience for it.
-    #[serde(default)]
     pub auth: Option<ServiceAuth>,
 }
 
@@ -70,15 +57,12 @@ pub(crate) struct Runtime {
 pub(crate) struct ServiceAuth {
     /// The platform's own token, which identifies the caller and expires no later than the call. The operator decides
     /// which primitives get it for which audience.
-    #[serde(default)]
     pub token: Option<MintedToken>,
     /// A token that the caller's issuer exchanges for the caller's own (RFC 8693).
-    #[serde(default)]
     pub exchange: Option<ExchangedToken>,
     /// Name of an operator's credential, which is sent only to its own origin; a spec never contains the secret. For
     /// a plugin, the proxy of its sandbox adds it to plain requests to that origin, whose host `allowedDomains`
     /// lists.
-    #[serde(default)]
     pub credential: Option<String>,
 }
 
@@ -88,7 +72,6 @@ pub(crate) struct ServiceAuth {
 pub(crate) struct MintedToken {
     /// plugin: origin (`https://host[:port]`) of the one service that the token is for; `allowedDomains` must list
     /// its host.
-    #[serde(default)]
     pub audience: Option<String>,
 }
 
@@ -135,24 +118,18 @@ impl Language {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Resources {
     /// Cores: `1`, `0.5` or `500m`.
-    #[serde(default)]
     pub cpu: Option<Cpu>,
     /// Bytes: `512M`, `1G`, `256Mi`, `1Gi`. As in Kubernetes, `M` is 10^6 and `Mi` is 2^20.
-    #[serde(default)]
     pub memory: Option<String>,
     /// Maximum number of processes and threads.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 32768))]
     pub pids: Option<u32>,
     /// Maximum number of open files of one process.
-    #[serde(default)]
     #[schemars(range(min = 16, max = 1048576))]
     pub files: Option<u32>,
     /// Size of the work directory in bytes, written like `memory`.
-    #[serde(default)]
     pub disk: Option<String>,
     /// Bytes of output kept per second, written like `memory`; the rest is counted and dropped.
-    #[serde(default)]
     pub logs: Option<String>,
 }
 
@@ -161,17 +138,13 @@ pub(crate) struct Resources {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pool {
     /// `warm`: processes serve many calls. `ephemeral`: one call each; the default if riskClass is high.
-    #[serde(default)]
     pub mode: Option<PoolMode>,
     /// Number of processes that are kept ready.
-    #[serde(default)]
     #[schemars(range(max = 256))]
     pub min: Option<u32>,
-    #[serde(default)]
     #[schemars(range(min = 1, max = 256))]
     pub max: Option<u32>,
     /// Number of concurrent calls of one process.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 1024))]
     pub concurrency: Option<u32>,
     /// Seconds without a call after which a process ends.
@@ -210,7 +183,6 @@ pub(crate) struct HttpProxy {
     pub headers: BTreeMap<String, String>,
     /// `args`: the arguments are the body. A JSON pointer such as `/body`: the value of that argument is the body;
     /// without that argument there is no body. A mapping: builds an object from JSON pointers into the arguments.
-    #[serde(default)]
     pub body: Option<RequestBody>,
     /// Encoding of the body. `json` (when absent); `form`: application/x-www-form-urlencoded; `multipart`:
     /// multipart/form-data with text fields. The body of a form is an object whose members are the fields.
@@ -221,7 +193,6 @@ pub(crate) struct HttpProxy {
     #[serde(default, rename = "bodyStyles")]
     pub body_styles: BTreeMap<String, BodyStyle>,
     /// JSON pointer into the response; the whole response when absent.
-    #[serde(default)]
     pub result: Option<String>,
     #[serde(default, rename = "timeoutMs")]
     #[schemars(range(min = 1, max = 600000))]
@@ -296,11 +267,9 @@ pub(crate) struct McpProxy {
     /// URL of the upstream's Streamable HTTP endpoint.
     pub url: String,
     /// The upstream's own name (for a resource, its URI or template); the primitive's id when absent.
-    #[serde(default)]
     pub tool: Option<String>,
     /// Digest of the accepted description, schemas and annotations of the upstream, as `asp import` writes it, 64
     /// lower-case hex digits. If the upstream lists something else, that is reported and not served.
-    #[serde(default)]
     pub pin: Option<String>,
     /// Pages (https) to which, or below which, the upstream may send a user; none when empty.
     #[serde(default)]
@@ -313,7 +282,6 @@ pub(crate) struct CallsProxy {
     /// The service's base URL, without query; `/tools`, `/resources` and `/prompts` are appended.
     pub url: String,
     /// The service's own name of the tool, prompt or resource; the primitive's id when absent.
-    #[serde(default)]
     pub tool: Option<String>,
 }
 
@@ -326,19 +294,15 @@ pub(crate) struct OpenaiProxy {
     pub url: String,
     pub model: String,
     /// Name of the endpoint's key in the operator's settings; a spec never contains the key itself.
-    #[serde(default)]
     pub api_key_name: Option<String>,
     /// Temperature that overrides `sampling.temperature`.
-    #[serde(default)]
     #[schemars(range(min = 0, max = 2))]
     pub temperature: Option<f64>,
     /// Token limit that overrides `sampling.maxTokens`.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 1000000))]
     pub max_tokens: Option<u32>,
     /// Maximum duration of one delegation including retries, in milliseconds; when absent, as long as the plugin
     /// waits.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 600000))]
     pub timeout_ms: Option<u32>,
     #[serde(default)]

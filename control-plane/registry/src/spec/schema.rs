@@ -9,72 +9,55 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct PrimitiveSchema {
     /// tool, task, delegate: JSON Schema 2020-12 of the arguments, served as written. For a plugin it may come from
     /// the types of its code: `asp plugin build` writes it to `<id>.schema.json` next to the spec.
-    #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub input_schema: Option<Value>,
     /// tool, task, delegate: JSON Schema 2020-12 of the structured result; for a plugin it may come from its code
     /// too.
-    #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub output_schema: Option<Value>,
     /// task: JSON Schema 2020-12 of the list of artifacts that it may emit in addition to its result.
-    #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub artifacts: Option<Value>,
     /// resource
-    #[serde(default)]
     pub uri: Option<String>,
     /// resource_template: RFC 6570 level 1.
-    #[serde(default, rename = "uriTemplate")]
+    #[serde(rename = "uriTemplate")]
     pub uri_template: Option<String>,
     /// resource, resource_template
-    #[serde(default, rename = "mimeType")]
+    #[serde(rename = "mimeType")]
     pub mime_type: Option<String>,
     /// resource without a runtime: its contents.
-    #[serde(default)]
     pub contents: Option<Vec<Contents>>,
     /// prompt
-    #[serde(default)]
     pub arguments: Option<Vec<PromptArgument>>,
     /// prompt without a runtime; `{{argument}}` in a text is replaced.
-    #[serde(default)]
     pub messages: Option<Vec<PromptMessage>>,
     /// resource_template: the plugin that runs it also lists the resources behind it.
-    #[serde(default)]
     pub listed: Option<Lister>,
     /// resource, resource_template: the plugin that runs it also watches resources that clients subscribe to, and
     /// reports their changes.
-    #[serde(default)]
     pub watched: Option<Watcher>,
     /// prompt, resource_template: completions that clients offer while somebody types an argument, by its name.
-    #[serde(default)]
     pub completions: Option<BTreeMap<String, CompletionSource>>,
     /// elicitation: question for the user; the summary when absent.
-    #[serde(default)]
     pub message: Option<String>,
     /// elicitation: the answers, short form.
-    #[serde(default)]
     pub fields: Option<Vec<FormField>>,
     /// elicitation: the answers as MCP's restricted JSON Schema.
-    #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub requested_schema: Option<Value>,
     /// elicitation: https page that the user is sent to instead of a form (MCP elicitation mode `url`); code may
     /// choose a page below it.
-    #[serde(default)]
     pub url: Option<String>,
     /// delegate: the constant part of a sampling request.
-    #[serde(default)]
     pub sampling: Option<Sampling>,
     /// delegate: asks for the directories and files that the client lets a server work on (MCP roots).
-    #[serde(default)]
     pub roots: Option<Roots>,
     /// delegate: who answers if both client and platform could; `client` when absent.
-    #[serde(default)]
     pub prefer: Option<Prefer>,
 }
 
@@ -129,15 +112,12 @@ pub(crate) struct Roots {}
 #[serde(deny_unknown_fields)]
 pub(crate) struct Contents {
     /// URI of the contents; the resource's when absent.
-    #[serde(default)]
     pub uri: Option<String>,
     /// Media type of the contents; the resource's when absent.
     #[serde(default, rename = "mimeType")]
     pub mime_type: Option<String>,
-    #[serde(default)]
     pub text: Option<String>,
     /// Base64 (RFC 4648 section 4).
-    #[serde(default)]
     pub blob: Option<String>,
     /// Members of their `_meta`, unchanged; at most 16 KiB.
     #[serde(default, rename = "_meta")]
@@ -148,9 +128,7 @@ pub(crate) struct Contents {
 #[serde(deny_unknown_fields)]
 pub(crate) struct PromptArgument {
     pub name: String,
-    #[serde(default)]
     pub title: Option<String>,
-    #[serde(default)]
     pub description: Option<String>,
     #[serde(default)]
     pub required: bool,
@@ -187,10 +165,8 @@ pub(crate) struct Block {
     #[serde(rename = "type")]
     pub kind: ContentType,
     /// text
-    #[serde(default)]
     pub text: Option<String>,
     /// image, audio: Base64
-    #[serde(default)]
     pub data: Option<String>,
     /// image, audio
     #[serde(default, rename = "mimeType")]
@@ -213,9 +189,7 @@ pub(crate) struct FormField {
     pub name: String,
     #[serde(rename = "type")]
     pub kind: FieldType,
-    #[serde(default)]
     pub label: Option<String>,
-    #[serde(default)]
     pub description: Option<String>,
     /// Whether an answer is needed; true when absent.
     #[serde(default = "yes")]
@@ -223,7 +197,6 @@ pub(crate) struct FormField {
     /// Allowed texts.
     #[serde(default, rename = "enum")]
     pub choices: Vec<String>,
-    #[serde(default)]
     pub default: Option<Value>,
 }
 
@@ -251,11 +224,9 @@ impl FieldType {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Sampling {
-    #[serde(default)]
     pub system_prompt: Option<String>,
     #[schemars(range(min = 1, max = 1000000))]
     pub max_tokens: u32,
-    #[serde(default)]
     #[schemars(range(min = 0, max = 2))]
     pub temperature: Option<f64>,
     #[serde(default)]
@@ -268,7 +239,6 @@ pub(crate) struct Sampling {
     #[serde(default)]
     pub tools: bool,
     /// Context of its servers that the client may show its model; none when absent.
-    #[serde(default)]
     pub include_context: Option<IncludeContext>,
 }
 
