@@ -80,68 +80,48 @@ impl Reason {
         Reason::UnknownRegion,
     ];
 
+    /// Returns the name, the JSON-RPC code, the HTTP status, the taxonomy code and the remedy.
+    const fn row(self) -> (&'static str, i32, u16, u16, &'static str) {
+        match self {
+            Reason::UnknownServer => ("unknown_server", -32001, 404, 6012, "CHECK_SERVER_NAME"),
+            Reason::OriginDenied => ("origin_denied", -32001, 403, 4006, "USE_ALLOWED_ORIGIN"),
+            Reason::HostDenied => ("host_denied", -32001, 403, 4007, "USE_ALLOWED_HOST"),
+            Reason::TokenMissing => ("token_missing", -32001, 401, 4001, "SEND_BEARER_TOKEN"),
+            Reason::TokenInvalid => ("token_invalid", -32001, 401, 4002, "OBTAIN_NEW_TOKEN"),
+            Reason::TokenExpired => ("token_expired", -32001, 401, 4003, "OBTAIN_NEW_TOKEN"),
+            Reason::TokenRevoked => ("token_revoked", -32001, 401, 4004, "OBTAIN_NEW_TOKEN"),
+            Reason::InsufficientScope => ("insufficient_scope", -32001, 403, 4005, "REQUEST_SCOPES"),
+            Reason::ParseError => ("parse_error", -32700, 400, 6001, "FIX_REQUEST"),
+            Reason::InvalidRequest => ("invalid_request", -32600, 400, 6002, "FIX_REQUEST"),
+            Reason::BodyTooLarge => ("body_too_large", -32600, 413, 6003, "SEND_LESS"),
+            Reason::HeaderMismatch => ("header_mismatch", -32020, 400, 6004, "MATCH_HEADERS_TO_BODY"),
+            Reason::MissingCapability => ("missing_capability", -32021, 400, 6005, "DECLARE_CAPABILITY"),
+            Reason::UnsupportedVersion => ("unsupported_version", -32022, 400, 6006, "USE_SUPPORTED_VERSION"),
+            Reason::UnknownMethod => ("unknown_method", -32601, 404, 6007, "USE_SUPPORTED_METHOD"),
+            Reason::UnknownPrimitive => ("unknown_primitive", -32602, 200, 6008, "LIST_AGAIN"),
+            Reason::InvalidParams => ("invalid_params", -32602, 200, 6009, "FIX_REQUEST"),
+            Reason::SessionMissing => ("session_missing", -32600, 400, 6010, "INITIALIZE_AGAIN"),
+            Reason::SessionUnknown => ("session_unknown", -32600, 404, 6011, "INITIALIZE_AGAIN"),
+            Reason::RateLimited => ("rate_limited", -32000, 429, 5001, "RETRY_LATER"),
+            Reason::UpstreamUnavailable => ("upstream_unavailable", -32000, 503, 7001, "RETRY_LATER"),
+            Reason::Deadline => ("deadline", -32000, 200, 1002, "ALLOW_MORE_TIME"),
+            Reason::OutcomeUnknown => ("outcome_unknown", -32000, 200, 1001, "CHECK_BEFORE_RETRY"),
+            Reason::Internal => ("internal", -32603, 200, 1003, "RETRY_LATER"),
+            Reason::ContentRefused => ("content_refused", -32000, 200, 4008, "CHANGE_CONTENT"),
+            // Misdirected Request (RFC 9110 section 15.5.20): another region answers it.
+            Reason::WrongRegion => ("wrong_region", -32001, 421, 4009, "USE_HOME_REGION"),
+            Reason::UnknownRegion => ("unknown_region", -32001, 421, 4010, "USE_HOME_REGION"),
+        }
+    }
+
     /// Returns the stable machine-readable name.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Reason::UnknownServer => "unknown_server",
-            Reason::OriginDenied => "origin_denied",
-            Reason::HostDenied => "host_denied",
-            Reason::TokenMissing => "token_missing",
-            Reason::TokenInvalid => "token_invalid",
-            Reason::TokenExpired => "token_expired",
-            Reason::TokenRevoked => "token_revoked",
-            Reason::InsufficientScope => "insufficient_scope",
-            Reason::ParseError => "parse_error",
-            Reason::InvalidRequest => "invalid_request",
-            Reason::BodyTooLarge => "body_too_large",
-            Reason::HeaderMismatch => "header_mismatch",
-            Reason::MissingCapability => "missing_capability",
-            Reason::UnsupportedVersion => "unsupported_version",
-            Reason::UnknownMethod => "unknown_method",
-            Reason::UnknownPrimitive => "unknown_primitive",
-            Reason::InvalidParams => "invalid_params",
-            Reason::SessionMissing => "session_missing",
-            Reason::SessionUnknown => "session_unknown",
-            Reason::RateLimited => "rate_limited",
-            Reason::UpstreamUnavailable => "upstream_unavailable",
-            Reason::Deadline => "deadline",
-            Reason::OutcomeUnknown => "outcome_unknown",
-            Reason::Internal => "internal",
-            Reason::ContentRefused => "content_refused",
-            Reason::WrongRegion => "wrong_region",
-            Reason::UnknownRegion => "unknown_region",
-        }
+        self.row().0
     }
 
     /// Returns the JSON-RPC error code (MCP 2026-07-28 reserves -32020…-32099 for its own).
     pub const fn jsonrpc_code(self) -> i32 {
-        match self {
-            Reason::UnknownServer
-            | Reason::OriginDenied
-            | Reason::HostDenied
-            | Reason::TokenMissing
-            | Reason::TokenInvalid
-            | Reason::TokenExpired
-            | Reason::TokenRevoked
-            | Reason::InsufficientScope
-            | Reason::WrongRegion
-            | Reason::UnknownRegion => -32001,
-            Reason::ParseError => -32700,
-            Reason::InvalidRequest
-            | Reason::BodyTooLarge
-            | Reason::SessionMissing
-            | Reason::SessionUnknown => -32600,
-            Reason::HeaderMismatch => -32020,
-            Reason::MissingCapability => -32021,
-            Reason::UnsupportedVersion => -32022,
-            Reason::UnknownMethod => -32601,
-            Reason::UnknownPrimitive | Reason::InvalidParams => -32602,
-            Reason::RateLimited | Reason::UpstreamUnavailable | Reason::Deadline | Reason::OutcomeUnknown => {
-                -32000
-            }
-            Reason::Internal => -32603,
-            Reason::ContentRefused => -32000,
-        }
+        self.row().1
     }
 
     /// Returns the HTTP status of a refusal that is the whole response.
@@ -149,92 +129,21 @@ impl Reason {
     /// `UpstreamUnavailable` is 503, the edge's answer; inside a call the gateway answers 200 with a JSON-RPC error and
     /// does not use this function.
     pub const fn http_status(self, era: Era) -> u16 {
-        match self {
-            Reason::UnknownServer | Reason::SessionUnknown => 404,
-            Reason::OriginDenied | Reason::HostDenied | Reason::InsufficientScope => 403,
-            Reason::TokenMissing | Reason::TokenInvalid | Reason::TokenExpired | Reason::TokenRevoked => 401,
-            Reason::ParseError
-            | Reason::InvalidRequest
-            | Reason::SessionMissing
-            | Reason::HeaderMismatch
-            | Reason::MissingCapability
-            | Reason::UnsupportedVersion => 400,
-            Reason::BodyTooLarge => 413,
-            // Misdirected Request (RFC 9110 section 15.5.20): another region answers it.
-            Reason::WrongRegion | Reason::UnknownRegion => 421,
-            Reason::UnknownMethod => match era {
-                Era::Modern => 404,
-                Era::Legacy => 200,
-            },
-            Reason::RateLimited => 429,
-            Reason::UpstreamUnavailable => 503,
-            Reason::UnknownPrimitive
-            | Reason::InvalidParams
-            | Reason::Deadline
-            | Reason::OutcomeUnknown
-            | Reason::Internal
-            | Reason::ContentRefused => 200,
+        match (self, era) {
+            (Reason::UnknownMethod, Era::Legacy) => 200,
+            _ => self.row().2,
         }
     }
 
     /// Returns the taxonomy code of `error.data.code` (ADR 13): 1000 execution, 4000 authorization, 5000 rate and
     /// quota, 6000 request form, 7000 availability.
     pub const fn taxonomy(self) -> u16 {
-        match self {
-            Reason::OutcomeUnknown => 1001,
-            Reason::Deadline => 1002,
-            Reason::Internal => 1003,
-            Reason::TokenMissing => 4001,
-            Reason::TokenInvalid => 4002,
-            Reason::TokenExpired => 4003,
-            Reason::TokenRevoked => 4004,
-            Reason::InsufficientScope => 4005,
-            Reason::OriginDenied => 4006,
-            Reason::HostDenied => 4007,
-            Reason::ContentRefused => 4008,
-            Reason::WrongRegion => 4009,
-            Reason::UnknownRegion => 4010,
-            Reason::RateLimited => 5001,
-            Reason::ParseError => 6001,
-            Reason::InvalidRequest => 6002,
-            Reason::BodyTooLarge => 6003,
-            Reason::HeaderMismatch => 6004,
-            Reason::MissingCapability => 6005,
-            Reason::UnsupportedVersion => 6006,
-            Reason::UnknownMethod => 6007,
-            Reason::UnknownPrimitive => 6008,
-            Reason::InvalidParams => 6009,
-            Reason::SessionMissing => 6010,
-            Reason::SessionUnknown => 6011,
-            Reason::UnknownServer => 6012,
-            Reason::UpstreamUnavailable => 7001,
-        }
+        self.row().3
     }
 
     /// Returns the client's remedy (`error.data.recovery_hint`, ADR 13).
     pub const fn recovery_hint(self) -> &'static str {
-        match self {
-            Reason::UnknownServer => "CHECK_SERVER_NAME",
-            Reason::OriginDenied => "USE_ALLOWED_ORIGIN",
-            Reason::HostDenied => "USE_ALLOWED_HOST",
-            Reason::TokenMissing => "SEND_BEARER_TOKEN",
-            Reason::TokenInvalid | Reason::TokenExpired | Reason::TokenRevoked => "OBTAIN_NEW_TOKEN",
-            Reason::InsufficientScope => "REQUEST_SCOPES",
-            Reason::ParseError | Reason::InvalidRequest | Reason::InvalidParams => "FIX_REQUEST",
-            Reason::BodyTooLarge => "SEND_LESS",
-            Reason::HeaderMismatch => "MATCH_HEADERS_TO_BODY",
-            Reason::MissingCapability => "DECLARE_CAPABILITY",
-            Reason::UnsupportedVersion => "USE_SUPPORTED_VERSION",
-            Reason::UnknownMethod => "USE_SUPPORTED_METHOD",
-            Reason::UnknownPrimitive => "LIST_AGAIN",
-            Reason::SessionMissing | Reason::SessionUnknown => "INITIALIZE_AGAIN",
-            Reason::RateLimited => "RETRY_LATER",
-            Reason::UpstreamUnavailable | Reason::Internal => "RETRY_LATER",
-            Reason::Deadline => "ALLOW_MORE_TIME",
-            Reason::OutcomeUnknown => "CHECK_BEFORE_RETRY",
-            Reason::ContentRefused => "CHANGE_CONTENT",
-            Reason::WrongRegion | Reason::UnknownRegion => "USE_HOME_REGION",
-        }
+        self.row().4
     }
 
     /// Returns the sentence that a client shows. It reveals nothing that is hidden from the caller (I-10).

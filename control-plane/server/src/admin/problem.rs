@@ -53,38 +53,51 @@ pub enum Code {
 }
 
 impl Code {
-    pub const fn as_str(self) -> &'static str {
+    /// Returns the name and the title.
+    const fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Code::TokenMissing => "token_missing",
-            Code::TokenInvalid => "token_invalid",
-            Code::TokenExpired => "token_expired",
-            Code::TokenRevoked => "token_revoked",
-            Code::Forbidden => "forbidden",
-            Code::HostDenied => "host_denied",
-            Code::OriginDenied => "origin_denied",
-            Code::NotFound => "not_found",
-            Code::MethodNotAllowed => "method_not_allowed",
-            Code::InvalidBody => "invalid_body",
-            Code::InvalidParams => "invalid_params",
-            Code::BodyTooLarge => "body_too_large",
-            Code::UnsupportedMediaType => "unsupported_media_type",
-            Code::InvalidPrimitives => "invalid_primitives",
-            Code::DigestMismatch => "digest_mismatch",
-            Code::ArtifactInUse => "artifact_in_use",
-            Code::IssuerInUse => "issuer_in_use",
-            Code::CertificateInUse => "certificate_in_use",
-            Code::IssuerGiven => "issuer_given",
-            Code::OfferedByServer => "offered_by_server",
-            Code::BreakingChange => "breaking_change",
-            Code::PreconditionFailed => "precondition_failed",
-            Code::LimitReached => "limit_reached",
-            Code::TooManyRequests => "too_many_requests",
-            Code::Overloaded => "overloaded",
-            Code::StoreUnavailable => "store_unavailable",
-            Code::UnknownName => "unknown_name",
-            Code::AmbiguousName => "ambiguous_name",
-            Code::Internal => "internal",
+            Code::TokenMissing => ("token_missing", "a bearer token is required"),
+            Code::TokenInvalid => ("token_invalid", "the token is not valid here"),
+            Code::TokenExpired => ("token_expired", "the token has expired"),
+            Code::TokenRevoked => ("token_revoked", "the token has been revoked"),
+            Code::Forbidden => ("forbidden", "the role does not allow this"),
+            Code::HostDenied => ("host_denied", "this Host is not served"),
+            Code::OriginDenied => ("origin_denied", "this Origin is not allowed"),
+            Code::NotFound => ("not_found", "no such resource"),
+            Code::MethodNotAllowed => ("method_not_allowed", "the resource has no such method"),
+            Code::InvalidBody => ("invalid_body", "the body is not valid for this resource"),
+            Code::InvalidParams => ("invalid_params", "a parameter is not valid"),
+            Code::BodyTooLarge => ("body_too_large", "the body is too large"),
+            Code::UnsupportedMediaType => {
+                ("unsupported_media_type", "a body of this type is not accepted here")
+            }
+            Code::InvalidPrimitives => ("invalid_primitives", "the primitives have faults"),
+            Code::DigestMismatch => ("digest_mismatch", "the digest of the body differs from the path"),
+            Code::ArtifactInUse => ("artifact_in_use", "the artifact is in use"),
+            Code::IssuerInUse => ("issuer_in_use", "servers accept the issuer's tokens"),
+            Code::CertificateInUse => {
+                ("certificate_in_use", "the certificate is registered for another machine")
+            }
+            Code::IssuerGiven => ("issuer_given", "the issuer is defined in the operator's file"),
+            Code::OfferedByServer => ("offered_by_server", "the server's own file offers it"),
+            Code::BreakingChange => {
+                ("breaking_change", "the change breaks callers without a new major version")
+            }
+            Code::PreconditionFailed => ("precondition_failed", "the resource has changed since"),
+            Code::LimitReached => ("limit_reached", "a limit of the platform is reached"),
+            Code::TooManyRequests => ("too_many_requests", "too many requests of the org at once"),
+            Code::Overloaded => ("overloaded", "too many requests at once"),
+            Code::StoreUnavailable => ("store_unavailable", "a store of the control plane is not available"),
+            Code::UnknownName => ("unknown_name", "it names something that is not known here"),
+            Code::AmbiguousName => {
+                ("ambiguous_name", "several issuers may give this name to different callers")
+            }
+            Code::Internal => ("internal", "the control plane failed"),
         }
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        self.texts().0
     }
 
     const fn status(self) -> StatusCode {
@@ -112,40 +125,6 @@ impl Code {
             Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Code::Overloaded | Code::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
-    const fn title(self) -> &'static str {
-        match self {
-            Code::TokenMissing => "a bearer token is required",
-            Code::TokenInvalid => "the token is not valid here",
-            Code::TokenExpired => "the token has expired",
-            Code::TokenRevoked => "the token has been revoked",
-            Code::Forbidden => "the role does not allow this",
-            Code::HostDenied => "this Host is not served",
-            Code::OriginDenied => "this Origin is not allowed",
-            Code::NotFound => "no such resource",
-            Code::MethodNotAllowed => "the resource has no such method",
-            Code::InvalidBody => "the body is not valid for this resource",
-            Code::InvalidParams => "a parameter is not valid",
-            Code::BodyTooLarge => "the body is too large",
-            Code::UnsupportedMediaType => "a body of this type is not accepted here",
-            Code::InvalidPrimitives => "the primitives have faults",
-            Code::DigestMismatch => "the digest of the body differs from the path",
-            Code::ArtifactInUse => "the artifact is in use",
-            Code::IssuerInUse => "servers accept the issuer's tokens",
-            Code::CertificateInUse => "the certificate is registered for another machine",
-            Code::IssuerGiven => "the issuer is defined in the operator's file",
-            Code::OfferedByServer => "the server's own file offers it",
-            Code::BreakingChange => "the change breaks callers without a new major version",
-            Code::PreconditionFailed => "the resource has changed since",
-            Code::LimitReached => "a limit of the platform is reached",
-            Code::TooManyRequests => "too many requests of the org at once",
-            Code::Overloaded => "too many requests at once",
-            Code::StoreUnavailable => "a store of the control plane is not available",
-            Code::UnknownName => "it names something that is not known here",
-            Code::AmbiguousName => "several issuers may give this name to different callers",
-            Code::Internal => "the control plane failed",
         }
     }
 }
@@ -184,7 +163,7 @@ impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Problem {
         Problem {
             kind: format!("urn:asp:reason:{}", code.as_str()),
-            title: code.title(),
+            title: code.texts().1,
             status: code.status().as_u16(),
             code,
             detail: detail.into(),
