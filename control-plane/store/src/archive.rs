@@ -280,8 +280,8 @@ impl OpenDatabase {
 }
 
 /// Returns a row's values in the order of the table's columns.
-fn values(table: &ArchiveTable, row: &AnyRow) -> Result<Vec<Value>, sqlx::Error> {
-    let read = |(place, kind): (usize, Kind)| -> Result<Value, sqlx::Error> {
+fn values(table: &ArchiveTable, row: &AnyRow) -> sqlx::Result<Vec<Value>> {
+    let read = |(place, kind): (usize, Kind)| -> sqlx::Result<Value> {
         Ok(match kind {
             Kind::Text => row.try_get::<Option<String>, _>(place)?.into(),
             Kind::Integer | Kind::Flag => row.try_get::<Option<i64>, _>(place)?.into(),

@@ -47,7 +47,7 @@ pub struct AuditQuery {
 }
 
 /// Reads an event from a row of any database whose columns are named like its fields.
-pub(crate) fn stored(row: &impl Columns) -> Result<StoredEvent, sqlx::Error> {
+pub(crate) fn stored(row: &impl Columns) -> sqlx::Result<StoredEvent> {
     let event = CallEvent { at_ms: row.number("at_ms")?, org: row.text("org")?, event: row.text("event")? };
     Ok(StoredEvent { seq: row.number("seq")?, event })
 }

@@ -98,6 +98,9 @@ pub enum StoreError {
     Backend(String),
 }
 
+/// Result of an operation of the control plane's store.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
 /// A source file of a server. The path is relative to the primitives root, with `/` separators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -89,6 +89,9 @@ pub enum LedgerError {
     Full,
 }
 
+/// Result of an operation of the ledger.
+pub type Result<T, E = LedgerError> = std::result::Result<T, E>;
+
 /// Ledger of the running keys and of the answers of finished ones.
 #[async_trait]
 pub trait Ledger: Send + Sync {
@@ -100,17 +103,12 @@ pub trait Ledger: Send + Sync {
         holder: Holder,
         wait_until: Instant,
         lease: Duration,
-    ) -> Result<Claim, LedgerError>;
+    ) -> Result<Claim>;
 
     /// Transfers a key from an earlier run of the holder's call, on any gateway, to `holder`, with a new lease. Returns
     /// false and changes nothing if that call does not hold it for this request.
-    async fn seize(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<bool, LedgerError>;
+    async fn seize(&self, key: LedgerKey, hash: RequestHash, holder: Holder, lease: Duration)
+    -> Result<bool>;
 
     /// Transfers an abandoned key ([`Claim::Abandoned`]) to `holder`, with a new lease. Returns false and changes
     /// nothing if it is no longer abandoned under this request.
@@ -120,29 +118,23 @@ pub trait Ledger: Send + Sync {
         hash: RequestHash,
         holder: Holder,
         lease: Duration,
-    ) -> Result<bool, LedgerError>;
+    ) -> Result<bool>;
 
     /// Renews the lease of a held key; returns false if `holder` does not hold it.
-    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError>;
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool>;
 
     /// Stores the answer of a held key for `keep`; returns false and stores nothing if `holder` does not hold it.
-    async fn complete(
-        &self,
-        key: LedgerKey,
-        holder: Holder,
-        answer: Answer,
-        keep: Duration,
-    ) -> Result<bool, LedgerError>;
+    async fn complete(&self, key: LedgerKey, holder: Holder, answer: Answer, keep: Duration) -> Result<bool>;
 
     /// Returns the stored answer of a finished execution of this request, without claiming the key.
-    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError>;
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>>;
 
     /// Returns the id of the call that runs under this key and request, without claiming the key.
-    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError>;
+    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>>;
 
     /// Releases a held key after nothing was executed, so that the next claim is new. No effect if `holder` does not
     /// hold it.
-    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError>;
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<()>;
 }
 
 /// Conformance suite of the port; every backend passes it.

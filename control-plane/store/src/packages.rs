@@ -79,6 +79,9 @@ pub enum PackageError {
     Unavailable(String),
 }
 
+/// Result of an operation on packages.
+pub type Result<T, E = PackageError> = std::result::Result<T, E>;
+
 /// The outcome of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadOutcome {
@@ -91,31 +94,28 @@ pub enum UploadOutcome {
 #[async_trait]
 pub trait Packages: Send + Sync {
     /// Starts a package. It becomes readable when the upload is finished, and counts against the quota from the start.
-    async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>, PackageError>;
+    async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>>;
 
     /// Returns a package of one owner, or of any for `None`.
-    async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>, PackageError>;
+    async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>>;
 
     /// Opens a package that [`Packages::find`] returned; `None` if it has been deleted since.
-    async fn open(
-        &self,
-        found: &PackageMeta,
-    ) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>, PackageError>;
+    async fn open(&self, found: &PackageMeta) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>>;
 
     /// Returns a URL with which anyone can read the found package for a while; `None` unless the operator enabled such
     /// URLs.
-    async fn link(&self, _found: &PackageMeta) -> Result<Option<Link>, PackageError> {
+    async fn link(&self, _found: &PackageMeta) -> Result<Option<Link>> {
         Ok(None)
     }
 
     /// Returns the packages of one owner or of all, by name, then digest, then owner.
-    async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>, PackageError>;
+    async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>>;
 
     /// Removes a package of one owner; returns whether it existed.
-    async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError>;
+    async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool>;
 
     /// Deletes the remains of crashes and failures, unless that happens at the start; run periodically.
-    async fn sweep(&self) -> Result<(), PackageError> {
+    async fn sweep(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -124,15 +124,10 @@ pub trait Packages: Send + Sync {
 #[async_trait]
 pub trait PackageUpload: Send {
     /// Appends bytes.
-    async fn write(&mut self, piece: &[u8]) -> Result<(), PackageError>;
+    async fn write(&mut self, piece: &[u8]) -> Result<()>;
 
     /// Makes the package readable under the expected digest, which its bytes must match.
-    async fn finish(
-        self: Box<Self>,
-        digest: &Digest,
-        name: &str,
-        now_ms: u64,
-    ) -> Result<UploadOutcome, PackageError>;
+    async fn finish(self: Box<Self>, digest: &Digest, name: &str, now_ms: u64) -> Result<UploadOutcome>;
 }
 
 /// Conformance suite of the port; every backend passes it.

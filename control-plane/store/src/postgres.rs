@@ -226,7 +226,7 @@ impl Postgres {
     }
 
     /// Opens connections for the control plane's portable statements.
-    pub(crate) async fn portable(&self, connections: u32) -> Result<AnyPool, sqlx::Error> {
+    pub(crate) async fn portable(&self, connections: u32) -> sqlx::Result<AnyPool> {
         sqlx::any::install_default_drivers();
         AnyPoolOptions::new()
             .max_connections(connections)
@@ -361,7 +361,7 @@ fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
 
 /// Rejects a connection to a standby, to which a name may still lead after a failover. It would stay in its pool for
 /// [`LIFETIME`], fail every write, and return an old state to the control plane.
-fn primary_only(is_standby: bool) -> Result<(), sqlx::Error> {
+fn primary_only(is_standby: bool) -> sqlx::Result<()> {
     if is_standby {
         let why = "the server is a standby, which accepts no writes; its name must lead to the primary";
         return Err(sqlx::Error::Io(std::io::Error::other(why)));
@@ -370,12 +370,12 @@ fn primary_only(is_standby: bool) -> Result<(), sqlx::Error> {
 }
 
 /// Whether a released connection can be reused; otherwise it is dropped without notice to the database.
-async fn answers<C: Connection>(connection: &mut C) -> Result<bool, sqlx::Error> {
+async fn answers<C: Connection>(connection: &mut C) -> sqlx::Result<bool> {
     within(GIVEN_BACK_WITHIN, connection.ping()).await.map(|()| true)
 }
 
 /// Whether this process may run, for the next `length`, a task that one process does for all.
-async fn has_turn(pool: &PgPool, name: &str, length: Duration) -> Result<bool, sqlx::Error> {
+async fn has_turn(pool: &PgPool, name: &str, length: Duration) -> sqlx::Result<bool> {
     // A turn that ends far later than a new one is from before the clock was set back.
     let turn = sqlx::query(
         "INSERT INTO turns (name, until_ms) VALUES ($1, now_ms() + $2) \

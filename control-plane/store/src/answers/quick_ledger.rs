@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Answers, AnswersError, StoredAnswer};
 use crate::availability::{Attempt, Availability};
-use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
+use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerKey, MemoryLedger, RequestHash, Result};
 
 /// Keys of this process and the answers of all gateways.
 pub struct QuickLedger {
@@ -74,7 +74,7 @@ impl Ledger for QuickLedger {
         holder: Holder,
         wait_until: Instant,
         lease: Duration,
-    ) -> Result<Claim, LedgerError> {
+    ) -> Result<Claim> {
         let claim = self.own.claim(key, hash, holder, wait_until, lease).await?;
         if claim != Claim::New {
             return Ok(claim);
@@ -91,7 +91,7 @@ impl Ledger for QuickLedger {
         hash: RequestHash,
         holder: Holder,
         lease: Duration,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<bool> {
         self.own.seize(key, hash, holder, lease).await
     }
 
@@ -101,21 +101,15 @@ impl Ledger for QuickLedger {
         hash: RequestHash,
         holder: Holder,
         lease: Duration,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<bool> {
         self.own.reclaim(key, hash, holder, lease).await
     }
 
-    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool> {
         self.own.renew(key, holder, lease).await
     }
 
-    async fn complete(
-        &self,
-        key: LedgerKey,
-        holder: Holder,
-        answer: Answer,
-        keep: Duration,
-    ) -> Result<bool, LedgerError> {
+    async fn complete(&self, key: LedgerKey, holder: Holder, answer: Answer, keep: Duration) -> Result<bool> {
         let hash = self.own.hash(key);
         let whole = answer.whole.clone();
         let completed = self.own.complete(key, holder, answer, keep).await?;
@@ -125,15 +119,15 @@ impl Ledger for QuickLedger {
         Ok(completed)
     }
 
-    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>> {
         self.own.answer(key, hash).await
     }
 
-    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
+    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>> {
         self.own.running(key, hash).await
     }
 
-    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<()> {
         self.own.release(key, holder).await
     }
 }

@@ -52,7 +52,7 @@ impl<D: CallsDatabase> PublishedKeys for D {
     }
 }
 
-fn read(row: &impl Columns) -> Result<PublishedKey, sqlx::Error> {
+fn read(row: &impl Columns) -> sqlx::Result<PublishedKey> {
     Ok(PublishedKey {
         owner: OwnerId(row.id("owner")?),
         key: PublicJwk { kid: row.text("kid")?, jwk: row.text("jwk")? },

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{CallStatement, CallsDatabase, changes, row, steady};
 use crate::columns::Columns;
 use crate::ledger::rules::{KeyChange, KeyStatus, State};
-use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
+use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash, Result};
 
 /// First and longest interval of reads while another process holds a claim; the interval doubles in between.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
@@ -49,7 +49,7 @@ impl<D: CallsDatabase> Ledger for D {
         holder: Holder,
         wait_until: Instant,
         lease: Duration,
-    ) -> Result<Claim, LedgerError> {
+    ) -> Result<Claim> {
         let mut pauses = doubling(FIRST_LOOK, LAST_LOOK);
         loop {
             let waiter = self.waiters().of(key);
@@ -91,7 +91,7 @@ impl<D: CallsDatabase> Ledger for D {
         hash: RequestHash,
         holder: Holder,
         lease: Duration,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<bool> {
         let statement = "UPDATE ledger AS l SET owner = $7, expires_ms = now_ms() + $8";
         let seizure = permitted(statement, key, &KeyChange::Seize(hash, holder), holder);
         Ok(changes(self, seizure.bind(holder.owner).bind(lease)).await?)
@@ -103,24 +103,18 @@ impl<D: CallsDatabase> Ledger for D {
         hash: RequestHash,
         holder: Holder,
         lease: Duration,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<bool> {
         let statement = "UPDATE ledger AS l SET call_id = $7, owner = $8, expires_ms = now_ms() + $9";
         let reclaim = permitted(statement, key, &KeyChange::Reclaim(hash), holder);
         Ok(changes(self, reclaim.bind(holder.call).bind(holder.owner).bind(lease)).await?)
     }
 
-    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool> {
         let statement = "UPDATE ledger AS l SET expires_ms = now_ms() + $7";
         Ok(changes(self, permitted(statement, key, &KeyChange::Own(holder), holder).bind(lease)).await?)
     }
 
-    async fn complete(
-        &self,
-        key: LedgerKey,
-        holder: Holder,
-        answer: Answer,
-        keep: Duration,
-    ) -> Result<bool, LedgerError> {
+    async fn complete(&self, key: LedgerKey, holder: Holder, answer: Answer, keep: Duration) -> Result<bool> {
         // On PostgreSQL concurrent completions do not see each other, so an org may exceed its bytes by their answers.
         let statement = "UPDATE ledger AS l SET state = $7, expires_ms = now_ms() + $8, answer = CASE WHEN \
                LENGTH($9) + COALESCE((SELECT SUM(bytes) FROM ledger_usage u WHERE u.org = l.org), 0) <= $10 \
@@ -136,17 +130,17 @@ impl<D: CallsDatabase> Ledger for D {
         Ok(stored)
     }
 
-    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>> {
         let entry = KeyEntry::find(self, key, hash, None).await?;
         Ok(entry.filter(|entry| entry.status == KeyStatus::Answer).map(|entry| entry.answer))
     }
 
-    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
+    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>> {
         let entry = KeyEntry::find(self, key, hash, None).await?;
         Ok(entry.filter(|entry| entry.status == KeyStatus::Running).and_then(|entry| entry.call))
     }
 
-    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<()> {
         changes(self, permitted("DELETE FROM ledger AS l", key, &KeyChange::Own(holder), holder)).await?;
         self.waiters().wake(key);
         Ok(())
@@ -185,7 +179,7 @@ impl KeyEntry {
         key: LedgerKey,
         hash: RequestHash,
         asker: Option<[u8; 16]>,
-    ) -> Result<Option<KeyEntry>, sqlx::Error> {
+    ) -> sqlx::Result<Option<KeyEntry>> {
         let statement = format!(
             "SELECT l.hash, l.call_id, l.state, l.answer, l.expires_ms <= now_ms() AS has_ended, {} AS has_left \
              FROM ledger l WHERE l.claim_key = $1",
@@ -195,7 +189,7 @@ impl KeyEntry {
         row.map(|row| KeyEntry::read(&row, &hash)).transpose()
     }
 
-    fn read(row: &impl Columns, hash: &RequestHash) -> Result<KeyEntry, sqlx::Error> {
+    fn read(row: &impl Columns, hash: &RequestHash) -> sqlx::Result<KeyEntry> {
         let is_answered = row.number("state")? == ANSWERED;
         let state = State::of(is_answered, row.flag("has_ended")?, row.flag("has_left")?);
         let status = state.status_for(row.blob("hash")? == hash.as_slice());
@@ -204,7 +198,7 @@ impl KeyEntry {
 }
 
 /// Whether the holder's org has capacity for another key.
-async fn has_room<D: CallsDatabase>(database: &D, holder: Holder) -> Result<bool, sqlx::Error> {
+async fn has_room<D: CallsDatabase>(database: &D, holder: Holder) -> sqlx::Result<bool> {
     let statement =
         "SELECT CAST(COALESCE(SUM(claim_keys), 0) AS BIGINT) AS claim_keys FROM ledger_usage WHERE org = $1";
     let usage = row(database, CallStatement::new(statement).bind(holder.org)).await?;
@@ -219,7 +213,7 @@ async fn take_free<D: CallsDatabase>(
     hash: RequestHash,
     holder: Holder,
     lease: Duration,
-) -> Result<bool, sqlx::Error> {
+) -> sqlx::Result<bool> {
     let statement = "INSERT INTO ledger (claim_key, hash, call_id, owner, org, state, expires_ms) \
          VALUES ($1, $2, $3, $4, $5, $6, now_ms() + $7) \
          ON CONFLICT (claim_key) DO UPDATE SET hash = excluded.hash, call_id = excluded.call_id, \

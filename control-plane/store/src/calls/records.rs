@@ -107,7 +107,7 @@ impl<D: CallsDatabase> CallRecords for D {
             .bind(listing.limit);
         let rows = self.rows(list).await?;
         let record = |row: &D::Row| Ok((row.id("call_id")?, read(row)?));
-        Ok(rows.iter().map(record).collect::<Result<_, sqlx::Error>>()?)
+        Ok(rows.iter().map(record).collect::<sqlx::Result<_>>()?)
     }
 
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save, RecordError> {
@@ -139,7 +139,7 @@ impl<D: CallsDatabase> CallRecords for D {
     async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
         let rows = self.rows(CallStatement::new(D::ORPHANS).bind(limit).judging_leases()).await?;
         let orphan = |row: &D::Row| Ok(Orphan { call: row.id("call_id")?, owner: OwnerId(row.id("owner")?) });
-        Ok(rows.iter().map(orphan).collect::<Result<_, sqlx::Error>>()?)
+        Ok(rows.iter().map(orphan).collect::<sqlx::Result<_>>()?)
     }
 
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
@@ -180,7 +180,7 @@ async fn save<D: CallsDatabase>(
     database: &D,
     call: CallId,
     write: impl Fn() -> CallStatement + Send + Sync,
-) -> Result<Save, sqlx::Error> {
+) -> sqlx::Result<Save> {
     let is_stored = changes(database, write()).await?
         || (changes(database, forget_past(call)).await? && changes(database, write()).await?);
     Ok(if is_stored { Save::Stored } else { Save::NotOwner })
@@ -245,7 +245,7 @@ fn bound(statement: &str, key: &RecordKey) -> CallStatement {
         .bind(key.created_ms)
 }
 
-fn read_stand(row: &impl Columns) -> Result<Stand, sqlx::Error> {
+fn read_stand(row: &impl Columns) -> sqlx::Result<Stand> {
     let state = row.text("state")?;
     Ok(Stand {
         principal: row.id("principal")?,
@@ -260,7 +260,7 @@ fn read_stand(row: &impl Columns) -> Result<Stand, sqlx::Error> {
     })
 }
 
-fn read(row: &impl Columns) -> Result<CallRecord, sqlx::Error> {
+fn read(row: &impl Columns) -> sqlx::Result<CallRecord> {
     let stand = read_stand(row)?;
     Ok(CallRecord {
         org: row.text("org")?,

@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use sqlx::{Any, AnyConnection, AnyPool, Executor, Row, Transaction};
 use tokio::time::timeout;
 
-use crate::control::{Commit, Position, StoreError};
+use crate::control::{Commit, Position, Result, StoreError};
 use queue::WriteQueue;
 use write::Write;
 
@@ -124,15 +124,15 @@ impl ControlStore {
     /// Runs an operation; fails if the database does not answer in time.
     fn within<'a, T: Send + 'a>(
         &self,
-        operation: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-    ) -> BoxFuture<'a, Result<T, StoreError>> {
+        operation: impl Future<Output = Result<T>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
         answered(self.timeouts.map(|timeouts| timeouts.operation), operation)
     }
 
     /// Runs a write of an org's policy, and retries it if the database aborted it because of another write.
-    async fn policy_write<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<Commit, StoreError>
+    async fn policy_write<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<Commit>
     where
-        F: Future<Output = Result<Commit, StoreError>> + Send,
+        F: Future<Output = Result<Commit>> + Send,
     {
         self.within(async {
             for _ in 1..POLICY_ATTEMPTS {
@@ -149,25 +149,25 @@ impl ControlStore {
     }
 
     /// Starts a transaction in which all reads are consistent.
-    async fn snapshot(&self) -> Result<Tx, StoreError> {
+    async fn snapshot(&self) -> Result<Tx> {
         Ok(self.pool.begin_with(self.snapshot).await?)
     }
 
     /// Starts such a transaction and reads a resource's revision; 0 if it never had an entry.
-    async fn snapshot_of(&self, resource: &str) -> Result<(Tx, u64), StoreError> {
+    async fn snapshot_of(&self, resource: &str) -> Result<(Tx, u64)> {
         let mut tx = self.snapshot().await?;
         let revision = resource_revision(&mut tx, resource).await?.unwrap_or(0);
         Ok((tx, revision))
     }
 
     /// Starts such a transaction for the data that is published.
-    async fn published_snapshot(&self) -> Result<Tx, StoreError> {
+    async fn published_snapshot(&self) -> Result<Tx> {
         Ok(self.publishing.begin_with(self.snapshot).await?)
     }
 
     /// Returns `at`, or the database's time if that is earlier: the clock of one of several machines may be ahead, and
     /// must not end what is valid for the others.
-    async fn not_after_database(&self, at: u64) -> Result<u64, StoreError> {
+    async fn not_after_database(&self, at: u64) -> Result<u64> {
         if self.timeouts.is_none() {
             // A file has the clock of this machine.
             return Ok(at);
@@ -187,8 +187,8 @@ impl ControlStore {
 /// Waits for an operation. Boxed, because operations are large and their callers keep them.
 fn answered<'a, T: Send + 'a>(
     longest: Option<Duration>,
-    operation: impl Future<Output = Result<T, StoreError>> + Send + 'a,
-) -> BoxFuture<'a, Result<T, StoreError>> {
+    operation: impl Future<Output = Result<T>> + Send + 'a,
+) -> BoxFuture<'a, Result<T>> {
     Box::pin(async move {
         let Some(longest) = longest else { return operation.await };
         timeout(longest, operation).await.unwrap_or_else(|_| {
@@ -199,13 +199,13 @@ fn answered<'a, T: Send + 'a>(
 }
 
 /// Returns the current revision and its stamp.
-async fn position<'e>(executor: impl Executor<'e, Database = Any>) -> Result<Position, StoreError> {
+async fn position<'e>(executor: impl Executor<'e, Database = Any>) -> Result<Position> {
     let row = sqlx::query("SELECT revision, stamp FROM control_revision WHERE id = 1").fetch_one(executor);
     let row = row.await?;
     Ok(Position { revision: rows::unsigned(&row, "revision")?, stamp: row.try_get("stamp")? })
 }
 
-async fn resource_revision(tx: &mut Tx, resource: &str) -> Result<Option<u64>, StoreError> {
+async fn resource_revision(tx: &mut Tx, resource: &str) -> Result<Option<u64>> {
     let row = sqlx::query("SELECT revision FROM resources WHERE name = $1")
         .bind(resource)
         .fetch_optional(&mut **tx)
@@ -213,7 +213,7 @@ async fn resource_revision(tx: &mut Tx, resource: &str) -> Result<Option<u64>, S
     row.map(|row| rows::unsigned(&row, "revision")).transpose()
 }
 
-async fn count(tx: &mut Tx, sql: &'static str, key: &str) -> Result<usize, StoreError> {
+async fn count(tx: &mut Tx, sql: &'static str, key: &str) -> Result<usize> {
     let row = sqlx::query(sql).bind(key).fetch_one(&mut **tx).await?;
     let count: i64 = row.try_get(0)?;
     Ok(usize::try_from(count).unwrap_or(usize::MAX))

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::rules::{self, KEEP_ABANDONED, KeyChange, KeyStatus};
-use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
+use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash, Result};
 
 /// Maximum number of keys of all orgs together.
 const MAX_KEYS: usize = 100_000;
@@ -65,7 +65,7 @@ impl Ledger for MemoryLedger {
         holder: Holder,
         wait_until: Instant,
         lease: Duration,
-    ) -> Result<Claim, LedgerError> {
+    ) -> Result<Claim> {
         loop {
             let (mut running, expires) = match self.look(key, hash, holder, lease)? {
                 Lookup::Answer(claim) => return Ok(claim),
@@ -87,7 +87,7 @@ impl Ledger for MemoryLedger {
         hash: RequestHash,
         holder: Holder,
         lease: Duration,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<bool> {
         let mut table = self.table.lock();
         let Some(entry) = table.allowing(&key, &KeyChange::Seize(hash, holder)) else { return Ok(false) };
         entry.hold(holder, lease);
@@ -100,27 +100,21 @@ impl Ledger for MemoryLedger {
         hash: RequestHash,
         holder: Holder,
         lease: Duration,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<bool> {
         let mut table = self.table.lock();
         let Some(entry) = table.allowing(&key, &KeyChange::Reclaim(hash)) else { return Ok(false) };
         entry.hold(holder, lease);
         Ok(true)
     }
 
-    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool> {
         let mut table = self.table.lock();
         let Some(entry) = table.allowing(&key, &KeyChange::Own(holder)) else { return Ok(false) };
         entry.expires = Instant::now() + lease;
         Ok(true)
     }
 
-    async fn complete(
-        &self,
-        key: LedgerKey,
-        holder: Holder,
-        answer: Answer,
-        keep: Duration,
-    ) -> Result<bool, LedgerError> {
+    async fn complete(&self, key: LedgerKey, holder: Holder, answer: Answer, keep: Duration) -> Result<bool> {
         let mut table = self.table.lock();
         let Some(entry) = table.allowing(&key, &KeyChange::Own(holder)) else { return Ok(false) };
         entry.expires = Instant::now() + keep;
@@ -137,7 +131,7 @@ impl Ledger for MemoryLedger {
         Ok(true)
     }
 
-    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>> {
         let table = self.table.lock();
         let entry = table.keys.get(&key);
         let answered = entry
@@ -145,7 +139,7 @@ impl Ledger for MemoryLedger {
         Ok(answered.map(KeyEntry::answer))
     }
 
-    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
+    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>> {
         let table = self.table.lock();
         let entry = table.keys.get(&key);
         let running = entry
@@ -153,7 +147,7 @@ impl Ledger for MemoryLedger {
         Ok(running.map(|entry| entry.holder.call))
     }
 
-    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<()> {
         let mut table = self.table.lock();
         if table.allowing(&key, &KeyChange::Own(holder)).is_some()
             && let Some(entry) = table.remove(&key)
@@ -253,13 +247,7 @@ impl MemoryLedger {
         self.table.lock().keys.get(&key).map(|entry| entry.hash)
     }
 
-    fn look(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<Lookup, LedgerError> {
+    fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder, lease: Duration) -> Result<Lookup> {
         let now = Instant::now();
         let mut table = self.table.lock();
         if let Some(entry) = table.keys.get(&key) {

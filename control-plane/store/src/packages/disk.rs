@@ -12,7 +12,9 @@ use sha2::Sha256;
 use tokio::fs::{self, File};
 use tokio::io::AsyncRead;
 
-use super::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota, UploadOutcome};
+use super::{
+    Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota, Result, UploadOutcome,
+};
 use crate::hex::hex;
 use crate::owner_files::{FileError, FileUsage, OwnerUsage, UnfinishedFile, describe, owners};
 use crate::private;
@@ -42,7 +44,7 @@ impl From<FileError> for PackageError {
 
 impl DiskPackages {
     /// Opens a directory, creates it if needed, and removes partial packages of a crash.
-    pub async fn open(directory: &Path, quota: Quota) -> Result<DiskPackages, PackageError> {
+    pub async fn open(directory: &Path, quota: Quota) -> Result<DiskPackages> {
         private::directory(directory).map_err(failed)?;
         let usage = OwnerUsage::new(FileUsage { bytes: quota.bytes, files: quota.count });
         let packages = DiskPackages { directory: directory.to_owned(), usage, steps: Arc::default() };
@@ -59,7 +61,7 @@ impl DiskPackages {
 }
 
 /// Removes files without a description; returns the usage of the packages that remain.
-async fn clean(directory: &Path) -> Result<FileUsage, PackageError> {
+async fn clean(directory: &Path) -> Result<FileUsage> {
     let mut used = FileUsage::default();
     let mut files = fs::read_dir(directory).await.map_err(failed)?;
     while let Some(file) = files.next_entry().await.map_err(failed)? {
@@ -90,7 +92,7 @@ async fn clean(directory: &Path) -> Result<FileUsage, PackageError> {
 
 #[async_trait]
 impl Packages for DiskPackages {
-    async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>, PackageError> {
+    async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>> {
         let name = directory_name(owner);
         let directory = self.directory.join(&name);
         private::directory(&directory).map_err(failed)?;
@@ -104,7 +106,7 @@ impl Packages for DiskPackages {
         }))
     }
 
-    async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>, PackageError> {
+    async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>> {
         if let Some(owner) = owner {
             return describe::<PackageMeta>(&self.path(owner, digest.as_str())).await.map_err(failed);
         }
@@ -117,10 +119,7 @@ impl Packages for DiskPackages {
         Ok(None)
     }
 
-    async fn open(
-        &self,
-        found: &PackageMeta,
-    ) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>, PackageError> {
+    async fn open(&self, found: &PackageMeta) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>> {
         match File::open(self.path(&found.owner, &found.sha256).with_extension("pkg")).await {
             Ok(file) => Ok(Some(Box::new(file))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -128,7 +127,7 @@ impl Packages for DiskPackages {
         }
     }
 
-    async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>, PackageError> {
+    async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>> {
         let directories = match owner {
             Some(owner) => vec![directory_name(owner)],
             None => owners(&self.directory).await.map_err(failed)?,
@@ -151,7 +150,7 @@ impl Packages for DiskPackages {
         Ok(found)
     }
 
-    async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError> {
+    async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool> {
         let path = self.path(owner, digest.as_str());
         let _alone = self.steps.lock().await;
         let meta = describe::<PackageMeta>(&path).await.map_err(failed)?;
@@ -177,7 +176,7 @@ struct DiskPackageUpload {
 
 #[async_trait]
 impl PackageUpload for DiskPackageUpload {
-    async fn write(&mut self, piece: &[u8]) -> Result<(), PackageError> {
+    async fn write(&mut self, piece: &[u8]) -> Result<()> {
         if self.file.size() + piece.len() as u64 > MAX_PACKAGE {
             return Err(PackageError::TooLarge);
         }
@@ -185,12 +184,7 @@ impl PackageUpload for DiskPackageUpload {
         Ok(self.file.write(piece).await?)
     }
 
-    async fn finish(
-        mut self: Box<Self>,
-        digest: &Digest,
-        name: &str,
-        now_ms: u64,
-    ) -> Result<UploadOutcome, PackageError> {
+    async fn finish(mut self: Box<Self>, digest: &Digest, name: &str, now_ms: u64) -> Result<UploadOutcome> {
         let found = hex(&sha2::Digest::finalize(self.digest.clone()));
         if found != digest.as_str() {
             return Err(PackageError::Mismatch { found });

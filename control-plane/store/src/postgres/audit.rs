@@ -48,7 +48,7 @@ impl PostgresAudit {
         }
     }
 
-    async fn add(&self, events: &[CallEvent]) -> Result<(), sqlx::Error> {
+    async fn add(&self, events: &[CallEvent]) -> sqlx::Result<()> {
         match self.insert(events).await {
             // A backup may hold a later number than its partitions, because it takes a sequence's value at the time of
             // reading.
@@ -62,7 +62,7 @@ impl PostgresAudit {
     }
 
     /// A single statement, so that no lock waits for this process.
-    async fn insert(&self, events: &[CallEvent]) -> Result<(), sqlx::Error> {
+    async fn insert(&self, events: &[CallEvent]) -> sqlx::Result<()> {
         sqlx::query("SELECT append_call_audit($1, $2, $3)")
             .bind(events.iter().map(|event| event.at_ms).collect::<Vec<i64>>())
             .bind(events.iter().map(|event| event.org.clone()).collect::<Vec<String>>())
@@ -100,6 +100,6 @@ impl AuditLog for PostgresAudit {
             statement = statement.bind(org.clone());
         }
         let rows = statement.fetch_all(&self.pool).await?;
-        Ok(rows.iter().map(stored).collect::<Result<_, sqlx::Error>>()?)
+        Ok(rows.iter().map(stored).collect::<sqlx::Result<_>>()?)
     }
 }

@@ -50,7 +50,7 @@ pub struct PostgresCalls {
 impl PostgresCalls {
     /// Deletes expired rows, a few at a time, unless another process does; run periodically. Skips locked rows, so that
     /// it waits for no other deletion, and deletes nothing that a gateway with a lease runs.
-    pub async fn sweep(&self) -> Result<(), sqlx::Error> {
+    pub async fn sweep(&self) -> sqlx::Result<()> {
         if !self.in_time(has_turn(&self.pool, "calls", TURN)).await? {
             return Ok(());
         }
@@ -59,10 +59,7 @@ impl PostgresCalls {
         delete_past(self, &[PAST_LEASES]).await
     }
 
-    async fn in_time<T>(
-        &self,
-        answer: impl Future<Output = Result<T, sqlx::Error>>,
-    ) -> Result<T, sqlx::Error> {
+    async fn in_time<T>(&self, answer: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
         within(self.longest, answer).await
     }
 
@@ -98,17 +95,17 @@ impl CallsDatabase for PostgresCalls {
         self.budget
     }
 
-    async fn execute(&self, statement: CallStatement) -> Result<u64, sqlx::Error> {
+    async fn execute(&self, statement: CallStatement) -> sqlx::Result<u64> {
         let pool = self.pool_for(&statement);
         Ok(self.in_time(statement.postgres().execute(pool)).await?.rows_affected())
     }
 
-    async fn rows(&self, statement: CallStatement) -> Result<Vec<PgRow>, sqlx::Error> {
+    async fn rows(&self, statement: CallStatement) -> sqlx::Result<Vec<PgRow>> {
         let pool = self.pool_for(&statement);
         self.in_time(statement.postgres().fetch_all(pool)).await
     }
 
-    async fn renew_lease(&self, owner: OwnerId, lease: Duration) -> Result<Lease, sqlx::Error> {
+    async fn renew_lease(&self, owner: OwnerId, lease: Duration) -> sqlx::Result<Lease> {
         // A process that takes over a record of this owner holds the row until it has it. The row is locked before the
         // values are computed, so they are as of a time after that.
         let statement = format!(
@@ -125,7 +122,7 @@ impl CallsDatabase for PostgresCalls {
         Ok(if held == Some(true) { Lease::Held } else { Lease::Lapsed })
     }
 
-    async fn end_lease(&self, owner: OwnerId) -> Result<(), sqlx::Error> {
+    async fn end_lease(&self, owner: OwnerId) -> sqlx::Result<()> {
         let statement =
             format!("UPDATE gateways SET lease_ms = 0, since_ms = {CLOCK}, held = FALSE WHERE owner = $1");
         self.execute(CallStatement::new(statement).bind(owner.0).judging_leases()).await?;
@@ -144,7 +141,7 @@ impl CallsDatabase for PostgresCalls {
         )
     }
 
-    async fn find_owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>, sqlx::Error> {
+    async fn find_owners(&self, calls: &[CallId]) -> sqlx::Result<Vec<(CallId, Option<OwnerId>)>> {
         let ids: Vec<Vec<u8>> = calls.iter().map(|call| call.to_vec()).collect();
         let found = sqlx::query("SELECT call_id, owner FROM call_records WHERE call_id = ANY($1)").bind(ids);
         let rows = self.in_time(found.fetch_all(&self.leases)).await?;
@@ -152,7 +149,7 @@ impl CallsDatabase for PostgresCalls {
         rows.iter().map(owner).collect()
     }
 
-    async fn make_room(&self, key: &RecordKey) -> Result<(), sqlx::Error> {
+    async fn make_room(&self, key: &RecordKey) -> sqlx::Result<()> {
         self.make_room_later(key);
         Ok(())
     }
@@ -163,7 +160,7 @@ impl CallsDatabase for PostgresCalls {
         self.making_room.reopen();
     }
 
-    async fn publish_key(&self, past: CallStatement, key: CallStatement) -> Result<bool, sqlx::Error> {
+    async fn publish_key(&self, past: CallStatement, key: CallStatement) -> sqlx::Result<bool> {
         let mut transaction = self.pool.begin().await?;
         // Gateways publish every half hour; that they wait for each other makes the counts of the insertion exact.
         let alone = sqlx::query("LOCK TABLE token_keys IN SHARE ROW EXCLUSIVE MODE");
@@ -174,11 +171,11 @@ impl CallsDatabase for PostgresCalls {
         Ok(published.rows_affected() == 1)
     }
 
-    async fn execute_on_keys(&self, statement: CallStatement) -> Result<u64, sqlx::Error> {
+    async fn execute_on_keys(&self, statement: CallStatement) -> sqlx::Result<u64> {
         self.execute(statement).await
     }
 
-    async fn key_rows(&self, statement: CallStatement) -> Result<Vec<PgRow>, sqlx::Error> {
+    async fn key_rows(&self, statement: CallStatement) -> sqlx::Result<Vec<PgRow>> {
         self.rows(statement).await
     }
 }

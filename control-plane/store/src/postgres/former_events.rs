@@ -38,7 +38,7 @@ pub(crate) fn after_import() -> [String; 2] {
 impl PostgresAudit {
     /// Removes expired events, and the oldest ones while there are more than `max_bytes`. Returns the bytes that are
     /// left.
-    pub(super) async fn remove_former(&self, max_bytes: i64) -> Result<i64, sqlx::Error> {
+    pub(super) async fn remove_former(&self, max_bytes: i64) -> sqlx::Result<i64> {
         // Index entries of removed rows stay while a snapshot is open, so each batch starts after the previous one.
         let mut after = i64::MIN;
         loop {
@@ -49,7 +49,7 @@ impl PostgresAudit {
         }
     }
 
-    async fn remove_batch(&self, max_bytes: i64, after: i64) -> Result<RemovedBatch, sqlx::Error> {
+    async fn remove_batch(&self, max_bytes: i64, after: i64) -> sqlx::Result<RemovedBatch> {
         let mut transaction = self.pool.begin().await?;
         // Locked first, as in appends of the previous version.
         let held: i64 = sqlx::query_scalar("SELECT bytes FROM call_log WHERE id = 1 FOR UPDATE")

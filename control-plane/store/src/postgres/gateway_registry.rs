@@ -83,11 +83,11 @@ impl GatewayRegistry for PostgresGateways {
         .bind(i64::from(MAX_GATEWAYS))
         .fetch_all(&self.pool);
         let rows = within(self.longest, rows).await?;
-        Ok(rows.iter().map(read_row).collect::<Result<_, sqlx::Error>>()?)
+        Ok(rows.iter().map(read_row).collect::<sqlx::Result<_>>()?)
     }
 }
 
-fn read_row(row: &PgRow) -> Result<KnownGateway, sqlx::Error> {
+fn read_row(row: &PgRow) -> sqlx::Result<KnownGateway> {
     let time = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(0));
     Ok(KnownGateway {
         pool: row.try_get("pool")?,

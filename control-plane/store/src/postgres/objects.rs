@@ -84,12 +84,7 @@ impl Objects {
     }
 
     /// Starts an object and charges `counted` bytes; returns `false` if the quota is used up.
-    pub(crate) async fn begin(
-        &self,
-        object: ObjectId,
-        holder: &str,
-        counted: u64,
-    ) -> Result<bool, sqlx::Error> {
+    pub(crate) async fn begin(&self, object: ObjectId, holder: &str, counted: u64) -> sqlx::Result<bool> {
         if counted > self.quota.bytes || self.quota.objects == 0 {
             return Ok(false);
         }
@@ -111,7 +106,7 @@ impl Objects {
     }
 
     /// Reserves more bytes for an object that is being written.
-    pub(crate) async fn take(&self, object: ObjectId, bytes: u64) -> Result<Reservation, sqlx::Error> {
+    pub(crate) async fn take(&self, object: ObjectId, bytes: u64) -> sqlx::Result<Reservation> {
         let taken = sqlx::query(
             "WITH mine AS (SELECT holder FROM objects WHERE object = $1 AND state = 0 FOR UPDATE), \
              room AS (UPDATE object_usage u SET bytes = u.bytes + $3 FROM mine \
@@ -139,7 +134,7 @@ impl Objects {
         name: &str,
         found: &StoredObject,
         until_ms: i64,
-    ) -> Result<ShowOutcome, sqlx::Error> {
+    ) -> sqlx::Result<ShowOutcome> {
         let shown = sqlx::query(
             "UPDATE objects SET state = 1, name = $2, size = $3, sha256 = $4, description = $5, until_ms = $6 \
              WHERE object = $1 AND state = 0",
@@ -159,11 +154,7 @@ impl Objects {
     }
 
     /// Returns a visible object of one holder or of any.
-    pub(crate) async fn find(
-        &self,
-        holder: Option<&str>,
-        name: &str,
-    ) -> Result<Option<StoredObject>, sqlx::Error> {
+    pub(crate) async fn find(&self, holder: Option<&str>, name: &str) -> sqlx::Result<Option<StoredObject>> {
         let found = sqlx::query(
             "SELECT object, size, sha256, description FROM objects \
              WHERE kind = $1 AND name = $2 AND ($3::TEXT IS NULL OR holder = $3) AND state = 1 AND until_ms > now_ms() \
@@ -177,7 +168,7 @@ impl Objects {
     }
 
     /// Returns the descriptions of all visible objects of one holder or of all.
-    pub(crate) async fn list(&self, holder: Option<&str>) -> Result<Vec<String>, sqlx::Error> {
+    pub(crate) async fn list(&self, holder: Option<&str>) -> sqlx::Result<Vec<String>> {
         let all = sqlx::query_scalar(
             "SELECT description FROM objects \
              WHERE kind = $1 AND ($2::TEXT IS NULL OR holder = $2) AND state = 1 AND until_ms > now_ms()",
@@ -188,7 +179,7 @@ impl Objects {
     }
 
     /// Hides an object; the caller must delete its bytes.
-    pub(crate) async fn hide(&self, holder: &str, name: &str) -> Result<Option<ObjectId>, sqlx::Error> {
+    pub(crate) async fn hide(&self, holder: &str, name: &str) -> sqlx::Result<Option<ObjectId>> {
         let hidden = sqlx::query(
             "UPDATE objects SET state = 2, until_ms = now_ms() + $4 \
              WHERE kind = $1 AND name = $2 AND holder = $3 AND state = 1 RETURNING object",
@@ -203,7 +194,7 @@ impl Objects {
 
     /// Abandons an object that is being written and whose bytes may still reach the store; a sweep deletes them after a
     /// minute.
-    pub(crate) async fn give_up(&self, object: ObjectId) -> Result<(), sqlx::Error> {
+    pub(crate) async fn give_up(&self, object: ObjectId) -> sqlx::Result<()> {
         let given_up = sqlx::query(
             "UPDATE objects SET state = 2, until_ms = now_ms() + $2 WHERE object = $1 AND state = 0",
         );
@@ -213,7 +204,7 @@ impl Objects {
 
     /// Deletes the row of an object whose bytes are not in the store, and releases its capacity. A visible object
     /// stays.
-    pub(crate) async fn forget(&self, object: ObjectId) -> Result<(), sqlx::Error> {
+    pub(crate) async fn forget(&self, object: ObjectId) -> sqlx::Result<()> {
         let forgotten = sqlx::query(
             "WITH gone AS (DELETE FROM objects WHERE object = $1 AND state <> 1 RETURNING kind, holder, counted) \
              UPDATE object_usage u SET objects = u.objects - 1, bytes = u.bytes - gone.counted FROM gone \
@@ -223,7 +214,7 @@ impl Objects {
     }
 
     /// Returns some expired objects; no other process gets them for a minute.
-    pub(crate) async fn past(&self, most: i64) -> Result<Vec<ObjectId>, sqlx::Error> {
+    pub(crate) async fn past(&self, most: i64) -> sqlx::Result<Vec<ObjectId>> {
         let past = sqlx::query(
             "UPDATE objects SET state = 2, until_ms = now_ms() + $3 WHERE object IN (SELECT object FROM objects \
              WHERE kind = $1 AND until_ms <= now_ms() ORDER BY until_ms LIMIT $2 FOR UPDATE SKIP LOCKED) \
@@ -237,13 +228,13 @@ impl Objects {
     }
 
     /// Deletes the rows of holders without objects.
-    pub(crate) async fn forget_holders(&self) -> Result<(), sqlx::Error> {
+    pub(crate) async fn forget_holders(&self) -> sqlx::Result<()> {
         let none = sqlx::query("DELETE FROM object_usage WHERE kind = $1 AND objects <= 0");
         within(self.longest, none.bind(self.kind as i64).execute(&self.pool)).await.map(drop)
     }
 }
 
-fn found_in(row: &PgRow) -> Result<StoredObject, sqlx::Error> {
+fn found_in(row: &PgRow) -> sqlx::Result<StoredObject> {
     Ok(StoredObject {
         object: row.id("object")?,
         size: row.number("size")?.unsigned_abs(),

@@ -63,7 +63,7 @@ impl PostgresAudit {
     /// Starts a new partition if the newest is full, and drops partitions past the retention or beyond the limit,
     /// unless another process did so within the last seconds. A partition that another session reads stays until a
     /// later sweep.
-    pub async fn sweep(&self) -> Result<(), sqlx::Error> {
+    pub async fn sweep(&self) -> sqlx::Result<()> {
         // Processes of the previous version sweep under another name.
         if !within(self.longest, has_turn(&self.pool, "audit partitions", TURN)).await? {
             return Ok(());
@@ -77,14 +77,14 @@ impl PostgresAudit {
     }
 
     /// Returns all partitions, oldest first.
-    async fn partitions(&self) -> Result<Vec<Partition>, sqlx::Error> {
+    async fn partitions(&self) -> sqlx::Result<Vec<Partition>> {
         let listed = sqlx::query(
             "SELECT number, now_ms() - since_ms AS age_ms, \
              COALESCE(pg_total_relation_size(to_regclass('call_audit_' || number)), 0) AS bytes \
              FROM call_audit_partitions ORDER BY number",
         );
         let rows = within(self.longest, listed.fetch_all(&self.pool)).await?;
-        let read = |row: &sqlx::postgres::PgRow| -> Result<Partition, sqlx::Error> {
+        let read = |row: &sqlx::postgres::PgRow| -> sqlx::Result<Partition> {
             let [number, age_ms, bytes] =
                 [row.try_get("number")?, row.try_get("age_ms")?, row.try_get("bytes")?];
             Ok(Partition { number, age_ms, bytes })
@@ -93,7 +93,7 @@ impl PostgresAudit {
     }
 
     /// Directs appends to a new partition if the newest is full.
-    async fn begin_next(&self, partitions: &[Partition]) -> Result<(), sqlx::Error> {
+    async fn begin_next(&self, partitions: &[Partition]) -> sqlx::Result<()> {
         let Some(newest) = partitions.last() else { return Ok(()) };
         let asked = sqlx::query(
             "SELECT undrawn / call_audit_width() AS number, undrawn % call_audit_width() > 0 AS is_used \
@@ -114,7 +114,7 @@ impl PostgresAudit {
     }
 
     /// Drops partitions past their retention or beyond `max_bytes`, unless another session reads them.
-    async fn drop_surplus(&self, partitions: &[Partition], max_bytes: i64) -> Result<(), sqlx::Error> {
+    async fn drop_surplus(&self, partitions: &[Partition], max_bytes: i64) -> sqlx::Result<()> {
         for partition in partitions.iter().take(surplus(partitions, max_bytes)) {
             if !self.drop_partition(partition.number).await? {
                 tracing::info!("audit partitions are kept while another session reads them");
@@ -125,7 +125,7 @@ impl PostgresAudit {
     }
 
     /// Drops a partition; returns false if another session reads it.
-    async fn drop_partition(&self, number: i64) -> Result<bool, sqlx::Error> {
+    async fn drop_partition(&self, number: i64) -> sqlx::Result<bool> {
         for _ in 0..DROP_ATTEMPTS {
             match self.with_partition("SELECT drop_call_audit_partition($1)", number).await {
                 Err(error) if has_code(&error, &IN_USE) => sleep(SWEEP_REST).await,
@@ -135,7 +135,7 @@ impl PostgresAudit {
         Ok(false)
     }
 
-    async fn with_partition(&self, statement: &'static str, number: i64) -> Result<(), sqlx::Error> {
+    async fn with_partition(&self, statement: &'static str, number: i64) -> sqlx::Result<()> {
         let statement = sqlx::query(statement).bind(number);
         within(self.longest, statement.execute(&self.pool)).await.map(drop)
     }

@@ -29,7 +29,7 @@ impl PostgresCalls {
     }
 }
 
-async fn delete_excess(pool: &PgPool, org: &str, holders: &[QuotaHolder; 2]) -> Result<(), sqlx::Error> {
+async fn delete_excess(pool: &PgPool, org: &str, holders: &[QuotaHolder; 2]) -> sqlx::Result<()> {
     let [user, of_org] = holders;
     loop {
         if !is_over(pool, user).await? && !is_over(pool, of_org).await? {
@@ -59,6 +59,6 @@ async fn delete_excess(pool: &PgPool, org: &str, holders: &[QuotaHolder; 2]) -> 
     }
 }
 
-async fn is_over<'e>(database: impl PgExecutor<'e>, holder: &QuotaHolder) -> Result<bool, sqlx::Error> {
+async fn is_over<'e>(database: impl PgExecutor<'e>, holder: &QuotaHolder) -> sqlx::Result<bool> {
     holder.excess().postgres().fetch_one(database).await?.flag("is_over")
 }

@@ -12,7 +12,9 @@ use super::stored::{Error, ObjectFolder, ObjectUpload, VerifiedDownload};
 use crate::hex::hex;
 use crate::link::Link;
 use crate::packages;
-use crate::packages::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota};
+use crate::packages::{
+    Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota, Result,
+};
 use crate::postgres::Postgres;
 use crate::postgres::objects::{Kind, ObjectQuota};
 
@@ -25,12 +27,7 @@ pub struct S3Packages(ObjectFolder);
 
 impl S3Packages {
     /// Creates the packages, without connecting. Uploads are files in the local directory until they are complete.
-    pub fn open(
-        database: &Postgres,
-        s3: S3,
-        directory: &Path,
-        quota: Quota,
-    ) -> Result<S3Packages, PackageError> {
+    pub fn open(database: &Postgres, s3: S3, directory: &Path, quota: Quota) -> Result<S3Packages> {
         let quota = ObjectQuota { bytes: quota.bytes, objects: quota.count as u64 };
         let rows = database.objects(Kind::Package, quota);
         let stored = ObjectFolder { rows, s3, folder: FOLDER, directory: directory.to_owned(), step: STEP };
@@ -50,32 +47,29 @@ impl From<Error> for PackageError {
     }
 }
 
-fn described(description: &str) -> Result<PackageMeta, PackageError> {
+fn described(description: &str) -> Result<PackageMeta> {
     serde_json::from_str(description).map_err(|error| PackageError::Unavailable(error.to_string()))
 }
 
 #[async_trait]
 impl Packages for S3Packages {
-    async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>, PackageError> {
+    async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>> {
         let writing = self.0.begin(owner, 0).await?;
         Ok(Box::new(S3PackageUpload { stored: self.0.clone(), owner: owner.to_owned(), writing }))
     }
 
-    async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>, PackageError> {
+    async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>> {
         let found = self.0.find(owner, digest.as_str()).await?;
         found.map(|found| described(&found.description)).transpose()
     }
 
-    async fn open(
-        &self,
-        found: &PackageMeta,
-    ) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>, PackageError> {
+    async fn open(&self, found: &PackageMeta) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>> {
         let Some(row) = self.0.find(Some(&found.owner), &found.sha256).await? else { return Ok(None) };
         let reading = self.0.open(&row).await?;
         Ok(reading.map(|reading| Box::new(reader(reading)) as Box<_>))
     }
 
-    async fn link(&self, found: &PackageMeta) -> Result<Option<Link>, PackageError> {
+    async fn link(&self, found: &PackageMeta) -> Result<Option<Link>> {
         if !self.0.s3.gives_links() {
             return Ok(None);
         }
@@ -83,7 +77,7 @@ impl Packages for S3Packages {
         Ok(row.and_then(|row| self.0.link(&row, &found.name)))
     }
 
-    async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>, PackageError> {
+    async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>> {
         let all = self.0.rows.list(owner).await.map_err(Error::from)?;
         let mut found: Vec<PackageMeta> =
             all.iter().map(|description| described(description)).collect::<Result<_, _>>()?;
@@ -91,7 +85,7 @@ impl Packages for S3Packages {
         Ok(found)
     }
 
-    async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError> {
+    async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool> {
         let hidden = self.0.rows.hide(owner, digest.as_str()).await.map_err(Error::from)?;
         let Some(object) = hidden else { return Ok(false) };
         // Nobody can find it any more; if its bytes could not be deleted, it counts until a sweep has deleted them.
@@ -105,7 +99,7 @@ impl Packages for S3Packages {
         Ok(true)
     }
 
-    async fn sweep(&self) -> Result<(), PackageError> {
+    async fn sweep(&self) -> Result<()> {
         Ok(self.0.sweep().await?)
     }
 }
@@ -127,7 +121,7 @@ struct S3PackageUpload {
 
 #[async_trait]
 impl PackageUpload for S3PackageUpload {
-    async fn write(&mut self, piece: &[u8]) -> Result<(), PackageError> {
+    async fn write(&mut self, piece: &[u8]) -> Result<()> {
         if self.writing.size() + piece.len() as u64 > MAX_PACKAGE {
             return Err(PackageError::TooLarge);
         }
@@ -139,7 +133,7 @@ impl PackageUpload for S3PackageUpload {
         digest: &Digest,
         name: &str,
         now_ms: u64,
-    ) -> Result<packages::UploadOutcome, PackageError> {
+    ) -> Result<packages::UploadOutcome> {
         let S3PackageUpload { stored, owner, mut writing } = *self;
         let stored_as = finish(&stored, &owner, &mut writing, (digest, name, now_ms)).await;
         if !matches!(stored_as, Ok(packages::UploadOutcome::New)) {
@@ -155,7 +149,7 @@ async fn finish(
     owner: &str,
     writing: &mut ObjectUpload,
     (digest, name, now_ms): (&Digest, &str, u64),
-) -> Result<packages::UploadOutcome, PackageError> {
+) -> Result<packages::UploadOutcome> {
     let content = writing.complete().await?;
     let found = hex(&content.sha256());
     if found != digest.as_str() {

@@ -137,13 +137,13 @@ impl AuditLog for SqliteAudit {
             statement = statement.bind(org);
         }
         let rows = statement.fetch_all(&self.read).await?;
-        Ok(rows.iter().map(stored).collect::<Result<_, sqlx::Error>>()?)
+        Ok(rows.iter().map(stored).collect::<sqlx::Result<_>>()?)
     }
 }
 
 /// Appends events. One statement inserts many rows, because each statement is a round trip to SQLite's thread and costs
 /// more than a row.
-async fn insert(connection: &mut SqliteConnection, events: &[CallEvent]) -> Result<(), sqlx::Error> {
+async fn insert(connection: &mut SqliteConnection, events: &[CallEvent]) -> sqlx::Result<()> {
     let select = format!("SELECT {NEXT}");
     let mut seq: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(select)).fetch_one(&mut *connection).await?;
     for some in events.chunks(INSERT_ROWS) {
@@ -159,11 +159,7 @@ async fn insert(connection: &mut SqliteConnection, events: &[CallEvent]) -> Resu
 }
 
 /// Deletes the oldest events if the file exceeds `max_bytes` after `came` events were added.
-async fn make_room(
-    connection: &mut SqliteConnection,
-    max_bytes: i64,
-    came: usize,
-) -> Result<(), sqlx::Error> {
+async fn make_room(connection: &mut SqliteConnection, max_bytes: i64, came: usize) -> sqlx::Result<()> {
     if size(connection).await?.used > max_bytes {
         // More than were added: events differ in size, and a lowered limit is reached over time.
         let rows = i64::try_from(came).unwrap_or(SWEEP_ROWS).saturating_mul(2).max(SWEEP_ROWS);
@@ -176,7 +172,7 @@ async fn make_room(
 }
 
 /// Measures the connection's file.
-async fn size(connection: &mut SqliteConnection) -> Result<Size, sqlx::Error> {
+async fn size(connection: &mut SqliteConnection) -> sqlx::Result<Size> {
     let row = sqlx::query(
         "SELECT page_count * page_size AS whole, freelist_count * page_size AS free \
          FROM pragma_page_count, pragma_freelist_count, pragma_page_size",

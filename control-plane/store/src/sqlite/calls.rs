@@ -107,15 +107,15 @@ impl CallsDatabase for SqliteCalls {
         self.budget
     }
 
-    async fn execute(&self, statement: CallStatement) -> Result<u64, sqlx::Error> {
+    async fn execute(&self, statement: CallStatement) -> sqlx::Result<u64> {
         Ok(statement.sqlite().execute(&self.write).await?.rows_affected())
     }
 
-    async fn rows(&self, statement: CallStatement) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    async fn rows(&self, statement: CallStatement) -> sqlx::Result<Vec<SqliteRow>> {
         statement.sqlite().fetch_all(&self.read).await
     }
 
-    async fn renew_lease(&self, owner: OwnerId, lease: Duration) -> Result<Lease, sqlx::Error> {
+    async fn renew_lease(&self, owner: OwnerId, lease: Duration) -> sqlx::Result<Lease> {
         let renewed = self.leases.renew(owner, lease).await?;
         if renewed == Lease::Lapsed {
             // A take-over that saw the lapsed lease is the current writer or was an earlier one. It has finished once
@@ -125,7 +125,7 @@ impl CallsDatabase for SqliteCalls {
         Ok(renewed)
     }
 
-    async fn end_lease(&self, owner: OwnerId) -> Result<(), sqlx::Error> {
+    async fn end_lease(&self, owner: OwnerId) -> sqlx::Result<()> {
         self.leases.retire(owner).await
     }
 
@@ -138,7 +138,7 @@ impl CallsDatabase for SqliteCalls {
         )
     }
 
-    async fn find_owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>, sqlx::Error> {
+    async fn find_owners(&self, calls: &[CallId]) -> sqlx::Result<Vec<(CallId, Option<OwnerId>)>> {
         let mut owners = Vec::with_capacity(calls.len());
         for call in calls {
             let find = CallStatement::new("SELECT owner FROM call_records WHERE call_id = $1").bind(*call);
@@ -149,7 +149,7 @@ impl CallsDatabase for SqliteCalls {
         Ok(owners)
     }
 
-    async fn make_room(&self, key: &RecordKey) -> Result<(), sqlx::Error> {
+    async fn make_room(&self, key: &RecordKey) -> sqlx::Result<()> {
         for holder in QuotaHolder::of(key, self.bounds) {
             loop {
                 let rows = self.rows(holder.excess()).await?;
@@ -164,16 +164,16 @@ impl CallsDatabase for SqliteCalls {
 
     async fn room_made(&self) {}
 
-    async fn publish_key(&self, past: CallStatement, key: CallStatement) -> Result<bool, sqlx::Error> {
+    async fn publish_key(&self, past: CallStatement, key: CallStatement) -> sqlx::Result<bool> {
         self.execute_on_keys(past).await?;
         Ok(self.execute_on_keys(key).await? == 1)
     }
 
-    async fn execute_on_keys(&self, statement: CallStatement) -> Result<u64, sqlx::Error> {
+    async fn execute_on_keys(&self, statement: CallStatement) -> sqlx::Result<u64> {
         Ok(statement.sqlite().execute(self.leases.pool()).await?.rows_affected())
     }
 
-    async fn key_rows(&self, statement: CallStatement) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    async fn key_rows(&self, statement: CallStatement) -> sqlx::Result<Vec<SqliteRow>> {
         statement.sqlite().fetch_all(self.leases.pool()).await
     }
 }

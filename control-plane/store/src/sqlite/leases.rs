@@ -62,7 +62,7 @@ impl Leases {
     }
 
     /// Extends or restarts the owner's lease; returns whether it had lapsed.
-    pub(super) async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, sqlx::Error> {
+    pub(super) async fn renew(&self, owner: OwnerId, lease: Duration) -> sqlx::Result<Lease> {
         let now = now_ms();
         let until = now.saturating_add(milliseconds(lease));
         let held = "UPDATE owners SET lease_ms = $1, since_ms = MIN(since_ms, $3) WHERE owner = $2 AND lease_ms > $3";
@@ -92,7 +92,7 @@ impl Leases {
         Ok(Lease::Lapsed)
     }
 
-    pub(super) async fn retire(&self, owner: OwnerId) -> Result<(), sqlx::Error> {
+    pub(super) async fn retire(&self, owner: OwnerId) -> sqlx::Result<()> {
         // The row stays for as long as the owner may hold keys.
         let retired = sqlx::query("UPDATE owners SET lease_ms = 0, since_ms = $1 WHERE owner = $2");
         let retired = retired.bind(now_ms()).bind(owner.0.as_slice());

@@ -5,7 +5,7 @@ use sqlx::any::AnyRow;
 
 use super::queue::Rank;
 use super::{ControlStore, rows};
-use crate::control::{AuditQuery, AuditRecord, Change, Commit, Note, StoreError};
+use crate::control::{AuditQuery, AuditRecord, Change, Commit, Note, Result};
 
 const MAX_PAGE: u32 = 1_000;
 
@@ -15,7 +15,7 @@ impl ControlStore {
     /// several machines share stays. Audit rows are taken from the orgs that have the most, oldest first, so that no
     /// org's changes evict those of another. Returns the number of deleted revocations; makes a revision only if there
     /// were any.
-    pub async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError> {
+    pub async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64> {
         let at = self.within(self.not_after_database(change.at)).await?;
         let change = Change { at, ..change.clone() };
         self.within(prune(self, keep_audit)).await?;
@@ -25,7 +25,7 @@ impl ControlStore {
     }
 
     /// Audits a change of something that is stored elsewhere.
-    pub async fn note(&self, change: &Change, note: Note<'_>) -> Result<Commit, StoreError> {
+    pub async fn note(&self, change: &Change, note: Note<'_>) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, note.resource.to_owned()).await?;
             write.org = note.org.to_owned();
@@ -34,7 +34,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
+    pub async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>> {
         self.within(async {
             let before = match query.before {
                 Some(revision) => rows::signed(revision)?,
@@ -56,7 +56,7 @@ impl ControlStore {
 }
 
 /// Keeps about `keep` rows, the newest of each org; deletes rows of the orgs that have the most.
-async fn prune(store: &ControlStore, keep: u64) -> Result<(), StoreError> {
+async fn prune(store: &ControlStore, keep: u64) -> Result<()> {
     let rows =
         sqlx::query("SELECT org, COUNT(*) AS rows FROM audit GROUP BY org").fetch_all(&store.pool).await?;
     let mut counts = Vec::with_capacity(rows.len());
@@ -93,7 +93,7 @@ fn share(mut counts: Vec<u64>, whole: u64) -> u64 {
     u64::MAX
 }
 
-fn record(row: &AnyRow) -> Result<AuditRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<AuditRecord> {
     Ok(AuditRecord {
         revision: rows::unsigned(row, "revision")?,
         at: rows::unsigned(row, "at")?,

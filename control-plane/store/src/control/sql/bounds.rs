@@ -7,7 +7,7 @@ use sqlx::any::AnyRow;
 
 use super::machines::texts;
 use super::{ControlStore, Tx, rows};
-use crate::control::{AtRevision, Change, Commit, MachineBound, StoreError, UnreadableMachine};
+use crate::control::{AtRevision, Change, Commit, MachineBound, Result, UnreadableMachine};
 
 /// First part of the resource's name.
 pub(super) const KIND: &str = "machine_bound";
@@ -16,12 +16,12 @@ pub(super) const KIND: &str = "machine_bound";
 type BoundRows = (BTreeMap<String, MachineBound>, Vec<UnreadableMachine>);
 
 /// Reads the bounds of all orgs. An unreadable bound counts as empty: the org's machines may have nothing.
-pub(super) async fn all(tx: &mut Tx) -> Result<BoundRows, StoreError> {
+pub(super) async fn all(tx: &mut Tx) -> Result<BoundRows> {
     read(&sqlx::query("SELECT org, groups, scopes FROM machine_bounds").fetch_all(&mut **tx).await?)
 }
 
 /// Reads the bound of one org, like [`all`].
-pub(super) async fn published(tx: &mut Tx, org: &str) -> Result<BoundRows, StoreError> {
+pub(super) async fn published(tx: &mut Tx, org: &str) -> Result<BoundRows> {
     let rows = sqlx::query("SELECT org, groups, scopes FROM machine_bounds WHERE org = $1")
         .bind(org)
         .fetch_all(&mut **tx)
@@ -29,7 +29,7 @@ pub(super) async fn published(tx: &mut Tx, org: &str) -> Result<BoundRows, Store
     read(&rows)
 }
 
-fn read(rows: &[AnyRow]) -> Result<BoundRows, StoreError> {
+fn read(rows: &[AnyRow]) -> Result<BoundRows> {
     let (mut all, mut unreadable): BoundRows = Default::default();
     for row in rows {
         let org: String = row.try_get("org")?;
@@ -45,14 +45,14 @@ fn read(rows: &[AnyRow]) -> Result<BoundRows, StoreError> {
     Ok((all, unreadable))
 }
 
-pub(super) async fn of_org(tx: &mut Tx, org: &str) -> Result<MachineBound, StoreError> {
+pub(super) async fn of_org(tx: &mut Tx, org: &str) -> Result<MachineBound> {
     let (mut bounds, _) = published(tx, org).await?;
     Ok(bounds.remove(org).unwrap_or_default())
 }
 
 impl ControlStore {
     /// Returns the bound of an org's machines; empty if none is stored.
-    pub async fn machine_bound(&self, org: &str) -> Result<AtRevision<MachineBound>, StoreError> {
+    pub async fn machine_bound(&self, org: &str) -> Result<AtRevision<MachineBound>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&format!("{KIND}/{org}")).await?;
             Ok(AtRevision { revision, value: of_org(&mut tx, org).await? })
@@ -66,7 +66,7 @@ impl ControlStore {
         change: &Change,
         org: &str,
         bound: &MachineBound,
-    ) -> Result<Commit, StoreError> {
+    ) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, format!("{KIND}/{org}")).await?;
             write.org = org.to_owned();
@@ -98,7 +98,7 @@ impl ControlStore {
     }
 }
 
-fn add(bound: &mut MachineBound, row: &AnyRow) -> Result<(), StoreError> {
+fn add(bound: &mut MachineBound, row: &AnyRow) -> Result<()> {
     let (groups, scopes) = (rows::texts(row, "groups")?, rows::texts(row, "scopes")?);
     bound.groups.extend(groups);
     bound.scopes.extend(scopes);

@@ -12,7 +12,7 @@ use sqlx::{Any, Row, Transaction};
 use super::machines::{self, texts};
 use super::{ControlStore, Write, rows};
 use crate::control::{
-    CertificateName, Change, Commit, MAX_MACHINE_CERTIFICATES_PER_ORG, MachineCertificateRecord,
+    CertificateName, Change, Commit, MAX_MACHINE_CERTIFICATES_PER_ORG, MachineCertificateRecord, Result,
     RevocationRecord, StoreError, UnreadableMachine,
 };
 
@@ -28,18 +28,15 @@ const SELECT_OF_ORG: &str = "SELECT id, org, machine, kind, name, proved, groups
 const SELECT_NAMED: &str = "SELECT id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at \
      FROM machine_certificates WHERE kind = $1 AND name = $2";
 
-pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<CertificateRows, StoreError> {
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<CertificateRows> {
     read(&sqlx::query(SELECT_ALL).fetch_all(from).await?)
 }
 
-pub(super) async fn of_org<'e>(
-    from: impl AnyExecutor<'e>,
-    org: &'e str,
-) -> Result<CertificateRows, StoreError> {
+pub(super) async fn of_org<'e>(from: impl AnyExecutor<'e>, org: &'e str) -> Result<CertificateRows> {
     read(&sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?)
 }
 
-fn read(rows: &[AnyRow]) -> Result<CertificateRows, StoreError> {
+fn read(rows: &[AnyRow]) -> Result<CertificateRows> {
     let unread = |row: &AnyRow, error: &StoreError| {
         Ok((rows::unreadable_machine(row, "certificate", error)?, ended(row)?))
     };
@@ -53,7 +50,7 @@ fn read(rows: &[AnyRow]) -> Result<CertificateRows, StoreError> {
 }
 
 /// Returns an unreadable registration of a URI as an expired one: it grants nothing, and the URI stays with its org.
-fn ended(row: &AnyRow) -> Result<Option<MachineCertificateRecord>, StoreError> {
+fn ended(row: &AnyRow) -> Result<Option<MachineCertificateRecord>> {
     let kind: String = row.try_get("kind")?;
     if kind != URI {
         return Ok(None);
@@ -73,7 +70,7 @@ fn ended(row: &AnyRow) -> Result<Option<MachineCertificateRecord>, StoreError> {
 
 impl ControlStore {
     /// Returns an org's certificates, oldest first. Expired ones are included until the next one is registered.
-    pub async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError> {
+    pub async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>> {
         self.within(async { Ok(of_org(&self.pool, org).await?.0) }).await
     }
 
@@ -81,7 +78,7 @@ impl ControlStore {
     pub async fn machine_certificate_named(
         &self,
         name: &CertificateName,
-    ) -> Result<Option<MachineCertificateRecord>, StoreError> {
+    ) -> Result<Option<MachineCertificateRecord>> {
         self.within(named(&self.pool, name)).await
     }
 
@@ -92,7 +89,7 @@ impl ControlStore {
         &self,
         change: &Change,
         new: &MachineCertificateRecord,
-    ) -> Result<(String, Commit), StoreError> {
+    ) -> Result<(String, Commit)> {
         self.within(async {
             let mut write = self.write(change, resource(&new.id)).await?;
             write.org = new.org.clone();
@@ -153,12 +150,7 @@ impl ControlStore {
     }
 
     /// Deletes a certificate; [`StoreError::NotFound`] if the org does not have it.
-    pub async fn delete_machine_certificate(
-        &self,
-        change: &Change,
-        org: &str,
-        id: &str,
-    ) -> Result<Commit, StoreError> {
+    pub async fn delete_machine_certificate(&self, change: &Change, org: &str, id: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(id)).await?;
             write.org = org.to_owned();
@@ -184,7 +176,7 @@ impl ControlStore {
 async fn named<'e>(
     from: impl AnyExecutor<'e>,
     name: &CertificateName,
-) -> Result<Option<MachineCertificateRecord>, StoreError> {
+) -> Result<Option<MachineCertificateRecord>> {
     let (kind, name) = columns(name);
     let row =
         sqlx::query(SELECT_NAMED).bind(kind.to_owned()).bind(name.to_owned()).fetch_optional(from).await?;
@@ -195,7 +187,7 @@ fn is_same_machine(known: &MachineCertificateRecord, new: &MachineCertificateRec
     (&known.org, &known.machine) == (&new.org, &new.machine)
 }
 
-async fn forget(write: &mut Write<'_>, ended: &MachineCertificateRecord) -> Result<(), StoreError> {
+async fn forget(write: &mut Write<'_>, ended: &MachineCertificateRecord) -> Result<()> {
     let sql = "DELETE FROM resources WHERE name = $1";
     sqlx::query(sql).bind(resource(&ended.id)).execute(&mut *write.tx).await?;
     let sql = "DELETE FROM machine_certificates WHERE id = $1";
@@ -207,7 +199,7 @@ async fn forget(write: &mut Write<'_>, ended: &MachineCertificateRecord) -> Resu
 pub(super) async fn hit_until(
     tx: &mut Transaction<'static, Any>,
     revocation: &RevocationRecord,
-) -> Result<i64, StoreError> {
+) -> Result<i64> {
     let RevocationRecord { kind, org, target, .. } = revocation;
     let row = sqlx::query(
         "SELECT COALESCE(MAX(expires_at), 0) FROM machine_certificates WHERE ($2 = '' OR org = $2) AND ( \
@@ -223,7 +215,7 @@ pub(super) async fn hit_until(
 }
 
 /// Fails if the limits do not allow another certificate.
-async fn has_room(write: &mut Write<'_>, new: &MachineCertificateRecord) -> Result<(), StoreError> {
+async fn has_room(write: &mut Write<'_>, new: &MachineCertificateRecord) -> Result<()> {
     machines::has_room(write, &new.org).await?;
     let sql = "SELECT COUNT(*) FROM machine_certificates WHERE org = $1";
     if super::count(&mut write.tx, sql, &new.org).await? >= MAX_MACHINE_CERTIFICATES_PER_ORG {
@@ -238,7 +230,7 @@ async fn keep_revocations_of(
     write: &mut Write<'_>,
     known: &MachineCertificateRecord,
     expires: i64,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     sqlx::query(
         "UPDATE revocations SET until_at = $1 WHERE until_at < $1 AND until_at >= $2 AND (org = '' OR org = $3) \
          AND (kind = 'token_hash' OR (kind = 'token' AND target = $4))",
@@ -270,7 +262,7 @@ fn detail(record: &MachineCertificateRecord) -> String {
     format!("{machine} {kind}={name} groups={groups} scopes={scopes} expires={expires_at}")
 }
 
-fn record(row: &AnyRow) -> Result<MachineCertificateRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<MachineCertificateRecord> {
     let (kind, name): (String, String) = (row.try_get("kind")?, row.try_get("name")?);
     let name = match kind.as_str() {
         "fingerprint" => CertificateName::Fingerprint(name),

@@ -12,8 +12,8 @@ use super::{
     revocations, rows, servers,
 };
 use crate::control::{
-    Change, ChangedRevocations, Commit, ControlState, Machines, OrgState, Position, StateDelta, StateUpdate,
-    StoreError,
+    Change, ChangedRevocations, Commit, ControlState, Machines, OrgState, Position, Result, StateDelta,
+    StateUpdate,
 };
 
 /// Number of changes beyond which reading everything costs less than reading each.
@@ -21,7 +21,7 @@ const MAX_CHANGES: u64 = 1_000;
 /// Resource of writes of the revision itself.
 const REVISION: &str = "revision";
 
-async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
+async fn all(tx: &mut Tx) -> Result<ControlState> {
     let Position { revision, stamp } = position(&mut **tx).await?;
     let (issuers, unreadable_issuers) = issuers::all(&mut **tx).await?;
     let Machines { keys, certificates, bounds, unreadable } = all_machines(tx).await?;
@@ -45,7 +45,7 @@ async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
     })
 }
 
-async fn all_machines(tx: &mut Tx) -> Result<Machines, StoreError> {
+async fn all_machines(tx: &mut Tx) -> Result<Machines> {
     let (keys, mut unreadable) = machines::all(&mut **tx).await?;
     let (certificates, unreadable_certificates) = certificates::all(&mut **tx).await?;
     let (bounds, unreadable_bounds) = bounds::all(tx).await?;
@@ -56,19 +56,19 @@ async fn all_machines(tx: &mut Tx) -> Result<Machines, StoreError> {
 
 impl ControlStore {
     /// Returns the revision of the last change; 0 before the first.
-    pub async fn revision(&self) -> Result<u64, StoreError> {
+    pub async fn revision(&self) -> Result<u64> {
         Ok(self.position().await?.revision)
     }
 
     /// Returns the current revision with the stamp that distinguishes it from the same number in another history.
-    pub async fn position(&self) -> Result<Position, StoreError> {
+    pub async fn position(&self) -> Result<Position> {
         let longest = self.timeouts.map(|timeouts| timeouts.poll);
         answered(longest, position(&self.publishing)).await
     }
 
     /// Whether this database's history contains that revision, made by the same write. Also `true` if the audit row was
     /// pruned or written by an earlier version.
-    pub async fn has(&self, known: &Position) -> Result<bool, StoreError> {
+    pub async fn has(&self, known: &Position) -> Result<bool> {
         self.within(async {
             let mut tx = self.published_snapshot().await?;
             let current = position(&mut *tx).await?;
@@ -89,7 +89,7 @@ impl ControlStore {
 
     /// Raises the revision to `to` if it is lower. Subscribers that saw a later revision, from before a restore or a
     /// failover, accept nothing earlier. Afterwards [`ControlStore::since`] returns everything for an older revision.
-    pub async fn raise_revision(&self, change: &Change, to: u64) -> Result<Commit, StoreError> {
+    pub async fn raise_revision(&self, change: &Change, to: u64) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, REVISION.to_owned()).await?;
             if write.revision > to {
@@ -108,12 +108,12 @@ impl ControlStore {
 
     /// Returns all data of a snapshot at one revision; expired revocations are in it until they are deleted
     /// ([`ControlStore::prune`]).
-    pub async fn load(&self) -> Result<ControlState, StoreError> {
+    pub async fn load(&self) -> Result<ControlState> {
         self.within(async { all(&mut self.published_snapshot().await?).await }).await
     }
 
     /// Returns the issuers and their fetched keys, in a state that is otherwise empty.
-    pub async fn issuers_of_now(&self) -> Result<ControlState, StoreError> {
+    pub async fn issuers_of_now(&self) -> Result<ControlState> {
         Ok(match self.since(self.revision().await?).await? {
             StateUpdate::Changed(StateDelta { revision, issuers, issuer_keys, .. }) => {
                 ControlState { revision, issuers, issuer_keys, ..ControlState::default() }
@@ -123,7 +123,7 @@ impl ControlStore {
     }
 
     /// Returns the changes after `revision`, read at one revision.
-    pub async fn since(&self, revision: u64) -> Result<StateUpdate, StoreError> {
+    pub async fn since(&self, revision: u64) -> Result<StateUpdate> {
         self.within(async {
             let mut tx = self.published_snapshot().await?;
             let Position { revision: current, stamp } = position(&mut *tx).await?;
@@ -161,7 +161,7 @@ impl ControlStore {
 }
 
 /// Reads the current state of the changed resources at `now`.
-async fn changed(tx: &mut Tx, now: Position, touched: ChangedResources) -> Result<StateDelta, StoreError> {
+async fn changed(tx: &mut Tx, now: Position, touched: ChangedResources) -> Result<StateDelta> {
     let (issuers, unreadable_issuers) = issuers::all(&mut **tx).await?;
     let mut changed = StateDelta {
         revision: now.revision,
@@ -245,7 +245,7 @@ impl ChangedResources {
     }
 }
 
-async fn of_org(tx: &mut Tx, org: String) -> Result<OrgState, StoreError> {
+async fn of_org(tx: &mut Tx, org: String) -> Result<OrgState> {
     let (machine_keys, mut unreadable_machines) = machines::of_org(&mut **tx, &org).await?;
     let (machine_certificates, unreadable) = certificates::of_org(&mut **tx, &org).await?;
     unreadable_machines.extend(unreadable);

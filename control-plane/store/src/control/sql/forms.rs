@@ -13,12 +13,12 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::queue::Rank;
 use super::{ControlStore, Write, rows};
-use crate::control::{MAX_FORM_BYTES, PublishedForm, StoreError};
+use crate::control::{MAX_FORM_BYTES, PublishedForm, Result};
 use crate::hex::hex;
 
 impl ControlStore {
     /// Deletes the forms of removed parts, unless a form of a later revision than the given one is stored.
-    pub async fn forget_published_forms(&self, parts: &[(String, u64)]) -> Result<(), StoreError> {
+    pub async fn forget_published_forms(&self, parts: &[(String, u64)]) -> Result<()> {
         self.within(async {
             for (part, revision) in parts {
                 let _turn = self.writers.turn(Rank::Other).await?;
@@ -35,7 +35,7 @@ impl ControlStore {
 
     /// Stores the forms of published parts, unless a form of a later revision is stored. Not a change: it is not
     /// audited and makes no revision. Forms longer than [`MAX_FORM_BYTES`] are skipped.
-    pub async fn put_published_forms(&self, forms: &[PublishedForm]) -> Result<(), StoreError> {
+    pub async fn put_published_forms(&self, forms: &[PublishedForm]) -> Result<()> {
         self.within(async {
             let known = digests(self, forms).await?;
             let mut new: Vec<(&PublishedForm, String)> = forms
@@ -72,7 +72,7 @@ impl ControlStore {
     }
 
     /// Returns the stored forms of the parts. A server's form is deleted with the server.
-    pub async fn published_forms(&self, parts: &[String]) -> Result<Vec<PublishedForm>, StoreError> {
+    pub async fn published_forms(&self, parts: &[String]) -> Result<Vec<PublishedForm>> {
         self.within(async {
             let mut found = HashMap::new();
             for some in parts.chunks(rows::MAX_ROWS) {
@@ -103,10 +103,7 @@ impl ControlStore {
 }
 
 /// Returns the digests of the stored forms of the same parts.
-async fn digests(
-    store: &ControlStore,
-    forms: &[PublishedForm],
-) -> Result<HashMap<String, String>, StoreError> {
+async fn digests(store: &ControlStore, forms: &[PublishedForm]) -> Result<HashMap<String, String>> {
     let mut digests = HashMap::with_capacity(forms.len());
     for some in forms.chunks(rows::MAX_ROWS) {
         let statement =
@@ -129,7 +126,7 @@ fn parameters(values: usize) -> String {
 }
 
 /// Deletes the form of a server that is deleted, or that is new under a name used before.
-pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), StoreError> {
+pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<()> {
     sqlx::query("DELETE FROM published_forms WHERE part = $1")
         .bind(format!("server/{server}"))
         .execute(&mut *write.tx)
@@ -138,7 +135,7 @@ pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), S
 }
 
 /// Deletes the forms of servers and orgs that are no longer stored.
-pub(super) async fn prune(store: &ControlStore) -> Result<(), StoreError> {
+pub(super) async fn prune(store: &ControlStore) -> Result<()> {
     for statement in [
         "DELETE FROM published_forms WHERE part LIKE 'server/%' \
          AND NOT EXISTS (SELECT 1 FROM servers s WHERE s.name = SUBSTR(published_forms.part, 8))",

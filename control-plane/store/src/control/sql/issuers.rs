@@ -6,7 +6,7 @@ use sqlx::any::{AnyExecutor, AnyRow};
 use super::queue::Rank;
 use super::{ControlStore, Write, rows};
 use crate::control::{
-    Change, Commit, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side, StoreError, UnreadableIssuer,
+    Change, Commit, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Result, Side, StoreError, UnreadableIssuer,
 };
 
 const SELECT_ALL: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.revision FROM issuers i \
@@ -23,7 +23,7 @@ const SELECT_KEYS: &str =
 
 pub(super) async fn all<'e>(
     from: impl AnyExecutor<'e>,
-) -> Result<(Vec<IssuerRecord>, Vec<UnreadableIssuer>), StoreError> {
+) -> Result<(Vec<IssuerRecord>, Vec<UnreadableIssuer>)> {
     let rows = sqlx::query(SELECT_ALL).fetch_all(from).await?;
     let unread =
         |row: &AnyRow| Ok(UnreadableIssuer { side: row.try_get("side")?, name: row.try_get("name")? });
@@ -31,7 +31,7 @@ pub(super) async fn all<'e>(
 }
 
 impl ControlStore {
-    pub async fn issuers(&self) -> Result<Vec<IssuerRecord>, StoreError> {
+    pub async fn issuers(&self) -> Result<Vec<IssuerRecord>> {
         self.within(async { Ok(all(&self.pool).await?.0) }).await
     }
 
@@ -41,7 +41,7 @@ impl ControlStore {
         side: Side,
         name: &str,
         document: &str,
-    ) -> Result<Commit, StoreError> {
+    ) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(side, name)).await?;
             let stored = sqlx::query("SELECT document FROM issuers WHERE side = $1 AND name = $2")
@@ -76,11 +76,11 @@ impl ControlStore {
         .await
     }
 
-    pub async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>, StoreError> {
+    pub async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>> {
         self.within(all_keys(&self.pool)).await
     }
 
-    pub async fn issuer(&self, side: Side, name: &str) -> Result<Option<IssuerRecord>, StoreError> {
+    pub async fn issuer(&self, side: Side, name: &str) -> Result<Option<IssuerRecord>> {
         self.within(async {
             let row =
                 sqlx::query(SELECT_ONE).bind(side.as_str()).bind(name).fetch_optional(&self.pool).await?;
@@ -90,7 +90,7 @@ impl ControlStore {
     }
 
     /// Removes the issuer and its fetched keys. Its `iss` is kept ([`ControlStore::former_iss`]).
-    pub async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Commit, StoreError> {
+    pub async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(side, name)).await?;
             let deleted = sqlx::query("DELETE FROM issuers WHERE side = $1 AND name = $2 RETURNING document")
@@ -113,7 +113,7 @@ impl ControlStore {
     }
 
     /// Returns the `iss` of the last deleted issuer of this name; at most 1,000 names are kept.
-    pub async fn former_iss(&self, side: Side, name: &str) -> Result<Option<String>, StoreError> {
+    pub async fn former_iss(&self, side: Side, name: &str) -> Result<Option<String>> {
         self.within(async {
             let row = sqlx::query("SELECT iss FROM former_issuers WHERE side = $1 AND name = $2")
                 .bind(side.as_str())
@@ -127,11 +127,7 @@ impl ControlStore {
 
     /// Stores fetched keys. The same content from the same source is not a change: only the time is updated. Keys that
     /// were fetched later stay, unless their time is so much later that the clock of who fetched them was ahead.
-    pub async fn put_issuer_keys(
-        &self,
-        change: &Change,
-        record: &IssuerKeysRecord,
-    ) -> Result<Commit, StoreError> {
+    pub async fn put_issuer_keys(&self, change: &Change, record: &IssuerKeysRecord) -> Result<Commit> {
         self.within(async {
             let fetched_at = rows::signed(record.fetched_at)?;
             let latest = fetched_at.saturating_add(OVERTAKEN_BY);
@@ -178,11 +174,7 @@ impl ControlStore {
 }
 
 /// Keeps the `iss` of a deleted issuer and replaces the name's previous one. An unreadable document was never in force.
-async fn keep_iss(
-    write: &mut Write<'_>,
-    (side, name): (Side, &str),
-    document: &str,
-) -> Result<(), StoreError> {
+async fn keep_iss(write: &mut Write<'_>, (side, name): (Side, &str), document: &str) -> Result<()> {
     let document: serde_json::Value = serde_json::from_str(document).unwrap_or_default();
     let Some(iss) = document.get("iss").and_then(serde_json::Value::as_str) else { return Ok(()) };
     sqlx::query(
@@ -205,7 +197,7 @@ async fn keep_iss(
     Ok(())
 }
 
-pub(super) async fn all_keys<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<IssuerKeysRecord>, StoreError> {
+pub(super) async fn all_keys<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<IssuerKeysRecord>> {
     let rows: Vec<AnyRow> = sqlx::query(SELECT_KEYS).fetch_all(from).await?;
     let keys = |row: &AnyRow| {
         Ok(IssuerKeysRecord {
@@ -224,12 +216,12 @@ fn resource(side: Side, name: &str) -> String {
     format!("issuer/{}/{name}", side.as_str())
 }
 
-fn side(row: &AnyRow) -> Result<Side, StoreError> {
+fn side(row: &AnyRow) -> Result<Side> {
     let text: String = row.try_get("side")?;
     Side::parse(&text).ok_or_else(|| StoreError::Backend(format!("no side of an issuer: {text}")))
 }
 
-fn record(row: &AnyRow) -> Result<IssuerRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<IssuerRecord> {
     Ok(IssuerRecord {
         side: side(row)?,
         name: row.try_get("name")?,

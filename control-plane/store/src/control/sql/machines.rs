@@ -9,7 +9,7 @@ use sqlx::{Any, Row, Transaction};
 use super::{ControlStore, Write, rows};
 use crate::control::{
     Change, Commit, FEW_MACHINE_KEYS, MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord,
-    RESERVED_MACHINE_KEYS, RevocationRecord, StoreError, UnreadableMachine,
+    RESERVED_MACHINE_KEYS, Result, RevocationRecord, StoreError, UnreadableMachine,
 };
 
 /// Keys, and rows that this version cannot read.
@@ -20,30 +20,26 @@ const SELECT_ALL: &str = "SELECT id, org, machine, hash, groups, scopes, created
 const SELECT_OF_ORG: &str = "SELECT id, org, machine, hash, groups, scopes, created_at, expires_at FROM machine_keys \
      WHERE org = $1 ORDER BY created_at, id";
 
-pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<KeyRows, StoreError> {
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<KeyRows> {
     read(&sqlx::query(SELECT_ALL).fetch_all(from).await?)
 }
 
-pub(super) async fn of_org<'e>(from: impl AnyExecutor<'e>, org: &'e str) -> Result<KeyRows, StoreError> {
+pub(super) async fn of_org<'e>(from: impl AnyExecutor<'e>, org: &'e str) -> Result<KeyRows> {
     read(&sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?)
 }
 
-fn read(rows: &[AnyRow]) -> Result<KeyRows, StoreError> {
+fn read(rows: &[AnyRow]) -> Result<KeyRows> {
     rows::each(rows, record, |row, error| rows::unreadable_machine(row, "key", error))
 }
 
 impl ControlStore {
     /// Returns an org's keys, oldest first. Expired ones are included until the next key is added.
-    pub async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError> {
+    pub async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>> {
         self.within(async { Ok(of_org(&self.pool, org).await?.0) }).await
     }
 
     /// Adds a key. Revocations that match it, earlier or later ones, are kept until it expires.
-    pub async fn add_machine_key(
-        &self,
-        change: &Change,
-        new: &MachineKeyRecord,
-    ) -> Result<Commit, StoreError> {
+    pub async fn add_machine_key(&self, change: &Change, new: &MachineKeyRecord) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, format!("machine_key/{}", new.id)).await?;
             write.org = new.org.clone();
@@ -80,12 +76,7 @@ impl ControlStore {
     }
 
     /// Deletes a key; [`StoreError::NotFound`] if the org does not have it.
-    pub async fn delete_machine_key(
-        &self,
-        change: &Change,
-        org: &str,
-        id: &str,
-    ) -> Result<Commit, StoreError> {
+    pub async fn delete_machine_key(&self, change: &Change, org: &str, id: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, format!("machine_key/{id}")).await?;
             write.org = org.to_owned();
@@ -110,7 +101,7 @@ impl ControlStore {
 pub(super) async fn hit_until(
     tx: &mut Transaction<'static, Any>,
     revocation: &RevocationRecord,
-) -> Result<i64, StoreError> {
+) -> Result<i64> {
     let RevocationRecord { kind, org, target, .. } = revocation;
     let row = sqlx::query(
         "SELECT COALESCE(MAX(expires_at), 0) FROM machine_keys WHERE ($2 = '' OR org = $2) AND ( \
@@ -126,7 +117,7 @@ pub(super) async fn hit_until(
 }
 
 /// Deletes expired keys and certificates, except certificates by URI.
-pub(super) async fn forget_ended(write: &mut Write<'_>) -> Result<(), StoreError> {
+pub(super) async fn forget_ended(write: &mut Write<'_>) -> Result<()> {
     for sql in [
         "DELETE FROM resources WHERE name IN (SELECT 'machine_key/' || id FROM machine_keys WHERE expires_at <= $1 \
          UNION SELECT 'machine_certificate/' || id FROM machine_certificates WHERE kind <> 'uri' AND expires_at <= $1)",
@@ -139,7 +130,7 @@ pub(super) async fn forget_ended(write: &mut Write<'_>) -> Result<(), StoreError
 }
 
 /// Fails if the limits of all orgs together do not allow another key or certificate of this org.
-pub(super) async fn has_room(write: &mut Write<'_>, org: &str) -> Result<(), StoreError> {
+pub(super) async fn has_room(write: &mut Write<'_>, org: &str) -> Result<()> {
     let own = super::count(
         &mut write.tx,
         "SELECT (SELECT COUNT(*) FROM machine_keys WHERE org = $1) \
@@ -167,7 +158,7 @@ pub(super) async fn keep_revocations(
     tx: &mut Transaction<'static, Any>,
     (org, machine): (&str, &str),
     (created, expires): (i64, i64),
-) -> Result<(), StoreError> {
+) -> Result<()> {
     sqlx::query(
         "UPDATE revocations SET until_at = $1 WHERE until_at < $1 AND created_at / 1000 >= $2 / 1000 \
          AND ((kind = 'user' AND org = $3 AND target = $4) OR (kind = 'org' AND target = $3))",
@@ -186,11 +177,11 @@ fn detail(record: &MachineKeyRecord) -> String {
     format!("{machine} groups={} scopes={} expires={expires_at}", groups.join(","), scopes.join(","))
 }
 
-pub(super) fn texts(list: &[String]) -> Result<String, StoreError> {
+pub(super) fn texts(list: &[String]) -> Result<String> {
     serde_json::to_string(list).map_err(|error| StoreError::Backend(error.to_string()))
 }
 
-fn record(row: &AnyRow) -> Result<MachineKeyRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<MachineKeyRecord> {
     Ok(MachineKeyRecord {
         id: row.try_get("id")?,
         org: row.try_get("org")?,

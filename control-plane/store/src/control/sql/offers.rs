@@ -10,20 +10,20 @@ use super::ControlStore;
 use super::write::Write;
 use crate::control::{
     AtRevision, Change, Commit, FEW_OFFERS, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, RESERVED_OFFERS,
-    StoreError,
+    Result, StoreError,
 };
 
 /// First part of the resource's name; a slash and the server follow.
 pub(super) const OFFERS: &str = "offers";
 
-pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<OfferRecord>, StoreError> {
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<OfferRecord>> {
     let rows = sqlx::query("SELECT server, org FROM offers").fetch_all(from).await?;
     records(&rows)
 }
 
 impl ControlStore {
     /// Returns the offers of a server, by org.
-    pub async fn offers(&self, server: &str) -> Result<AtRevision<Vec<OfferRecord>>, StoreError> {
+    pub async fn offers(&self, server: &str) -> Result<AtRevision<Vec<OfferRecord>>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&resource(server)).await?;
             let rows = sqlx::query("SELECT server, org FROM offers WHERE server = $1")
@@ -36,7 +36,7 @@ impl ControlStore {
     }
 
     /// Returns the offers to an org, by server.
-    pub async fn offers_to(&self, org: &str) -> Result<Vec<OfferRecord>, StoreError> {
+    pub async fn offers_to(&self, org: &str) -> Result<Vec<OfferRecord>> {
         self.within(async {
             let rows = sqlx::query("SELECT server, org FROM offers WHERE org = $1")
                 .bind(org)
@@ -48,7 +48,7 @@ impl ControlStore {
     }
 
     /// Fails with [`StoreError::Full`] if [`ControlStore::put_offer`] would exceed a limit.
-    pub async fn offer_fits(&self, record: &OfferRecord) -> Result<(), StoreError> {
+    pub async fn offer_fits(&self, record: &OfferRecord) -> Result<()> {
         self.within(async {
             let mut tx = self.snapshot().await?;
             if is_stored(&mut tx, record).await? {
@@ -60,7 +60,7 @@ impl ControlStore {
     }
 
     /// Stores an offer; [`StoreError::NotFound`] if the server does not exist.
-    pub async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Commit, StoreError> {
+    pub async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(&record.server)).await?;
             write.org = record.org.clone();
@@ -85,7 +85,7 @@ impl ControlStore {
     }
 
     /// Deletes an offer; [`StoreError::NotFound`] if it does not exist.
-    pub async fn delete_offer(&self, change: &Change, record: &OfferRecord) -> Result<Commit, StoreError> {
+    pub async fn delete_offer(&self, change: &Change, record: &OfferRecord) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(&record.server)).await?;
             write.org = record.org.clone();
@@ -107,7 +107,7 @@ impl ControlStore {
 }
 
 /// Fails if the limits of the server or of all servers do not allow another offer.
-async fn has_room(tx: &mut Transaction<'static, Any>, server: &str) -> Result<(), StoreError> {
+async fn has_room(tx: &mut Transaction<'static, Any>, server: &str) -> Result<()> {
     let own = super::count(tx, "SELECT COUNT(*) FROM offers WHERE server = $1", server).await?;
     if own >= MAX_OFFERS_PER_SERVER {
         return Err(StoreError::Full { what: "offers of one server", bound: MAX_OFFERS_PER_SERVER });
@@ -120,7 +120,7 @@ async fn has_room(tx: &mut Transaction<'static, Any>, server: &str) -> Result<()
 }
 
 /// Deletes the offers of a deleted server.
-pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), StoreError> {
+pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<()> {
     sqlx::query("DELETE FROM offers WHERE server = $1").bind(server).execute(&mut *write.tx).await?;
     sqlx::query("DELETE FROM resources WHERE name = $1")
         .bind(resource(server))
@@ -129,7 +129,7 @@ pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), S
     Ok(())
 }
 
-async fn is_stored(tx: &mut Transaction<'static, Any>, record: &OfferRecord) -> Result<bool, StoreError> {
+async fn is_stored(tx: &mut Transaction<'static, Any>, record: &OfferRecord) -> Result<bool> {
     let row = sqlx::query("SELECT org FROM offers WHERE server = $1 AND org = $2")
         .bind(&record.server)
         .bind(&record.org)
@@ -139,9 +139,9 @@ async fn is_stored(tx: &mut Transaction<'static, Any>, record: &OfferRecord) -> 
 }
 
 /// Reads the rows and sorts them by bytes, independently of the database's collation.
-fn records(rows: &[AnyRow]) -> Result<Vec<OfferRecord>, StoreError> {
+fn records(rows: &[AnyRow]) -> Result<Vec<OfferRecord>> {
     let record = |row: &AnyRow| Ok(OfferRecord { server: row.try_get("server")?, org: row.try_get("org")? });
-    let mut list = rows.iter().map(record).collect::<Result<Vec<_>, StoreError>>()?;
+    let mut list = rows.iter().map(record).collect::<Result<Vec<_>>>()?;
     list.sort();
     Ok(list)
 }

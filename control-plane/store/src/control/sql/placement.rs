@@ -6,7 +6,7 @@ use sqlx::any::{AnyExecutor, AnyRow};
 use super::{ControlStore, Tx, detail, rows};
 use crate::control::{
     AtRevision, Change, Commit, HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord,
-    RouteRecord, StoreError,
+    Result, RouteRecord, StoreError,
 };
 
 /// Resources of the two lists.
@@ -20,7 +20,7 @@ const BESIDE_REGIONS: &str = "SELECT name FROM resources WHERE name LIKE 'home/%
 const BESIDE_HOME: &str =
     "SELECT name FROM resources WHERE (name LIKE 'home/%' OR name = 'regions') AND revision > $1 LIMIT 1";
 
-pub(super) async fn all(tx: &mut Tx) -> Result<Placement, StoreError> {
+pub(super) async fn all(tx: &mut Tx) -> Result<Placement> {
     Ok(Placement {
         routes: all_routes(&mut **tx).await?,
         regions: all_regions(&mut **tx).await?,
@@ -34,7 +34,7 @@ fn sorted<T: Ord>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-async fn all_routes<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<RouteRecord>, StoreError> {
+async fn all_routes<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<RouteRecord>> {
     let rows = sqlx::query("SELECT server, method, primitive, pool FROM routes").fetch_all(from).await?;
     let record = |row: &AnyRow| {
         Ok(RouteRecord {
@@ -44,24 +44,24 @@ async fn all_routes<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<RouteRecord>, 
             pool: row.try_get("pool")?,
         })
     };
-    rows.iter().map(record).collect::<Result<_, StoreError>>().map(sorted)
+    rows.iter().map(record).collect::<Result<_>>().map(sorted)
 }
 
-async fn all_regions<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<RegionRecord>, StoreError> {
+async fn all_regions<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<RegionRecord>> {
     let rows = sqlx::query("SELECT name, cluster FROM regions").fetch_all(from).await?;
     let record =
         |row: &AnyRow| Ok(RegionRecord { name: row.try_get("name")?, cluster: row.try_get("cluster")? });
-    rows.iter().map(record).collect::<Result<_, StoreError>>().map(sorted)
+    rows.iter().map(record).collect::<Result<_>>().map(sorted)
 }
 
-async fn all_homes<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<HomeRecord>, StoreError> {
+async fn all_homes<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<HomeRecord>> {
     let rows = sqlx::query("SELECT org, region FROM homes").fetch_all(from).await?;
     let record = |row: &AnyRow| Ok(HomeRecord { org: row.try_get("org")?, region: row.try_get("region")? });
-    rows.iter().map(record).collect::<Result<_, StoreError>>().map(sorted)
+    rows.iter().map(record).collect::<Result<_>>().map(sorted)
 }
 
 impl ControlStore {
-    pub async fn routes(&self) -> Result<AtRevision<Vec<RouteRecord>>, StoreError> {
+    pub async fn routes(&self) -> Result<AtRevision<Vec<RouteRecord>>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(ROUTES).await?;
             Ok(AtRevision { revision, value: all_routes(&mut *tx).await? })
@@ -70,7 +70,7 @@ impl ControlStore {
     }
 
     /// Replaces the whole list; an empty one deletes it.
-    pub async fn put_routes(&self, change: &Change, list: &[RouteRecord]) -> Result<Commit, StoreError> {
+    pub async fn put_routes(&self, change: &Change, list: &[RouteRecord]) -> Result<Commit> {
         self.within(async {
             if list.len() > MAX_ROUTES {
                 return Err(StoreError::Full { what: "routes", bound: MAX_ROUTES });
@@ -104,7 +104,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn regions(&self) -> Result<AtRevision<Vec<RegionRecord>>, StoreError> {
+    pub async fn regions(&self) -> Result<AtRevision<Vec<RegionRecord>>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(REGIONS).await?;
             Ok(AtRevision { revision, value: all_regions(&mut *tx).await? })
@@ -113,7 +113,7 @@ impl ControlStore {
     }
 
     /// Replaces the whole list; an empty one deletes it.
-    pub async fn put_regions(&self, change: &Change, list: &[RegionRecord]) -> Result<Commit, StoreError> {
+    pub async fn put_regions(&self, change: &Change, list: &[RegionRecord]) -> Result<Commit> {
         self.within(async {
             if list.len() > MAX_REGIONS {
                 return Err(StoreError::Full { what: "regions", bound: MAX_REGIONS });
@@ -146,11 +146,11 @@ impl ControlStore {
         .await
     }
 
-    pub async fn homes(&self) -> Result<Vec<HomeRecord>, StoreError> {
+    pub async fn homes(&self) -> Result<Vec<HomeRecord>> {
         self.within(all_homes(&self.pool)).await
     }
 
-    pub async fn home(&self, org: &str) -> Result<Option<AtRevision<HomeRecord>>, StoreError> {
+    pub async fn home(&self, org: &str) -> Result<Option<AtRevision<HomeRecord>>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&resource(org)).await?;
             let row = sqlx::query("SELECT region FROM homes WHERE org = $1")
@@ -165,7 +165,7 @@ impl ControlStore {
     }
 
     /// Inserts or replaces by org.
-    pub async fn put_home(&self, change: &Change, record: &HomeRecord) -> Result<Commit, StoreError> {
+    pub async fn put_home(&self, change: &Change, record: &HomeRecord) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(&record.org)).await?;
             write.unmoved(BESIDE_HOME).await?;
@@ -198,7 +198,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn delete_home(&self, change: &Change, org: &str) -> Result<Commit, StoreError> {
+    pub async fn delete_home(&self, change: &Change, org: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(org)).await?;
             write.org = of_org(org);

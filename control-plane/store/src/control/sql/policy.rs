@@ -8,7 +8,7 @@ use sqlx::any::AnyRow;
 use super::{ControlStore, Tx, detail, rows};
 use crate::control::{
     AtRevision, BindingRecord, Change, Commit, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG,
-    MAX_EXPOSURE_PER_ORG, MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, StoreError,
+    MAX_EXPOSURE_PER_ORG, MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, Result, StoreError,
 };
 
 /// Error code of PostgreSQL.
@@ -16,7 +16,7 @@ const UNIQUE_VIOLATION: &str = "23505";
 
 // === exposure ===
 
-pub(super) async fn all_exposure(tx: &mut Tx) -> Result<Vec<ExposureRecord>, StoreError> {
+pub(super) async fn all_exposure(tx: &mut Tx) -> Result<Vec<ExposureRecord>> {
     let rows =
         sqlx::query("SELECT org, server, protocol, enabled FROM exposure ORDER BY org, server, protocol")
             .fetch_all(&mut **tx)
@@ -26,54 +26,45 @@ pub(super) async fn all_exposure(tx: &mut Tx) -> Result<Vec<ExposureRecord>, Sto
 
 impl ControlStore {
     /// Inserts or replaces by key.
-    pub async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Commit, StoreError> {
+    pub async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Commit> {
         self.policy_write(|| put_exposure(self, change, record)).await
     }
 
     /// Removes the exception with this key, regardless of `enabled`; [`StoreError::NotFound`] if there is none.
-    pub async fn delete_exposure_of(
-        &self,
-        change: &Change,
-        key: &ExposureRecord,
-    ) -> Result<Commit, StoreError> {
+    pub async fn delete_exposure_of(&self, change: &Change, key: &ExposureRecord) -> Result<Commit> {
         self.policy_write(|| delete_exposure_of(self, change, key)).await
     }
 
     /// Removes all of an org's exceptions.
-    pub async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Commit, StoreError> {
+    pub async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Commit> {
         self.policy_write(|| delete_exposure(self, change, org)).await
     }
 
     /// Inserts or replaces by key.
-    pub async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Commit, StoreError> {
+    pub async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Commit> {
         self.policy_write(|| put_binding(self, change, record)).await
     }
 
     /// Removes the binding with this key, regardless of `allowed`; [`StoreError::NotFound`] if there is none.
-    pub async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Commit, StoreError> {
+    pub async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Commit> {
         self.policy_write(|| delete_binding(self, change, key)).await
     }
 
     /// Removes all of an org's bindings.
-    pub async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Commit, StoreError> {
+    pub async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Commit> {
         self.policy_write(|| delete_bindings(self, change, org)).await
     }
 
     /// Replaces the whole list.
-    pub async fn put_limits(
-        &self,
-        change: &Change,
-        org: &str,
-        list: &[LimitRecord],
-    ) -> Result<Commit, StoreError> {
+    pub async fn put_limits(&self, change: &Change, org: &str, list: &[LimitRecord]) -> Result<Commit> {
         self.policy_write(|| put_limits(self, change, org, list)).await
     }
 
-    pub async fn delete_limits(&self, change: &Change, org: &str) -> Result<Commit, StoreError> {
+    pub async fn delete_limits(&self, change: &Change, org: &str) -> Result<Commit> {
         self.policy_write(|| put_limits(self, change, org, &[])).await
     }
 
-    pub async fn exposure(&self, org: &str) -> Result<AtRevision<Vec<ExposureRecord>>, StoreError> {
+    pub async fn exposure(&self, org: &str) -> Result<AtRevision<Vec<ExposureRecord>>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&format!("exposure/{org}")).await?;
             Ok(AtRevision { revision, value: exposure_of(&mut tx, org).await? })
@@ -81,7 +72,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn bindings(&self, org: &str) -> Result<AtRevision<Vec<BindingRecord>>, StoreError> {
+    pub async fn bindings(&self, org: &str) -> Result<AtRevision<Vec<BindingRecord>>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&format!("bindings/{org}")).await?;
             Ok(AtRevision { revision, value: bindings_of(&mut tx, org).await? })
@@ -89,7 +80,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn limits(&self, org: &str) -> Result<AtRevision<Vec<LimitRecord>>, StoreError> {
+    pub async fn limits(&self, org: &str) -> Result<AtRevision<Vec<LimitRecord>>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&format!("limits/{org}")).await?;
             Ok(AtRevision { revision, value: limits_of(&mut tx, org).await? })
@@ -98,7 +89,7 @@ impl ControlStore {
     }
 }
 
-pub(super) async fn exposure_of(tx: &mut Tx, org: &str) -> Result<Vec<ExposureRecord>, StoreError> {
+pub(super) async fn exposure_of(tx: &mut Tx, org: &str) -> Result<Vec<ExposureRecord>> {
     let rows = sqlx::query(
         "SELECT org, server, protocol, enabled FROM exposure WHERE org = $1 ORDER BY server, protocol",
     )
@@ -108,11 +99,7 @@ pub(super) async fn exposure_of(tx: &mut Tx, org: &str) -> Result<Vec<ExposureRe
     rows.iter().map(exposure_record).collect()
 }
 
-async fn put_exposure(
-    store: &ControlStore,
-    change: &Change,
-    record: &ExposureRecord,
-) -> Result<Commit, StoreError> {
+async fn put_exposure(store: &ControlStore, change: &Change, record: &ExposureRecord) -> Result<Commit> {
     let mut write = store.write_of_org(change, "exposure", &record.org).await?;
     let stored = sqlx::query("SELECT enabled FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3")
         .bind(&record.org)
@@ -148,11 +135,7 @@ async fn put_exposure(
     write.commit("exposure.put", &detail).await
 }
 
-async fn delete_exposure_of(
-    store: &ControlStore,
-    change: &Change,
-    key: &ExposureRecord,
-) -> Result<Commit, StoreError> {
+async fn delete_exposure_of(store: &ControlStore, change: &Change, key: &ExposureRecord) -> Result<Commit> {
     let mut write = store.write_of_org(change, "exposure", &key.org).await?;
     let sql = "DELETE FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3 RETURNING enabled";
     let deleted = sqlx::query(sql)
@@ -169,7 +152,7 @@ async fn delete_exposure_of(
     write.commit("exposure.delete", &detail).await
 }
 
-async fn delete_exposure(store: &ControlStore, change: &Change, org: &str) -> Result<Commit, StoreError> {
+async fn delete_exposure(store: &ControlStore, change: &Change, org: &str) -> Result<Commit> {
     let mut write = store.write_of_org(change, "exposure", org).await?;
     let deleted =
         sqlx::query("DELETE FROM exposure WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
@@ -180,7 +163,7 @@ async fn delete_exposure(store: &ControlStore, change: &Change, org: &str) -> Re
     write.commit("exposure.delete", "").await
 }
 
-fn exposure_record(row: &AnyRow) -> Result<ExposureRecord, StoreError> {
+fn exposure_record(row: &AnyRow) -> Result<ExposureRecord> {
     Ok(ExposureRecord {
         org: row.try_get("org")?,
         server: row.try_get("server")?,
@@ -191,7 +174,7 @@ fn exposure_record(row: &AnyRow) -> Result<ExposureRecord, StoreError> {
 
 // === bindings ===
 
-pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>, StoreError> {
+pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>> {
     let rows = sqlx::query(
         "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
          FROM bindings ORDER BY org, target_type, target, issuer, primitive, protocol, name",
@@ -201,7 +184,7 @@ pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>, Stor
     rows.iter().map(binding_record).collect()
 }
 
-pub(super) async fn bindings_of(tx: &mut Tx, org: &str) -> Result<Vec<BindingRecord>, StoreError> {
+pub(super) async fn bindings_of(tx: &mut Tx, org: &str) -> Result<Vec<BindingRecord>> {
     let rows = sqlx::query(
         "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
          FROM bindings WHERE org = $1 ORDER BY target_type, target, issuer, primitive, protocol, name",
@@ -212,11 +195,7 @@ pub(super) async fn bindings_of(tx: &mut Tx, org: &str) -> Result<Vec<BindingRec
     rows.iter().map(binding_record).collect()
 }
 
-async fn put_binding(
-    store: &ControlStore,
-    change: &Change,
-    record: &BindingRecord,
-) -> Result<Commit, StoreError> {
+async fn put_binding(store: &ControlStore, change: &Change, record: &BindingRecord) -> Result<Commit> {
     let mut write = store.write_of_org(change, "bindings", &record.org).await?;
     let stored = sqlx::query(
         "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
@@ -275,11 +254,7 @@ async fn put_binding(
     write.commit("binding.put", &detail::binding(record)).await
 }
 
-async fn delete_binding(
-    store: &ControlStore,
-    change: &Change,
-    key: &BindingRecord,
-) -> Result<Commit, StoreError> {
+async fn delete_binding(store: &ControlStore, change: &Change, key: &BindingRecord) -> Result<Commit> {
     let mut write = store.write_of_org(change, "bindings", &key.org).await?;
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
@@ -302,7 +277,7 @@ async fn delete_binding(
     write.commit("binding.delete", &detail::binding(&gone)).await
 }
 
-async fn delete_bindings(store: &ControlStore, change: &Change, org: &str) -> Result<Commit, StoreError> {
+async fn delete_bindings(store: &ControlStore, change: &Change, org: &str) -> Result<Commit> {
     let mut write = store.write_of_org(change, "bindings", org).await?;
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 \
@@ -319,7 +294,7 @@ async fn delete_bindings(store: &ControlStore, change: &Change, org: &str) -> Re
     write.commit("bindings.delete", &detail::bindings_gone(&gone)).await
 }
 
-fn binding_record(row: &AnyRow) -> Result<BindingRecord, StoreError> {
+fn binding_record(row: &AnyRow) -> Result<BindingRecord> {
     Ok(BindingRecord {
         org: row.try_get("org")?,
         target_type: row.try_get("target_type")?,
@@ -337,7 +312,7 @@ fn binding_record(row: &AnyRow) -> Result<BindingRecord, StoreError> {
 
 // === rate limits ===
 
-pub(super) async fn all_limits(tx: &mut Tx) -> Result<Vec<(String, LimitRecord)>, StoreError> {
+pub(super) async fn all_limits(tx: &mut Tx) -> Result<Vec<(String, LimitRecord)>> {
     let rows = sqlx::query(
         "SELECT org, server, primitive, user_id, wcit, issuer, machine, capacity, refill FROM limits ORDER BY org, position",
     )
@@ -352,7 +327,7 @@ async fn put_limits(
     change: &Change,
     org: &str,
     list: &[LimitRecord],
-) -> Result<Commit, StoreError> {
+) -> Result<Commit> {
     if list.len() > MAX_LIMITS_PER_ORG {
         return Err(StoreError::Full { what: "rate limits of an org", bound: MAX_LIMITS_PER_ORG });
     }
@@ -400,7 +375,7 @@ fn busy_error(error: sqlx::Error) -> StoreError {
     if is_taken { StoreError::Busy(error.to_string()) } else { error.into() }
 }
 
-pub(super) async fn limits_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>, StoreError> {
+pub(super) async fn limits_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>> {
     let rows = sqlx::query(
         "SELECT server, primitive, user_id, wcit, issuer, machine, capacity, refill FROM limits WHERE org = $1 ORDER BY position",
     )
@@ -410,7 +385,7 @@ pub(super) async fn limits_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>
     rows.iter().map(limit_record).collect()
 }
 
-fn limit_record(row: &AnyRow) -> Result<LimitRecord, StoreError> {
+fn limit_record(row: &AnyRow) -> Result<LimitRecord> {
     Ok(LimitRecord {
         server: row.try_get("server")?,
         primitive: row.try_get("primitive")?,

@@ -11,7 +11,7 @@ use sqlx::{Any, Row, Transaction};
 use super::write::Write;
 use super::{ControlStore, rows};
 use crate::control::{
-    AtRevision, Change, Commit, DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, ServerIds, StoreError,
+    AtRevision, Change, Commit, DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, Result, ServerIds, StoreError,
 };
 
 /// States of an id at a server, in the column `first`.
@@ -22,7 +22,7 @@ const WITHDRAWN: i64 = -1;
 
 impl ControlStore {
     /// Returns the servers that may have a primitive under this id.
-    pub async fn primitive_servers(&self, id: &str) -> Result<AtRevision<Vec<PrimitiveServer>>, StoreError> {
+    pub async fn primitive_servers(&self, id: &str) -> Result<AtRevision<Vec<PrimitiveServer>>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&resource(id)).await?;
             Ok(AtRevision { revision, value: read(&mut tx, id).await? })
@@ -32,12 +32,7 @@ impl ControlStore {
 
     /// Records ids that a stored server already uses: ids without an owner become its own, ids of other servers are
     /// granted to it. Ids that were granted to it or withdrawn from it before stay unchanged.
-    pub async fn take_primitives(
-        &self,
-        change: &Change,
-        server: &str,
-        ids: &[&str],
-    ) -> Result<Commit, StoreError> {
+    pub async fn take_primitives(&self, change: &Change, server: &str, ids: &[&str]) -> Result<Commit> {
         self.within(async {
             let known = states_of(&mut self.snapshot().await?, server).await?;
             if ids.iter().all(|id| known.contains_key(*id)) {
@@ -55,12 +50,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn grant_primitive(
-        &self,
-        change: &Change,
-        id: &str,
-        server: &str,
-    ) -> Result<Commit, StoreError> {
+    pub async fn grant_primitive(&self, change: &Change, id: &str, server: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(id)).await?;
             if read(&mut write.tx, id).await?.iter().any(|known| known.server == server) {
@@ -77,12 +67,7 @@ impl ControlStore {
 
     /// Withdraws the id from the server permanently: only the platform can give it back. [`StoreError::NotFound`] if
     /// the server may not use it.
-    pub async fn withdraw_primitive(
-        &self,
-        change: &Change,
-        id: &str,
-        server: &str,
-    ) -> Result<Commit, StoreError> {
+    pub async fn withdraw_primitive(&self, change: &Change, id: &str, server: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(id)).await?;
             if read(&mut write.tx, id).await?.iter().all(|known| known.server != server) {
@@ -99,7 +84,7 @@ impl ControlStore {
 }
 
 /// Assigns the ids of a server that is being written, or rejects the write.
-pub(super) async fn take(write: &mut Write<'_>, server: &str, ids: ServerIds<'_>) -> Result<(), StoreError> {
+pub(super) async fn take(write: &mut Write<'_>, server: &str, ids: ServerIds<'_>) -> Result<()> {
     let ServerIds { ids, by_platform } = ids;
     let own = states_of(&mut write.tx, server).await?;
     let mut denied = Vec::new();
@@ -132,12 +117,7 @@ pub(super) async fn take(write: &mut Write<'_>, server: &str, ids: ServerIds<'_>
     Ok(())
 }
 
-async fn insert(
-    tx: &mut Transaction<'static, Any>,
-    id: &str,
-    server: &str,
-    state: i64,
-) -> Result<(), StoreError> {
+async fn insert(tx: &mut Transaction<'static, Any>, id: &str, server: &str, state: i64) -> Result<()> {
     sqlx::query("INSERT INTO primitive_servers (id, server, first) VALUES ($1, $2, $3)")
         .bind(id)
         .bind(server)
@@ -147,7 +127,7 @@ async fn insert(
     Ok(())
 }
 
-async fn delete(tx: &mut Transaction<'static, Any>, id: &str, server: &str) -> Result<(), StoreError> {
+async fn delete(tx: &mut Transaction<'static, Any>, id: &str, server: &str) -> Result<()> {
     sqlx::query("DELETE FROM primitive_servers WHERE id = $1 AND server = $2")
         .bind(id)
         .bind(server)
@@ -157,10 +137,7 @@ async fn delete(tx: &mut Transaction<'static, Any>, id: &str, server: &str) -> R
 }
 
 /// Returns the state of each id recorded for a server.
-async fn states_of(
-    tx: &mut Transaction<'static, Any>,
-    server: &str,
-) -> Result<BTreeMap<String, i64>, StoreError> {
+async fn states_of(tx: &mut Transaction<'static, Any>, server: &str) -> Result<BTreeMap<String, i64>> {
     let rows = sqlx::query("SELECT id, first FROM primitive_servers WHERE server = $1")
         .bind(server)
         .fetch_all(&mut **tx)
@@ -169,13 +146,13 @@ async fn states_of(
 }
 
 /// Returns the server that owns the id.
-async fn first(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Option<String>, StoreError> {
+async fn first(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Option<String>> {
     let all = read(tx, id).await?;
     Ok(all.into_iter().find(|known| known.first).map(|known| known.server))
 }
 
 /// Returns the servers that may use an id.
-async fn read(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Vec<PrimitiveServer>, StoreError> {
+async fn read(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Vec<PrimitiveServer>> {
     let rows = sqlx::query("SELECT id, server, first FROM primitive_servers WHERE id = $1 AND first >= 0")
         .bind(id)
         .fetch_all(&mut **tx)
@@ -184,7 +161,7 @@ async fn read(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Vec<Primit
         let first = rows::flag(row, "first")?;
         Ok(PrimitiveServer { id: row.try_get("id")?, server: row.try_get("server")?, first })
     };
-    let mut list = rows.iter().map(record).collect::<Result<Vec<_>, StoreError>>()?;
+    let mut list = rows.iter().map(record).collect::<Result<Vec<_>>>()?;
     list.sort();
     Ok(list)
 }

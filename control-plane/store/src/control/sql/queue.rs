@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::control::StoreError;
+use crate::control::{Result, StoreError};
 
 /// Timeout for a turn. Thirty writes of as much as an org may store complete within it.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -55,7 +55,7 @@ impl WriteQueue {
     }
 
     /// Waits for a turn; fails with [`StoreError::Busy`] after the timeout.
-    pub(super) async fn turn(self: &Arc<Self>, rank: Rank) -> Result<WriteTurn, StoreError> {
+    pub(super) async fn turn(self: &Arc<Self>, rank: Rank) -> Result<WriteTurn> {
         let comes = {
             let mut state = self.state.lock();
             if state.free > 0 {

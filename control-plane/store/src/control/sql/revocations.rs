@@ -9,7 +9,7 @@ use super::queue::Rank;
 use super::write::Write;
 use super::{ControlStore, rows};
 use crate::control::{
-    Change, Commit, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition,
+    Change, Commit, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition, Result,
     RevocationPage, RevocationRecord, StoreError,
 };
 
@@ -42,22 +42,18 @@ const SELECT_SINCE: &str = "SELECT a.revision AS revision, r.id AS id, r.kind AS
      WHERE a.revision > $1 AND a.action = 'revocation.add' AND a.resource = 'revocation/*' \
      ORDER BY 1 LIMIT $2";
 
-pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<RevocationRecord>, StoreError> {
+pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<RevocationRecord>> {
     let rows = sqlx::query(SELECT_ALL).fetch_all(&mut **tx).await?;
     rows.iter().map(record).collect()
 }
 
 impl ControlStore {
-    pub async fn revocation(&self, id: &str) -> Result<Option<RevocationRecord>, StoreError> {
+    pub async fn revocation(&self, id: &str) -> Result<Option<RevocationRecord>> {
         self.within(one(&self.revoking, id)).await
     }
 
     /// Returns at most `limit` revocations of one org or of all, newest first.
-    pub async fn revocations(
-        &self,
-        org: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<RevocationRecord>, StoreError> {
+    pub async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>> {
         self.within(async {
             let rows = sqlx::query(SELECT_PAGE)
                 .bind(org.unwrap_or(""))
@@ -69,11 +65,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn add_revocation(
-        &self,
-        change: &Change,
-        new: &RevocationRecord,
-    ) -> Result<Commit, StoreError> {
+    pub async fn add_revocation(&self, change: &Change, new: &RevocationRecord) -> Result<Commit> {
         self.within(async {
             // Counted before the lock of all writes, so that concurrent additions may exceed a limit by their number.
             let full = full(self, new, 1).await?;
@@ -97,11 +89,7 @@ impl ControlStore {
 
     /// Adds several revocations in one write, at one revision. All must be of tokens (`token`, `token_hash`) of one
     /// org, made at the time of the change, with new ids. [`StoreError::Full`] beyond [`MAX_REVOCATIONS_AT_ONCE`].
-    pub async fn add_revocations(
-        &self,
-        change: &Change,
-        new: &[RevocationRecord],
-    ) -> Result<Commit, StoreError> {
+    pub async fn add_revocations(&self, change: &Change, new: &[RevocationRecord]) -> Result<Commit> {
         self.within(async {
             let Some(first) = new.first() else { return Ok(Commit { revision: 0, changed: false }) };
             if new.len() > MAX_REVOCATIONS_AT_ONCE {
@@ -125,7 +113,7 @@ impl ControlStore {
                 let until = rows::signed(record.until)?.max(credentials.until(record));
                 Ok((record, until))
             });
-            let kept = kept.collect::<Result<Vec<(&RevocationRecord, i64)>, StoreError>>()?;
+            let kept = kept.collect::<Result<Vec<(&RevocationRecord, i64)>>>()?;
             insert(&mut write, &kept).await?;
             stamp(&mut write, new).await?;
             write.commit(ADD, &format!("{} tokens", new.len())).await
@@ -134,7 +122,7 @@ impl ControlStore {
     }
 
     /// Returns the revocations added after `revision`, oldest first and about 2,000 at most.
-    pub async fn revoked_since(&self, revision: u64) -> Result<RevocationPage, StoreError> {
+    pub async fn revoked_since(&self, revision: u64) -> Result<RevocationPage> {
         self.within(async {
             let mut tx = self.published_snapshot().await?;
             let now = super::position(&mut *tx).await?.revision;
@@ -155,7 +143,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Commit, StoreError> {
+    pub async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write_as(Rank::Revocation, change, format!("revocation/{id}")).await?;
             let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&mut *write.tx).await?;
@@ -171,25 +159,19 @@ impl ControlStore {
     }
 }
 
-pub(super) async fn one<'e>(
-    from: impl AnyExecutor<'e>,
-    id: &'e str,
-) -> Result<Option<RevocationRecord>, StoreError> {
+pub(super) async fn one<'e>(from: impl AnyExecutor<'e>, id: &'e str) -> Result<Option<RevocationRecord>> {
     let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(from).await?;
     row.as_ref().map(record).transpose()
 }
 
 /// Returns the revocations of one point in time: those of one write, and possibly others.
-pub(super) async fn of_moment(
-    tx: &mut Transaction<'static, Any>,
-    at: i64,
-) -> Result<Vec<RevocationRecord>, StoreError> {
+pub(super) async fn of_moment(tx: &mut Transaction<'static, Any>, at: i64) -> Result<Vec<RevocationRecord>> {
     let rows = sqlx::query(SELECT_AT).bind(at).fetch_all(&mut **tx).await?;
     rows.iter().map(record).collect()
 }
 
 /// Inserts records, each with the time until which it is kept.
-async fn insert(write: &mut Write<'_>, new: &[(&RevocationRecord, i64)]) -> Result<(), StoreError> {
+async fn insert(write: &mut Write<'_>, new: &[(&RevocationRecord, i64)]) -> Result<()> {
     let statement = format!(
         "INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at, by_platform) {}",
         rows::values(new.len(), 9)
@@ -212,7 +194,7 @@ async fn insert(write: &mut Write<'_>, new: &[(&RevocationRecord, i64)]) -> Resu
 }
 
 /// Records the revision of each revocation.
-async fn stamp(write: &mut Write<'_>, new: &[RevocationRecord]) -> Result<(), StoreError> {
+async fn stamp(write: &mut Write<'_>, new: &[RevocationRecord]) -> Result<()> {
     let revision = rows::signed(write.revision)?;
     let statement = format!("INSERT INTO resources (name, revision) {}", rows::values(new.len(), 2));
     let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
@@ -233,7 +215,7 @@ struct CredentialExpiries {
 
 impl CredentialExpiries {
     /// Reads the credentials of an org; those of all orgs for "".
-    async fn of(tx: &mut Transaction<'static, Any>, org: &str) -> Result<CredentialExpiries, StoreError> {
+    async fn of(tx: &mut Transaction<'static, Any>, org: &str) -> Result<CredentialExpiries> {
         let mut credentials =
             CredentialExpiries { by_id: HashMap::new(), by_hash: HashMap::new(), of_uris: 0 };
         let rows = sqlx::query(
@@ -262,11 +244,7 @@ impl CredentialExpiries {
 }
 
 /// Returns the error if `more` revocations like `new` would exceed a limit.
-async fn full(
-    store: &ControlStore,
-    new: &RevocationRecord,
-    more: usize,
-) -> Result<Option<StoreError>, StoreError> {
+async fn full(store: &ControlStore, new: &RevocationRecord, more: usize) -> Result<Option<StoreError>> {
     let live = "SELECT COUNT(*) FROM revocations WHERE id <> $1";
     let of_org = "SELECT COUNT(*) FROM revocations WHERE org = $1";
     let count = async |sql: &'static str, key: &str| {
@@ -284,7 +262,7 @@ async fn full(
 }
 
 /// Deletes revocations that no valid token can match any more.
-pub(super) async fn prune(store: &ControlStore, change: &Change) -> Result<u64, StoreError> {
+pub(super) async fn prune(store: &ControlStore, change: &Change) -> Result<u64> {
     let now = rows::signed(change.at)?;
     // Checks without the write lock first: most runs find nothing.
     let due = sqlx::query("SELECT COUNT(*) FROM revocations WHERE until_at <= $1")
@@ -307,7 +285,7 @@ pub(super) async fn prune(store: &ControlStore, change: &Change) -> Result<u64, 
     Ok(pruned)
 }
 
-fn record(row: &AnyRow) -> Result<RevocationRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<RevocationRecord> {
     Ok(RevocationRecord {
         id: row.try_get("id")?,
         kind: row.try_get("kind")?,

@@ -3,27 +3,27 @@
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use crate::control::{StoreError, UnreadableMachine};
+use crate::control::{Result, StoreError, UnreadableMachine};
 
 /// Reads a BIGINT that is never negative.
-pub(super) fn unsigned(row: &AnyRow, column: &'static str) -> Result<u64, StoreError> {
+pub(super) fn unsigned(row: &AnyRow, column: &'static str) -> Result<u64> {
     let value: i64 = row.try_get(column)?;
     u64::try_from(value).map_err(|_| StoreError::Backend(format!("column {column} is negative: {value}")))
 }
 
 /// Reads a boolean stored as 0 or 1.
-pub(super) fn flag(row: &AnyRow, column: &'static str) -> Result<bool, StoreError> {
+pub(super) fn flag(row: &AnyRow, column: &'static str) -> Result<bool> {
     let value: i64 = row.try_get(column)?;
     Ok(value != 0)
 }
 
 /// Converts a value to BIGINT.
-pub(super) fn signed(value: u64) -> Result<i64, StoreError> {
+pub(super) fn signed(value: u64) -> Result<i64> {
     i64::try_from(value).map_err(|_| StoreError::Backend(format!("{value} does not fit a BIGINT")))
 }
 
 /// Reads a JSON array of strings.
-pub(super) fn texts(row: &AnyRow, column: &'static str) -> Result<Vec<String>, StoreError> {
+pub(super) fn texts(row: &AnyRow, column: &'static str) -> Result<Vec<String>> {
     let text: String = row.try_get(column)?;
     serde_json::from_str(&text).map_err(|error| StoreError::Backend(format!("column {column}: {error}")))
 }
@@ -32,9 +32,9 @@ pub(super) fn texts(row: &AnyRow, column: &'static str) -> Result<Vec<String>, S
 /// it.
 pub(super) fn each<T, U>(
     rows: &[AnyRow],
-    read: impl Fn(&AnyRow) -> Result<T, StoreError>,
-    unread: impl Fn(&AnyRow, &StoreError) -> Result<U, StoreError>,
-) -> Result<(Vec<T>, Vec<U>), StoreError> {
+    read: impl Fn(&AnyRow) -> Result<T>,
+    unread: impl Fn(&AnyRow, &StoreError) -> Result<U>,
+) -> Result<(Vec<T>, Vec<U>)> {
     let (mut known, mut unknown) = (Vec::with_capacity(rows.len()), Vec::new());
     for row in rows {
         match read(row) {
@@ -50,7 +50,7 @@ pub(super) fn unreadable_machine(
     row: &AnyRow,
     kind: &'static str,
     error: &StoreError,
-) -> Result<UnreadableMachine, StoreError> {
+) -> Result<UnreadableMachine> {
     let (org, id) = (row.try_get("org")?, row.try_get("id")?);
     Ok(UnreadableMachine { org, kind, id, fault: error.to_string() })
 }

@@ -6,8 +6,8 @@ use sqlx::{Any, Row, Transaction};
 use super::queue::Rank;
 use super::{ControlStore, Write, rows};
 use crate::control::{
-    AtRevision, Change, Commit, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, ServerIds, ServerRecord,
-    ServerVersion, SourceFile, StoreError,
+    AtRevision, Change, Commit, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, Result, ServerIds,
+    ServerRecord, ServerVersion, SourceFile, StoreError,
 };
 
 /// Action of a deletion; the server's offers are deleted with it.
@@ -22,26 +22,18 @@ const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at
 const BESIDE: &str =
     "SELECT name FROM resources WHERE (name LIKE 'server/%' OR name = 'routes') AND revision > $1 LIMIT 1";
 
-pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<ServerRecord>, StoreError> {
+pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<ServerRecord>> {
     let rows = sqlx::query(SELECT_ALL).fetch_all(&mut **tx).await?;
     rows.iter().map(record).collect()
 }
 
-pub(super) async fn one<'e>(
-    from: impl AnyExecutor<'e>,
-    name: &'e str,
-) -> Result<Option<ServerRecord>, StoreError> {
+pub(super) async fn one<'e>(from: impl AnyExecutor<'e>, name: &'e str) -> Result<Option<ServerRecord>> {
     let row = sqlx::query(SELECT_ONE).bind(name).fetch_optional(from).await?;
     row.as_ref().map(record).transpose()
 }
 
 /// Adds the new content of a server to its versions, and deletes the oldest ones beyond the limit.
-async fn keep_version(
-    write: &mut Write<'_>,
-    name: &str,
-    sources: &str,
-    content_hash: &str,
-) -> Result<(), StoreError> {
+async fn keep_version(write: &mut Write<'_>, name: &str, sources: &str, content_hash: &str) -> Result<()> {
     sqlx::query(
         "INSERT INTO server_versions (name, revision, sources, content_hash, stored_at, actor, gone_at) \
          VALUES ($1, $2, $3, $4, $5, $6, 0)",
@@ -68,7 +60,7 @@ async fn keep_version(
 
 impl ControlStore {
     /// Returns all servers and the revision at which they were read.
-    pub async fn servers(&self) -> Result<AtRevision<Vec<ServerRecord>>, StoreError> {
+    pub async fn servers(&self) -> Result<AtRevision<Vec<ServerRecord>>> {
         self.within(async {
             let mut tx = self.snapshot().await?;
             let revision = super::position(&mut *tx).await?.revision;
@@ -77,7 +69,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn server(&self, name: &str) -> Result<Option<ServerRecord>, StoreError> {
+    pub async fn server(&self, name: &str) -> Result<Option<ServerRecord>> {
         self.within(one(&self.pool, name)).await
     }
 
@@ -90,7 +82,7 @@ impl ControlStore {
         files: &[SourceFile],
         content_hash: &str,
         ids: ServerIds<'_>,
-    ) -> Result<Commit, StoreError> {
+    ) -> Result<Commit> {
         self.within(async {
             let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
             let mut write = self.write(change, format!("server/{name}")).await?;
@@ -145,13 +137,13 @@ impl ControlStore {
         name: &str,
         files: &[SourceFile],
         content_hash: &str,
-    ) -> Result<Commit, StoreError> {
+    ) -> Result<Commit> {
         self.register_server(change, name, files, content_hash, ServerIds::default()).await
     }
 
     /// Returns the versions of a server, newest first: at most [`MAX_VERSIONS`], and for a while also those of a
     /// deleted server.
-    pub async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>, StoreError> {
+    pub async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>> {
         self.within(async {
             let rows = sqlx::query(
                 "SELECT revision, content_hash, stored_at, actor FROM server_versions WHERE name = $1 ORDER BY revision DESC",
@@ -167,17 +159,13 @@ impl ControlStore {
                     actor: row.try_get("actor")?,
                 })
             };
-            rows.iter().map(version).collect::<Result<_, StoreError>>()
+            rows.iter().map(version).collect::<Result<_>>()
         })
         .await
     }
 
     /// Returns the server as stored by the write with this revision.
-    pub async fn server_version(
-        &self,
-        name: &str,
-        revision: u64,
-    ) -> Result<Option<ServerRecord>, StoreError> {
+    pub async fn server_version(&self, name: &str, revision: u64) -> Result<Option<ServerRecord>> {
         self.within(async {
             // Callers may pass any number.
             let Ok(revision) = i64::try_from(revision) else { return Ok(None) };
@@ -195,7 +183,7 @@ impl ControlStore {
     }
 
     /// Removes the server and its offers.
-    pub async fn delete_server(&self, change: &Change, name: &str) -> Result<Commit, StoreError> {
+    pub async fn delete_server(&self, change: &Change, name: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, format!("server/{name}")).await?;
             let deleted =
@@ -215,7 +203,7 @@ impl ControlStore {
 }
 
 /// Sets the time since which the server of these versions is deleted; 0 if it exists.
-async fn set_deleted_since(write: &mut Write<'_>, name: &str, since: u64) -> Result<(), StoreError> {
+async fn set_deleted_since(write: &mut Write<'_>, name: &str, since: u64) -> Result<()> {
     sqlx::query("UPDATE server_versions SET gone_at = $1 WHERE name = $2 AND gone_at <> $1")
         .bind(rows::signed(since)?)
         .bind(name)
@@ -225,7 +213,7 @@ async fn set_deleted_since(write: &mut Write<'_>, name: &str, since: u64) -> Res
 }
 
 /// Deletes the versions of servers that were deleted long ago.
-pub(super) async fn prune(store: &ControlStore, now: u64) -> Result<(), StoreError> {
+pub(super) async fn prune(store: &ControlStore, now: u64) -> Result<()> {
     let _turn = store.writers.turn(Rank::Other).await?;
     sqlx::query("DELETE FROM server_versions WHERE gone_at > 0 AND gone_at < $1")
         .bind(rows::signed(now.saturating_sub(KEEP_VERSIONS_OF_GONE))?)
@@ -234,7 +222,7 @@ pub(super) async fn prune(store: &ControlStore, now: u64) -> Result<(), StoreErr
     Ok(())
 }
 
-fn record(row: &AnyRow) -> Result<ServerRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<ServerRecord> {
     let sources: String = row.try_get("sources")?;
     // Sources of a newer version affect that server only.
     let (files, unreadable) = match serde_json::from_str::<Vec<SourceFile>>(&sources) {

@@ -13,7 +13,7 @@ use sqlx::{Any, Transaction};
 
 use super::queue::{Rank, WriteTurn};
 use super::{ControlStore, resource_revision, rows};
-use crate::control::{Change, Commit, Precondition, StoreError};
+use crate::control::{Change, Commit, Precondition, Result, StoreError};
 
 /// Locks the resource until the transaction ends.
 const LOCK_RESOURCE: &str =
@@ -35,11 +35,7 @@ const FINISH: &str = "WITH unmoved AS ( \
 
 impl ControlStore {
     /// Starts a write on `resource`: takes the revision, then checks the precondition.
-    pub(super) async fn write<'c>(
-        &self,
-        change: &'c Change,
-        resource: String,
-    ) -> Result<Write<'c>, StoreError> {
+    pub(super) async fn write<'c>(&self, change: &'c Change, resource: String) -> Result<Write<'c>> {
         self.write_as(Rank::Other, change, resource).await
     }
 
@@ -49,7 +45,7 @@ impl ControlStore {
         rank: Rank,
         change: &'c Change,
         resource: String,
-    ) -> Result<Write<'c>, StoreError> {
+    ) -> Result<Write<'c>> {
         let mut write = self.begin(rank, change, resource).await?;
         let row = sqlx::query(TAKE_NUMBER).bind(&write.stamp).fetch_one(&mut *write.tx).await?;
         write.revision = rows::unsigned(&row, "revision")?;
@@ -63,7 +59,7 @@ impl ControlStore {
         change: &'c Change,
         part: &str,
         org: &str,
-    ) -> Result<Write<'c>, StoreError> {
+    ) -> Result<Write<'c>> {
         let resource = format!("{part}/{org}");
         if self.timeouts.is_none() {
             // Only one write runs on a file at a time.
@@ -77,12 +73,7 @@ impl ControlStore {
         write.checked().await
     }
 
-    async fn begin<'c>(
-        &self,
-        rank: Rank,
-        change: &'c Change,
-        resource: String,
-    ) -> Result<Write<'c>, StoreError> {
+    async fn begin<'c>(&self, rank: Rank, change: &'c Change, resource: String) -> Result<Write<'c>> {
         let (queue, pool) = match rank {
             Rank::Revocation => (&self.revokers, &self.revoking),
             Rank::Other => (&self.writers, &self.pool),
@@ -126,7 +117,7 @@ pub(super) struct Write<'c> {
 
 impl<'c> Write<'c> {
     /// Reads the resource's revision and checks the precondition.
-    async fn checked(mut self) -> Result<Write<'c>, StoreError> {
+    async fn checked(mut self) -> Result<Write<'c>> {
         self.current = resource_revision(&mut self.tx, &self.resource).await?;
         let holds = match self.change.precondition {
             Precondition::None => true,
@@ -138,14 +129,14 @@ impl<'c> Write<'c> {
     }
 
     /// Ends a write that has nothing to change.
-    pub(super) async fn unchanged(self) -> Result<Commit, StoreError> {
+    pub(super) async fn unchanged(self) -> Result<Commit> {
         self.tx.rollback().await?;
         Ok(Commit { revision: self.current.unwrap_or(0), changed: false })
     }
 
     /// Fails if a record that the write was evaluated against has changed. `written_since` finds writes after a
     /// revision; deleted records only free capacity, so they do not conflict.
-    pub(super) async fn unmoved(&mut self, written_since: &'static str) -> Result<(), StoreError> {
+    pub(super) async fn unmoved(&mut self, written_since: &'static str) -> Result<()> {
         let Some(based_on) = self.change.based_on else { return Ok(()) };
         let moved =
             sqlx::query(written_since).bind(rows::signed(based_on)?).fetch_optional(&mut *self.tx).await?;
@@ -153,7 +144,7 @@ impl<'c> Write<'c> {
     }
 
     /// Records the resource's new revision, or its absence.
-    pub(super) async fn stamp(&mut self, exists: bool) -> Result<(), StoreError> {
+    pub(super) async fn stamp(&mut self, exists: bool) -> Result<()> {
         if let Some(last) = &mut self.exists {
             *last = exists;
             return Ok(());
@@ -173,7 +164,7 @@ impl<'c> Write<'c> {
     }
 
     /// Audits and commits.
-    pub(super) async fn commit(mut self, action: &str, detail: &str) -> Result<Commit, StoreError> {
+    pub(super) async fn commit(mut self, action: &str, detail: &str) -> Result<Commit> {
         if let Some(exists) = self.exists {
             return self.finish(exists, action, detail).await;
         }
@@ -197,7 +188,7 @@ impl<'c> Write<'c> {
 
     /// Takes the revision, checks that the resource is unchanged since it was read, records its revision, audits and
     /// commits.
-    async fn finish(mut self, exists: bool, action: &str, detail: &str) -> Result<Commit, StoreError> {
+    async fn finish(mut self, exists: bool, action: &str, detail: &str) -> Result<Commit> {
         let row = sqlx::query(TAKE_NUMBER).bind(&self.stamp).fetch_one(&mut *self.tx).await?;
         self.revision = rows::unsigned(&row, "revision")?;
         // A separate statement, so that it sees what was committed while this one waited for the revision.
@@ -222,7 +213,7 @@ impl<'c> Write<'c> {
     }
 
     /// Returns the error of a write whose resource was written without its lock since it was read.
-    async fn conflict_error(&mut self) -> Result<StoreError, StoreError> {
+    async fn conflict_error(&mut self) -> Result<StoreError> {
         if matches!(self.change.precondition, Precondition::None) {
             let error = format!("{} was written at the same time; try again", self.resource);
             return Ok(StoreError::Busy(error));

@@ -27,14 +27,14 @@ impl SqliteAudit {
     }
 
     /// Returns the `limit` oldest events, oldest first.
-    pub(in crate::sqlite) async fn oldest(&self, limit: u32) -> Result<Vec<StoredEvent>, sqlx::Error> {
+    pub(in crate::sqlite) async fn oldest(&self, limit: u32) -> sqlx::Result<Vec<StoredEvent>> {
         let oldest = sqlx::query("SELECT seq, at_ms, org, event FROM events ORDER BY seq LIMIT $1");
         let rows = oldest.bind(limit).fetch_all(&self.write).await?;
         rows.iter().map(stored).collect()
     }
 
     /// Returns the bytes and number of each org's events; reads the whole file.
-    pub(in crate::sqlite) async fn by_org(&self) -> Result<Vec<(String, u64, u64)>, sqlx::Error> {
+    pub(in crate::sqlite) async fn by_org(&self) -> sqlx::Result<Vec<(String, u64, u64)>> {
         let statement = "SELECT org, COALESCE(SUM(LENGTH(CAST(event AS BLOB))), 0) AS bytes, COUNT(*) AS events \
                          FROM events GROUP BY org";
         let rows = sqlx::query(statement).fetch_all(&self.write).await?;
@@ -47,12 +47,12 @@ impl SqliteAudit {
     }
 
     /// Whether the file has no event.
-    pub(in crate::sqlite) async fn is_empty(&self) -> Result<bool, sqlx::Error> {
+    pub(in crate::sqlite) async fn is_empty(&self) -> sqlx::Result<bool> {
         Ok(self.oldest(1).await?.is_empty())
     }
 
     /// Removes the events up to this number.
-    pub(in crate::sqlite) async fn remove(&self, last: i64) -> Result<(), sqlx::Error> {
+    pub(in crate::sqlite) async fn remove(&self, last: i64) -> sqlx::Result<()> {
         let remove = sqlx::query("DELETE FROM events WHERE seq <= $1").bind(last);
         remove.execute(&self.write).await.map(|_| ())
     }
