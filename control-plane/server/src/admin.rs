@@ -52,7 +52,7 @@ use asp_store::control::{Change, Precondition};
 use asp_store::packages::Packages;
 use asp_xds::subscribers::Subscribers;
 use async_trait::async_trait;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ use crate::runtimes::Runtimes;
 use auth::{Admin, Verifier};
 use emergency::Emergencies;
 use in_flight::InFlight;
-use problem::Problem;
+use problem::{Problem, Result};
 use queues::OrgQueues;
 use refusals::Refusals;
 use stored_servers::StoredServers;
@@ -110,6 +110,9 @@ pub struct AdminState {
     pub dev: bool,
 }
 
+/// Shared state as a handler extracts it.
+type ApiState = State<Arc<AdminState>>;
+
 impl AdminState {
     /// Returns the change that a write by `admin` passes to the store.
     fn change(&self, admin: &Admin, precondition: Precondition) -> Change {
@@ -117,7 +120,7 @@ impl AdminState {
     }
 
     /// Applies stored issuers to the next request of this process, published or not.
-    async fn apply_issuers(&self) -> Result<(), Problem> {
+    async fn apply_issuers(&self) -> Result<()> {
         let loaded = self.store.issuers_of_now().await?;
         let trust = self.compiler.trust().clone();
         off_thread(move || trust.take(&loaded, trust.clock().now_ms())).await?;
@@ -140,7 +143,7 @@ fn change_response(written: asp_store::control::Commit) -> Json<Value> {
 }
 
 /// Runs work that takes milliseconds (compiling, decoding) off the threads that serve requests.
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         tracing::error!(%error, "work for an admin request was aborted and the request got an internal error; a panic is logged above, report it");
         Problem::new(problem::Code::Internal, "")

@@ -24,9 +24,9 @@ use utoipa::IntoParams;
 
 use super::auth::Admin;
 use super::params::{Path, Query};
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
-use super::{AdminState, off_thread};
+use super::{AdminState, ApiState, off_thread};
 use crate::package_format::Format;
 
 /// Time without data after which an upload is aborted.
@@ -49,12 +49,12 @@ pub struct PutQuery {
         (status = 413, body = Problem), (status = 422, body = Problem)))]
 pub async fn put(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path(sha256): Path<String>,
     Query(query): Query<PutQuery>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let digest = digest(&sha256)?;
     check_name(&query.name)?;
     check_headers(&headers)?;
@@ -87,10 +87,10 @@ pub async fn put(
         (status = 503, body = Problem)))]
 pub async fn get(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path(sha256): Path<String>,
     method: Method,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let meta = find(&state, &admin, &sha256).await?;
     let value = |text: &str| HeaderValue::from_str(text).map_err(|_| Problem::new(Code::Internal, ""));
     // A URL is signed for one method.
@@ -132,9 +132,9 @@ pub struct ListQuery {
     responses((status = 200, body = Vec<Object>), (status = 404, body = Problem)))]
 pub async fn list(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Query(query): Query<ListQuery>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     if let Some(org) = &query.org {
         admin.of_org(org)?;
     }
@@ -161,11 +161,7 @@ pub async fn list(
 /// Removes a package file that no registered primitive pins.
 #[utoipa::path(delete, path = "/api/artifacts/{sha256}", tag = "artifacts", params(("sha256" = String, Path)),
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 409, body = Problem)))]
-pub async fn delete(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(sha256): Path<String>,
-) -> Result<Json<Value>, Problem> {
+pub async fn delete(admin: Admin, State(state): ApiState, Path(sha256): Path<String>) -> Result<Json<Value>> {
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let meta = find(&state, &admin, &sha256).await?;
     let pins = pinned_by(&servers(&state).await?, &meta.sha256);
@@ -187,18 +183,18 @@ pub async fn delete(
     queues::write(permit, work).await?
 }
 
-fn digest(text: &str) -> Result<Digest, Problem> {
+fn digest(text: &str) -> Result<Digest> {
     Digest::parse(text)
         .ok_or_else(|| Problem::params("the path ends with a SHA-256, 64 lower-case hex digits"))
 }
 
 /// Finds a package that the admin may access.
-async fn find(state: &AdminState, admin: &Admin, sha256: &str) -> Result<PackageMeta, Problem> {
+async fn find(state: &AdminState, admin: &Admin, sha256: &str) -> Result<PackageMeta> {
     let found = state.packages.find(admin.role.org(), &digest(sha256)?).await?;
     found.ok_or_else(Problem::not_found)
 }
 
-fn check_name(name: &str) -> Result<(), Problem> {
+fn check_name(name: &str) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
     let is_plain = name.len() <= MAX_NAME && !name.starts_with(['.', '-']) && name.bytes().all(plain);
     if is_plain && Format::of_name(name).is_some() {
@@ -207,7 +203,7 @@ fn check_name(name: &str) -> Result<(), Problem> {
     Err(Problem::params("name is a file name that ends with .whl, .tgz, .jar or .mcpb"))
 }
 
-fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
+fn check_headers(headers: &HeaderMap) -> Result<()> {
     let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = sent.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case(OCTETS) {
@@ -226,7 +222,7 @@ fn too_large() -> Problem {
     Problem::new(Code::BodyTooLarge, format!("at most {MAX_PACKAGE} bytes"))
 }
 
-async fn receive(body: Body, upload: &mut dyn PackageUpload) -> Result<(), Problem> {
+async fn receive(body: Body, upload: &mut dyn PackageUpload) -> Result<()> {
     let broken = |detail: &str| Problem::new(Code::InvalidBody, detail);
     let mut pieces = body.into_data_stream();
     loop {
@@ -239,7 +235,7 @@ async fn receive(body: Body, upload: &mut dyn PackageUpload) -> Result<(), Probl
     }
 }
 
-async fn audit(state: &AdminState, admin: &Admin, action: &str, meta: &PackageMeta) -> Result<(), Problem> {
+async fn audit(state: &AdminState, admin: &Admin, action: &str, meta: &PackageMeta) -> Result<()> {
     let resource = format!("artifact/{}", meta.sha256);
     let note = Note { action, resource: &resource, org: &meta.owner, detail: &meta.name };
     state.store.note(&state.change(admin, Precondition::None), note).await?;
@@ -256,7 +252,7 @@ fn artifact_json(meta: &PackageMeta) -> Value {
     })
 }
 
-async fn servers(state: &AdminState) -> Result<Vec<Arc<CompiledServer>>, Problem> {
+async fn servers(state: &AdminState) -> Result<Vec<Arc<CompiledServer>>> {
     let stored = state.servers.read(&state.store).await?.value;
     let compiler = state.compiler.clone();
     off_thread(move || compiler.compile_all(&stored)).await

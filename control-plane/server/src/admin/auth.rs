@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 
 use super::AdminState;
 use super::emergency::{self, Emergency};
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 use crate::policy::{self, PresentedToken, RevokedList};
 
 /// Maximum length of a token, in bytes; longer ones are not parsed.
@@ -137,7 +137,7 @@ impl Verifier {
     }
 
     /// Verifies the signature of a compact token; returns its claims, and the rules of the admin issuer that signed it.
-    fn signed(&self, token: &str) -> Result<(AdminClaims, Arc<IssuerRules>), Problem> {
+    fn signed(&self, token: &str) -> Result<(AdminClaims, Arc<IssuerRules>)> {
         let invalid = || Problem::new(Code::TokenInvalid, "");
         if token.len() > MAX_TOKEN {
             return Err(invalid());
@@ -176,7 +176,7 @@ impl Verifier {
     }
 
     /// Verifies a compact token at `now` (Unix seconds); `revoked` are the revocations in force.
-    pub fn verify(&self, token: &str, revoked: &[RevokedList<'_>], now: u64) -> Result<Admin, Problem> {
+    pub fn verify(&self, token: &str, revoked: &[RevokedList<'_>], now: u64) -> Result<Admin> {
         let refuse = |detail: &str| Problem::new(Code::TokenInvalid, detail);
         let (claims, issuer) = self.signed(token)?;
         let issuer = &*issuer;
@@ -222,7 +222,7 @@ impl Admin {
     }
 
     /// Requires a platform role.
-    pub fn platform(&self) -> Result<(), Problem> {
+    pub fn platform(&self) -> Result<()> {
         if self.role.is_platform() {
             Ok(())
         } else {
@@ -231,7 +231,7 @@ impl Admin {
     }
 
     /// Requires access to the server; other servers get the answer for one that does not exist.
-    pub fn of_server(&self, name: &str) -> Result<(), Problem> {
+    pub fn of_server(&self, name: &str) -> Result<()> {
         match self.role.server() {
             Some(own) if own == name => Ok(()),
             Some(_) => Err(Problem::not_found()),
@@ -241,7 +241,7 @@ impl Admin {
     }
 
     /// Requires a role that may write.
-    pub fn writer(&self) -> Result<(), Problem> {
+    pub fn writer(&self) -> Result<()> {
         if self.role.may_write() {
             Ok(())
         } else {
@@ -250,14 +250,14 @@ impl Admin {
     }
 
     /// Requires access to `org`; other orgs get the answer for one that does not exist.
-    pub fn of_org(&self, org: &str) -> Result<(), Problem> {
+    pub fn of_org(&self, org: &str) -> Result<()> {
         if valid_org(org) && self.role.covers(org) { Ok(()) } else { Err(Problem::not_found()) }
     }
 }
 
 impl Admin {
     /// Authenticates the admin of a request.
-    pub async fn of(headers: &HeaderMap, state: &AdminState) -> Result<Admin, Problem> {
+    pub async fn of(headers: &HeaderMap, state: &AdminState) -> Result<Admin> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let missing = || Problem::new(Code::TokenMissing, "");
         let value = values.next().ok_or_else(missing)?;
@@ -299,7 +299,7 @@ impl Admin {
 
 /// Reads the revocations that the next snapshot will have: a missing or outdated snapshot must not admit a revoked
 /// token.
-async fn stored_revocations(state: &AdminState) -> Result<EdgeSnapshot, Problem> {
+async fn stored_revocations(state: &AdminState) -> Result<EdgeSnapshot> {
     let stored = state.store.revocations(None, MAX_REVOCATIONS as u32).await?;
     let mut revoked = policy::revoked(&stored, &state.compiler.trusted(), clock::now_ms());
     revoked.tokens.sort_unstable();

@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
 use super::in_flight;
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 
 /// Maximum time from a request's headers to the end of its body: 4 MiB at some 70 KB per second.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ pub struct Text {
 impl<S: Send + Sync> FromRequest<S> for Text {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Text, Problem> {
+    async fn from_request(request: Request, state: &S) -> Result<Text> {
         let syntax = syntax(request.headers())?;
         in_flight::add_body(&request)?;
         let read = tokio::time::timeout(WITHIN, Bytes::from_request(request, state)).await;
@@ -57,14 +57,14 @@ impl<S: Send + Sync> FromRequest<S> for Text {
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Body<T>, Problem> {
+    async fn from_request(request: Request, state: &S) -> Result<Body<T>> {
         Text::from_request(request, state).await?.decode().map(Body)
     }
 }
 
 impl Text {
     /// Decodes the text; the error has the position of the fault.
-    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T> {
         let decoded = match self.syntax {
             Syntax::Json => serde_json::from_str(&self.text).map_err(|error| error.to_string()),
             // Its default budget bounds aliases, depth and nodes; duplicate keys are errors.
@@ -82,7 +82,7 @@ fn first_line(text: &str) -> String {
 
 /// Determines the syntax from the content type. Anything but JSON and YAML is refused, including forms and plain text,
 /// which a web page can send without a CORS preflight.
-fn syntax(headers: &HeaderMap) -> Result<Syntax, Problem> {
+fn syntax(headers: &HeaderMap) -> Result<Syntax> {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {

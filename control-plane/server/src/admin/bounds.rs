@@ -5,7 +5,6 @@
 //! certificate is written, and again when a snapshot is compiled.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use asp_edge::names;
 use asp_store::control::{AtRevision, MachineBound};
@@ -21,8 +20,8 @@ use super::auth::Admin;
 use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::params::Path;
-use super::problem::{Code, Problem};
-use super::{AdminState, change_response};
+use super::problem::{Code, Problem, Result};
+use super::{AdminState, ApiState, change_response};
 
 /// Maximum length of a scope, as in a spec.
 const MAX_SCOPE: usize = 128;
@@ -55,11 +54,7 @@ pub struct ShownBound {
 /// Shows the groups and scopes that machines of the org may have.
 #[utoipa::path(get, path = "/api/machines/orgs/{org}/bound", tag = "machines",
     params(("org" = String, Path)), responses((status = 200, body = ShownBound), (status = 404, body = Problem)))]
-pub async fn get(
-    _admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
-) -> Result<Response, Problem> {
+pub async fn get(_admin: Admin, State(state): ApiState, Path(org): Path<String>) -> Result<Response> {
     show(&state, &org).await
 }
 
@@ -70,11 +65,11 @@ pub async fn get(
         (status = 403, body = Problem), (status = 412, body = Problem)))]
 pub async fn put(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path(org): Path<String>,
     headers: HeaderMap,
     Body(body): Body<Bound>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let Bound { groups, scopes } = body;
     if groups.len() > MAX_LISTED || scopes.len() > MAX_LISTED {
         return Err(Problem::params(format!("groups and scopes: at most {MAX_LISTED} each")));
@@ -99,22 +94,17 @@ pub async fn put(
         (status = 412, body = Problem)))]
 pub async fn delete(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path(org): Path<String>,
     headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let change = state.change(&admin, precondition(&headers)?);
     let none = MachineBound::default();
     Ok(change_response(state.notify_publisher(state.store.put_machine_bound(&change, &org, &none).await?)))
 }
 
 /// Refuses groups and scopes that machines of the org may not have.
-pub(super) async fn check(
-    state: &AdminState,
-    org: &str,
-    groups: &[String],
-    scopes: &[String],
-) -> Result<(), Problem> {
+pub(super) async fn check(state: &AdminState, org: &str, groups: &[String], scopes: &[String]) -> Result<()> {
     let bound = state.store.machine_bound(org).await?.value;
     let Some((kind, name)) = bound.beyond(groups, scopes) else { return Ok(()) };
     Err(Problem::new(
@@ -132,7 +122,7 @@ pub(super) fn is_scope(scope: &str) -> bool {
         && scope.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
 }
 
-async fn show(state: &AdminState, org: &str) -> Result<Response, Problem> {
+async fn show(state: &AdminState, org: &str) -> Result<Response> {
     let AtRevision { revision, value: bound } = state.store.machine_bound(org).await?;
     let keys = state.store.machine_keys(org).await?;
     let keys = keys.into_iter().map(|key| (key.id, key.groups, key.scopes));

@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::auth::Admin;
 use super::params::Query;
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 
 /// Default number of events in a response.
 const PAGE: u32 = 100;
@@ -52,7 +52,7 @@ pub async fn list(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Query(params): Query<CallsParams>,
-) -> Result<Json<Vec<CallRecord>>, Problem> {
+) -> Result<Json<Vec<CallRecord>>> {
     if let Some(org) = &params.org {
         admin.of_org(org)?;
     }

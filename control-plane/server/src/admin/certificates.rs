@@ -26,7 +26,7 @@ use super::auth::Admin;
 use super::body::Body;
 use super::bounds;
 use super::machines::Terms;
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
 use crate::policy::KEY_ID_BYTES;
 
@@ -129,7 +129,7 @@ pub async fn register(
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
     Body(body): Body<NewCertificate>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let is_platform = admin.role.is_platform();
     if body.uri.is_some() && !is_platform {
         let detail = "uri: only an admin of the platform registers a URI; register single certificates, with a proof of \
@@ -167,7 +167,7 @@ pub async fn list(
     _admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
-) -> Result<Json<Vec<Certificate>>, Problem> {
+) -> Result<Json<Vec<Certificate>>> {
     let records = state.store.machine_certificates(&org).await?;
     Ok(Json(records.into_iter().map(Certificate::from).collect()))
 }
@@ -180,7 +180,7 @@ pub async fn delete(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path((org, id)): Path<(String, String)>,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode> {
     let change = state.change(&admin, Precondition::None);
     // In the queue of revocations, so that it does not wait for the org's policy writes.
     let _permit = state.queues.to_write(Topic::Revocations, &admin).await?;
@@ -189,7 +189,7 @@ pub async fn delete(
 }
 
 /// Refuses a certificate if another org has registered one of its URIs, even if that registration has expired.
-async fn refuse_foreign(state: &AdminState, org: &str, uris: Vec<String>) -> Result<(), Problem> {
+async fn refuse_foreign(state: &AdminState, org: &str, uris: Vec<String>) -> Result<()> {
     for uri in uris {
         let known = state.store.machine_certificate_named(&CertificateName::Uri(uri)).await?;
         if known.is_some_and(|known| known.org != org) {
@@ -200,11 +200,7 @@ async fn refuse_foreign(state: &AdminState, org: &str, uris: Vec<String>) -> Res
 }
 
 /// Returns the record, and the URIs of a certificate that was sent as PEM.
-fn record(
-    org: &str,
-    body: NewCertificate,
-    now_ms: u64,
-) -> Result<(MachineCertificateRecord, Vec<String>), Problem> {
+fn record(org: &str, body: NewCertificate, now_ms: u64) -> Result<(MachineCertificateRecord, Vec<String>)> {
     let NewCertificate { machine, certificate, proof, fingerprint, uri, groups, scopes, ttl_seconds } = body;
     let terms = Terms { org, machine: &machine, groups: &groups, scopes: &scopes, ttl_seconds };
     let lives_ms = terms.check(uri.as_deref().map_or(0, str::len))?;
@@ -240,7 +236,7 @@ fn proved_name(
     certificate: &str,
     proof: &Proof,
     now: u64,
-) -> Result<(CertificateName, Vec<String>), Problem> {
+) -> Result<(CertificateName, Vec<String>)> {
     if certificate.len() > MAX_CERTIFICATE || proof.signature.len() > MAX_CERTIFICATE {
         return Err(Problem::params(format!(
             "certificate and proof.signature: at most {MAX_CERTIFICATE} bytes"
@@ -266,7 +262,7 @@ fn proved_name(
     Ok((CertificateName::Fingerprint(fingerprint), sent.uris))
 }
 
-fn name(fingerprint: Option<&str>, uri: Option<&str>) -> Result<CertificateName, Problem> {
+fn name(fingerprint: Option<&str>, uri: Option<&str>) -> Result<CertificateName> {
     match (fingerprint, uri) {
         (Some(fingerprint), None) => {
             let hex = fingerprint.replace(':', "").to_ascii_lowercase();

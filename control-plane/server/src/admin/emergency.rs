@@ -9,7 +9,7 @@ use asp_store::control::{Change, Note};
 use parking_lot::Mutex;
 
 use super::AdminState;
-use super::problem::Problem;
+use super::problem::Result;
 
 /// Maximum number of tokens that are remembered; each lives a quarter of an hour, and few are ever live.
 const MAX_TOKENS: usize = 1_000;
@@ -48,7 +48,7 @@ pub struct Emergency {
 }
 
 /// Audits the first use of an emergency token; `change` names its admin.
-pub(super) async fn audit(state: &AdminState, emergency: &Emergency, change: &Change) -> Result<(), Problem> {
+pub(super) async fn audit(state: &AdminState, emergency: &Emergency, change: &Change) -> Result<()> {
     if state.emergencies.has(&emergency.token) {
         return Ok(());
     }

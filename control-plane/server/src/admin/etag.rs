@@ -6,10 +6,10 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde::Serialize;
 
-use super::problem::Problem;
+use super::problem::{Problem, Result};
 
 /// Reads `If-Match` and `If-None-Match: *` (RFC 9110 section 13.1).
-pub fn precondition(headers: &HeaderMap) -> Result<Precondition, Problem> {
+pub fn precondition(headers: &HeaderMap) -> Result<Precondition> {
     let read = |name: HeaderName| {
         headers.get(name).map(|value| value.to_str().unwrap_or_default().trim().to_owned())
     };

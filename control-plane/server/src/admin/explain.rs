@@ -32,7 +32,7 @@ use super::auth::Admin;
 use super::body::Body;
 use super::name_checks;
 use super::policy::{PrimitiveSelector, Target};
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 use crate::policy;
 use crate::policy::when;
 use depends::Subject;
@@ -138,7 +138,7 @@ pub async fn explain(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Body(mut question): Body<Question>,
-) -> Result<Json<Explanation>, Problem> {
+) -> Result<Json<Explanation>> {
     let is_team = is_team(&admin, &question)?;
     let protocol = check(&question, is_team)?;
     let permit = state.queues.to_read(&admin).await?;
@@ -192,7 +192,7 @@ pub async fn explain(
 }
 
 /// Whether the admin is of the server's team, which may ask about any org; others must have access to the org.
-fn is_team(admin: &Admin, question: &Question) -> Result<bool, Problem> {
+fn is_team(admin: &Admin, question: &Question) -> Result<bool> {
     let is_own = admin.role.server() == Some(question.server.as_str());
     if is_own && valid_org(&question.org) {
         return Ok(true);
@@ -200,7 +200,7 @@ fn is_team(admin: &Admin, question: &Question) -> Result<bool, Problem> {
     admin.of_org(&question.org).map(|()| false)
 }
 
-fn check(question: &Question, is_team: bool) -> Result<Protocol, Problem> {
+fn check(question: &Question, is_team: bool) -> Result<Protocol> {
     if question.groups.len() > MAX_GROUPS || question.scopes.len() > MAX_GROUPS {
         return Err(Problem::params(format!("groups and scopes: at most {MAX_GROUPS} each")));
     }
@@ -217,7 +217,7 @@ fn check(question: &Question, is_team: bool) -> Result<Protocol, Problem> {
 }
 
 /// Returns the published snapshot once it includes the last write, or after [`PUBLISHED_WITHIN`] as it is.
-async fn newest(state: &AdminState) -> Result<Arc<Publication>, Problem> {
+async fn newest(state: &AdminState) -> Result<Arc<Publication>> {
     let written = state.store.revision().await?;
     let mut published = state.publisher.xds_state();
     if !state.publisher.status().borrow().is_of(written) {
@@ -320,7 +320,7 @@ fn decide(
     question: &Question,
     protocol: Protocol,
     is_offered: bool,
-) -> Result<DecisionReport, Problem> {
+) -> Result<DecisionReport> {
     if !asp_registry::is_served(protocol) {
         let rule =
             format!("{} is not served yet; clients reach servers over mcp and rest", question.protocol);

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, header};
 
 use super::AdminState;
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 
 /// Middleware that checks Host and Origin and sets response headers.
 pub async fn check(State(state): State<Arc<AdminState>>, request: Request, next: Next) -> Response {
@@ -25,7 +25,7 @@ pub async fn check(State(state): State<Arc<AdminState>>, request: Request, next:
 }
 
 /// Checks the headers; `authority` is that of the request's URI (HTTP/2 has no Host header).
-fn check_headers(headers: &HeaderMap, authority: Option<&str>, dev: bool) -> Result<(), Problem> {
+fn check_headers(headers: &HeaderMap, authority: Option<&str>, dev: bool) -> Result<()> {
     let host = match headers.get(header::HOST) {
         Some(value) => value.to_str().ok(),
         None => authority,

@@ -3,8 +3,6 @@
 //! Keeps true: an id belongs to the server that stored it first; only the platform grants it to other servers or
 //! withdraws it. The store enforces this within the write.
 
-use std::sync::Arc;
-
 use asp_registry::{CompiledServer, Fault, FaultCode};
 use asp_store::control::{AtRevision, DeniedId};
 use axum::Json;
@@ -18,8 +16,8 @@ use utoipa::ToSchema;
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::params::Path;
-use super::problem::Problem;
-use super::{AdminState, change_response};
+use super::problem::{Problem, Result};
+use super::{AdminState, ApiState, change_response};
 use crate::catalog::ids;
 
 /// A server that may have the id.
@@ -33,15 +31,11 @@ pub struct Holder {
 /// Lists the servers that may have a primitive with this id.
 #[utoipa::path(get, path = "/api/registry/primitives/{id}/servers", tag = "registry",
     params(("id" = String, Path)), responses((status = 200, body = Vec<Holder>)))]
-pub async fn list(
-    _admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(id): Path<String>,
-) -> Result<Response, Problem> {
+pub async fn list(_admin: Admin, State(state): ApiState, Path(id): Path<String>) -> Result<Response> {
     show(&state, &id).await
 }
 
-async fn show(state: &AdminState, id: &str) -> Result<Response, Problem> {
+async fn show(state: &AdminState, id: &str) -> Result<Response> {
     let AtRevision { revision, value } = state.store.primitive_servers(id).await?;
     let holders = value.into_iter().map(|known| Holder { server: known.server, first: known.first });
     Ok(tagged(revision, holders.collect::<Vec<_>>()))
@@ -53,10 +47,10 @@ async fn show(state: &AdminState, id: &str) -> Result<Response, Problem> {
     responses((status = 200, body = Vec<Holder>), (status = 412, body = Problem)))]
 pub async fn grant(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path((id, server)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     if !asp_edge::names::is_name(&id) || !asp_edge::names::is_label(&server) {
         return Err(Problem::params("an id of a primitive and the name of a server are needed"));
     }
@@ -71,10 +65,10 @@ pub async fn grant(
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
 pub async fn withdraw(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path((id, server)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     ids::take_stored_of(&state.store, &server).await?;
     let change = state.change(&admin, precondition(&headers)?);
     Ok(change_response(state.store.withdraw_primitive(&change, &id, &server).await?))

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MAX_BODY;
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 
 /// Maximum number of concurrent requests of one org, team or installer: four times the writes that may be queued.
 /// Read-only admins have the same number of their own.
@@ -81,7 +81,7 @@ struct PermitSlot(Arc<OnceLock<Permit>>);
 
 impl InFlight {
     /// Returns the permit of a request, and the semaphore for reads of its scope.
-    fn enter(self: &Arc<Self>, role: &AdminRole) -> Result<(Permit, Arc<Semaphore>), Problem> {
+    fn enter(self: &Arc<Self>, role: &AdminRole) -> Result<(Permit, Arc<Semaphore>)> {
         let mut loads = self.loads.lock();
         let load = loads.entry(role.scope().clone()).or_default();
         let counts = load.counts(role);
@@ -99,7 +99,7 @@ impl InFlight {
 }
 
 impl Permit {
-    fn add_body(&self, bytes: usize) -> Result<(), Problem> {
+    fn add_body(&self, bytes: usize) -> Result<()> {
         let mut loads = self.in_flight.loads.lock();
         let counts = loads.entry(self.role.scope().clone()).or_default().counts(&self.role);
         if counts.body_bytes + bytes > MAX_BODY_BYTES {
@@ -155,7 +155,7 @@ pub async fn track(mut request: Request, next: Next) -> Response {
 }
 
 /// Counts a request of an authenticated sender; returns once it may run.
-pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &AdminRole) -> Result<(), Problem> {
+pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &AdminRole) -> Result<()> {
     if role.is_platform() {
         return Ok(());
     }
@@ -176,7 +176,7 @@ pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &Admin
 }
 
 /// Counts the body of such a request before it is read; without a length it counts as the maximum.
-pub(super) fn add_body(request: &Request<Body>) -> Result<(), Problem> {
+pub(super) fn add_body(request: &Request<Body>) -> Result<()> {
     let Some(permit) = request.extensions().get::<PermitSlot>().and_then(|slot| slot.0.get()) else {
         return Ok(());
     };

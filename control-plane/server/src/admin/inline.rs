@@ -7,7 +7,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::admin::body::{Syntax, Text};
-use crate::admin::problem::Problem;
+use crate::admin::problem::{Problem, Result};
 use crate::catalog;
 
 /// Folder in which a single spec is checked.
@@ -25,7 +25,7 @@ struct OnlyId {
 
 /// Checks the body of `validate` and `compile`: `{"files": [...]}`, or the text of one primitive spec, which is then
 /// checked in a generated server.
-pub fn check(text: &Text) -> Result<InlineReport, Problem> {
+pub fn check(text: &Text) -> Result<InlineReport> {
     let (sources, is_lone) = match files(text)? {
         Some(files) => (catalog::sources(&files.files), false),
         None => (lone_spec(text), true),
@@ -38,7 +38,7 @@ pub fn check(text: &Text) -> Result<InlineReport, Problem> {
     Ok(InlineReport { report })
 }
 
-fn files(text: &Text) -> Result<Option<Files>, Problem> {
+fn files(text: &Text) -> Result<Option<Files>> {
     // The registry describes a spec with a syntax error.
     let Ok(value) = text.decode::<Value>() else {
         return Ok(None);

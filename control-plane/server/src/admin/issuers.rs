@@ -23,15 +23,14 @@ use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::off_thread;
 use super::params::{Path, Query};
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 
 /// Lists the issuers in the store, and the status of all issuers whose keys are fetched.
 #[utoipa::path(get, path = "/api/issuers", tag = "issuers",
     responses((status = 200, body = Object), (status = 403, body = Problem)))]
-pub async fn list(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Value>, Problem> {
+pub async fn list(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
     let stored = state.store.issuers().await?;
-    let list =
-        stored.iter().map(|record| issuer_json(&state, record)).collect::<Result<Vec<Value>, Problem>>()?;
+    let list = stored.iter().map(|record| issuer_json(&state, record)).collect::<Result<Vec<Value>>>()?;
     Ok(Json(json!({ "issuers": list, "fetched": fetched(&state).await? })))
 }
 
@@ -43,7 +42,7 @@ pub async fn get(
     _admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path((side, name)): Path<(String, String)>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let side = side_of(&side)?;
     let record = state.store.issuer(side, &name).await?.ok_or_else(Problem::not_found)?;
     Ok(tagged(record.revision, issuer_json(&state, &record)?))
@@ -72,7 +71,7 @@ pub async fn put(
     Query(TakeOverQuery { take_over }): Query<TakeOverQuery>,
     headers: HeaderMap,
     Body(document): Body<Document>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let side = side_of(&side)?;
     if !document.name.is_empty() && document.name != name {
         return Err(Problem::params("the name in the document is not the one in the path"));
@@ -97,7 +96,7 @@ pub async fn delete(
     State(state): State<Arc<AdminState>>,
     Path((side, name)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let side = side_of(&side)?;
     if side == Side::Clients {
         let users = users(&state, &name).await?;
@@ -121,12 +120,12 @@ pub async fn login(State(state): State<Arc<AdminState>>) -> Json<Value> {
     Json(json!({ "issuers": state.compiler.trust().in_force().logins }))
 }
 
-fn side_of(text: &str) -> Result<Side, Problem> {
+fn side_of(text: &str) -> Result<Side> {
     Side::parse(text).ok_or_else(Problem::not_found)
 }
 
 /// Checks that an issuer can be in force; reports all faults together.
-async fn check(state: &AdminState, side: Side, document: &Document, take_over: bool) -> Result<(), Problem> {
+async fn check(state: &AdminState, side: Side, document: &Document, take_over: bool) -> Result<()> {
     let name = &document.name;
     let trust = state.compiler.trust();
     if trust.is_configured(side, name) {
@@ -188,7 +187,7 @@ fn iss_of(record: &IssuerRecord) -> Option<String> {
 }
 
 /// Returns the stored servers that accept the issuer's tokens.
-async fn users(state: &AdminState, name: &str) -> Result<Vec<String>, Problem> {
+async fn users(state: &AdminState, name: &str) -> Result<Vec<String>> {
     let stored = state.store.servers().await?.value;
     let compiler = state.compiler.clone();
     let servers = off_thread(move || compiler.compile_all(&stored)).await?;
@@ -196,7 +195,7 @@ async fn users(state: &AdminState, name: &str) -> Result<Vec<String>, Problem> {
     Ok(uses.map(|server| server.server.name.clone()).collect())
 }
 
-fn issuer_json(state: &AdminState, record: &IssuerRecord) -> Result<Value, Problem> {
+fn issuer_json(state: &AdminState, record: &IssuerRecord) -> Result<Value> {
     let document: Value = serde_json::from_str(&record.document).map_err(|error| {
         tracing::error!(%error, issuer = %record.name, "a stored issuer is not JSON and an admin's request got an internal error");
         Problem::new(Code::Internal, "")
@@ -212,7 +211,7 @@ fn issuer_json(state: &AdminState, record: &IssuerRecord) -> Result<Value, Probl
 }
 
 /// Returns the status of all issuers whose keys are fetched, including those in the operator's file.
-async fn fetched(state: &AdminState) -> Result<Vec<Value>, Problem> {
+async fn fetched(state: &AdminState) -> Result<Vec<Value>> {
     let times = state.store.issuer_keys().await?;
     let in_force = state.compiler.trust().in_force();
     let wanted = in_force.wanted.iter().map(|wanted| {

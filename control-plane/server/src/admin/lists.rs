@@ -9,15 +9,18 @@ use asp_store::control::sql::ControlStore;
 use asp_store::control::{AtRevision, Change, Commit, StoreError};
 use async_trait::async_trait;
 use axum::Json;
+use axum::extract::FromRequestParts;
 use axum::response::Response;
 use http::HeaderMap;
+use http::request::Parts;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::name_checks::{self, ForceQuery, Mention};
-use super::problem::{Code, Problem};
+use super::params::Path;
+use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
 use super::{AdminState, change_response};
 use crate::admission::{Admission, AdmissionError};
@@ -53,7 +56,7 @@ pub trait PolicyList {
     }
 
     /// Validates a body and converts it to a record.
-    fn record(org: &str, body: Self::Body) -> Result<Self::Record, Problem>;
+    fn record(org: &str, body: Self::Body) -> Result<Self::Record>;
 
     async fn put(
         admission: &Admission,
@@ -63,22 +66,27 @@ pub trait PolicyList {
         record: &Self::Record,
     ) -> Result<Commit, AdmissionError>;
 
-    async fn delete(
-        store: &ControlStore,
-        change: &Change,
-        org: &str,
-        key: Self::Key,
-    ) -> Result<Commit, Problem>;
+    async fn delete(store: &ControlStore, change: &Change, org: &str, key: Self::Key) -> Result<Commit>;
 
     async fn stored(store: &ControlStore, org: &str) -> Result<AtRevision<Vec<Self::Entry>>, StoreError>;
 }
 
-/// A request about an org.
+/// A request about the org in its path.
 pub struct OrgRequest {
-    pub admin: Admin,
-    pub state: Arc<AdminState>,
-    pub org: String,
-    pub headers: HeaderMap,
+    admin: Admin,
+    state: Arc<AdminState>,
+    org: String,
+    headers: HeaderMap,
+}
+
+impl FromRequestParts<Arc<AdminState>> for OrgRequest {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<OrgRequest> {
+        let admin = Admin::from_request_parts(parts, state).await?;
+        let Path(org) = Path::from_request_parts(parts, state).await?;
+        Ok(OrgRequest { admin, state: Arc::clone(state), org, headers: parts.headers.clone() })
+    }
 }
 
 /// Stores an entry, or the whole list, and returns the list. Unknown names are refused unless forced.
@@ -86,7 +94,7 @@ pub async fn put<L: PolicyList>(
     request: OrgRequest,
     ForceQuery { force }: ForceQuery,
     body: L::Body,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let OrgRequest { admin, state, org, headers } = request;
     let record = L::record(&org, body)?;
     let change = state.change(&admin, precondition(&headers)?);
@@ -115,12 +123,12 @@ pub async fn put<L: PolicyList>(
 }
 
 /// Returns the list.
-pub async fn get<L: PolicyList>(request: OrgRequest) -> Result<Response, Problem> {
+pub async fn get<L: PolicyList>(request: OrgRequest) -> Result<Response> {
     show::<L>(&request.state, &request.org).await
 }
 
 /// Deletes the entries that `key` selects.
-pub async fn delete<L: PolicyList>(request: OrgRequest, key: L::Key) -> Result<Json<Value>, Problem> {
+pub async fn delete<L: PolicyList>(request: OrgRequest, key: L::Key) -> Result<Json<Value>> {
     let OrgRequest { admin, state, org, headers } = request;
     let change = state.change(&admin, precondition(&headers)?);
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
@@ -132,7 +140,7 @@ pub async fn delete<L: PolicyList>(request: OrgRequest, key: L::Key) -> Result<J
     Ok(change_response(written))
 }
 
-async fn show<L: PolicyList>(state: &AdminState, org: &str) -> Result<Response, Problem> {
+async fn show<L: PolicyList>(state: &AdminState, org: &str) -> Result<Response> {
     let stored = L::stored(state.store.as_ref(), org).await?;
     Ok(tagged(stored.revision, stored.value))
 }

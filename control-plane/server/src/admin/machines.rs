@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use super::AdminState;
+use super::ApiState;
 use super::auth::Admin;
 use super::body::Body;
 use super::bounds;
-use super::problem::Problem;
+use super::problem::{Problem, Result};
 use super::queues::{self, Topic};
 use crate::policy::KEY_ID_BYTES;
 
@@ -88,10 +88,10 @@ impl From<MachineKeyRecord> for Key {
     responses((status = 201, body = MadeKey), (status = 400, body = Problem), (status = 409, body = Problem)))]
 pub async fn add(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path(org): Path<String>,
     Body(body): Body<NewKey>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let (record, key) = make(&org, body, clock::now_ms())?;
     bounds::check(&state, &org, &record.groups, &record.scopes).await?;
     let change = state.change(&admin, Precondition::None);
@@ -112,11 +112,7 @@ pub async fn add(
 /// Lists the org's keys, without the secrets.
 #[utoipa::path(get, path = "/api/machines/orgs/{org}/keys", tag = "machines",
     params(("org" = String, Path)), responses((status = 200, body = Vec<Key>)))]
-pub async fn list(
-    _admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
-) -> Result<Json<Vec<Key>>, Problem> {
+pub async fn list(_admin: Admin, State(state): ApiState, Path(org): Path<String>) -> Result<Json<Vec<Key>>> {
     let records = state.store.machine_keys(&org).await?;
     Ok(Json(records.into_iter().map(Key::from).collect()))
 }
@@ -127,9 +123,9 @@ pub async fn list(
     responses((status = 204), (status = 404, body = Problem)))]
 pub async fn delete(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path((org, id)): Path<(String, String)>,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode> {
     let change = state.change(&admin, Precondition::None);
     // In the queue of revocations, so that it does not wait for the org's policy writes.
     let _permit = state.queues.to_write(Topic::Revocations, &admin).await?;
@@ -138,7 +134,7 @@ pub async fn delete(
 }
 
 /// Creates a key; returns the record to store, and the key.
-fn make(org: &str, body: NewKey, now_ms: u64) -> Result<(MachineKeyRecord, Secret), Problem> {
+fn make(org: &str, body: NewKey, now_ms: u64) -> Result<(MachineKeyRecord, Secret)> {
     let NewKey { machine, groups, scopes, ttl_seconds } = body;
     let terms = Terms { org, machine: &machine, groups: &groups, scopes: &scopes, ttl_seconds };
     let lives_ms = terms.check(0)?;
@@ -170,7 +166,7 @@ pub(super) struct Terms<'a> {
 impl Terms<'_> {
     /// Validates the terms; returns the lifetime in milliseconds. `more` is the number of bytes that are stored in
     /// addition.
-    pub(super) fn check(&self, more: usize) -> Result<u64, Problem> {
+    pub(super) fn check(&self, more: usize) -> Result<u64> {
         let &Terms { org, machine, groups, scopes, ttl_seconds } = self;
         for name in std::iter::once(machine).chain(groups.iter().map(String::as_str)) {
             if let Some(fault) = names::fault(name) {

@@ -18,7 +18,7 @@ use utoipa::IntoParams;
 
 use super::AdminState;
 use super::auth::Admin;
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 use super::{calls, off_thread};
 use crate::catalog::offers;
 use crate::suggestion::nearest;
@@ -65,7 +65,7 @@ pub(super) async fn check(
     org: &str,
     names: Vec<Mention>,
     code: Code,
-) -> Result<(), Problem> {
+) -> Result<()> {
     check_org(state, admin, org).await?;
     let reach = reach(state, admin, org).await?;
     // The last compiled servers are the stored ones, except for one stored just now.
@@ -104,7 +104,7 @@ pub(super) struct KnownNames {
 
 impl KnownNames {
     /// Reads them without waiting for the compiler, because revocations use them.
-    pub(super) async fn read(state: &AdminState, admin: &Admin, org: &str) -> Result<KnownNames, Problem> {
+    pub(super) async fn read(state: &AdminState, admin: &Admin, org: &str) -> Result<KnownNames> {
         let reach = reach(state, admin, org).await?;
         let mut servers = state.compiler.last_compiled();
         servers.retain(|server| reach.covers(server));
@@ -119,7 +119,7 @@ impl KnownNames {
 }
 
 /// Returns the servers that the admin may know.
-async fn reach(state: &AdminState, admin: &Admin, org: &str) -> Result<Reach, Problem> {
+async fn reach(state: &AdminState, admin: &Admin, org: &str) -> Result<Reach> {
     Ok(match admin.role.is_platform() {
         true => Reach::All,
         false => Reach::Org(org.to_owned(), state.store.offers_to(org).await?),
@@ -136,7 +136,7 @@ fn describe_scope(unknown: &[String]) -> String {
 // === issuers ===
 
 /// Refuses an issuer that does not serve `org`.
-pub(super) fn check_issuers(state: &AdminState, org: &str, named: &[&str]) -> Result<(), Problem> {
+pub(super) fn check_issuers(state: &AdminState, org: &str, named: &[&str]) -> Result<()> {
     if named.is_empty() {
         return Ok(());
     }
@@ -153,11 +153,7 @@ pub(super) fn check_issuers(state: &AdminState, org: &str, named: &[&str]) -> Re
 }
 
 /// Refuses an allow for `target` without an issuer if several issuers serve `org`.
-pub(super) fn check_open_target(
-    state: &AdminState,
-    org: &str,
-    target: Option<String>,
-) -> Result<(), Problem> {
+pub(super) fn check_open_target(state: &AdminState, org: &str, target: Option<String>) -> Result<()> {
     let Some(target) = target else { return Ok(()) };
     let issuers = issuers_of(state, org);
     if issuers.len() < 2 {
@@ -183,7 +179,7 @@ pub(super) fn issuers_of(state: &AdminState, org: &str) -> Vec<String> {
 // === orgs ===
 
 /// Refuses an unknown org.
-pub(super) async fn check_org(state: &AdminState, admin: &Admin, org: &str) -> Result<(), Problem> {
+pub(super) async fn check_org(state: &AdminState, admin: &Admin, org: &str) -> Result<()> {
     if knows_org(state, admin, org).await? {
         return Ok(());
     }
@@ -197,7 +193,7 @@ pub(super) async fn check_org(state: &AdminState, admin: &Admin, org: &str) -> R
 
 /// Whether the org is known: from its own admin, an issuer, its policy, a machine, a home or a call. An offer does not
 /// count, because its author may have mistyped the name.
-async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool, Problem> {
+async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool> {
     if admin.role.org() == Some(org) || listed_orgs(state).contains(org) {
         return Ok(true);
     }
@@ -252,7 +248,7 @@ fn nearest_org(state: &AdminState, org: &str) -> Option<String> {
 // === servers and primitives ===
 
 /// Reads the record of a server. The refusal suggests a similar name to admins who may see all servers.
-pub(super) async fn server(state: &AdminState, admin: &Admin, name: &str) -> Result<ServerRecord, Problem> {
+pub(super) async fn server(state: &AdminState, admin: &Admin, name: &str) -> Result<ServerRecord> {
     if let Some(record) = state.store.server(name).await? {
         return Ok(record);
     }

@@ -21,9 +21,9 @@ use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::name_checks::{self, ForceQuery};
 use super::params::{Path, Query};
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
-use super::{AdminState, change_response, off_thread};
+use super::{AdminState, ApiState, change_response, off_thread};
 use crate::catalog::offers::{self, OfferSource};
 
 /// An org to which a server is offered.
@@ -76,11 +76,7 @@ pub fn word(source: OfferSource) -> &'static str {
 }
 
 /// Returns the server's last good form, if there is one.
-async fn compiled(
-    state: &AdminState,
-    admin: &Admin,
-    name: &str,
-) -> Result<Option<Arc<CompiledServer>>, Problem> {
+async fn compiled(state: &AdminState, admin: &Admin, name: &str) -> Result<Option<Arc<CompiledServer>>> {
     let record = name_checks::server(state, admin, name).await?;
     let compiler = state.compiler.clone();
     off_thread(move || compiler.compile_one(&record)).await
@@ -89,15 +85,11 @@ async fn compiled(
 /// Lists all offers of a server: those in its file, and the stored ones.
 #[utoipa::path(get, path = "/api/registry/servers/{server}/offers", tag = "registry",
     params(("server" = String, Path)), responses((status = 200, body = Offers), (status = 404, body = Problem)))]
-pub async fn list(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(name): Path<String>,
-) -> Result<Response, Problem> {
+pub async fn list(admin: Admin, State(state): ApiState, Path(name): Path<String>) -> Result<Response> {
     show(&state, &admin, &name).await
 }
 
-async fn show(state: &AdminState, admin: &Admin, name: &str) -> Result<Response, Problem> {
+async fn show(state: &AdminState, admin: &Admin, name: &str) -> Result<Response> {
     let server = compiled(state, admin, name).await?;
     let AtRevision { revision, value: stored } = state.store.offers(name).await?;
     let by_file = server.as_deref().map(|server| server.offered_to.clone()).unwrap_or_default();
@@ -117,9 +109,9 @@ async fn show(state: &AdminState, admin: &Admin, name: &str) -> Result<Response,
     responses((status = 200, body = Offer), (status = 404, body = Problem)))]
 pub async fn get(
     _admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path((name, org)): Path<(String, String)>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let revision = state.store.offers(&name).await?.revision;
     let by = state.admission.offered(&name, &org).await?.ok_or_else(Problem::not_found)?;
     Ok(tagged(revision, Offer { org, by: word(by) }))
@@ -133,11 +125,11 @@ pub async fn get(
         (status = 422, body = Problem)))]
 pub async fn put(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path((name, org)): Path<(String, String)>,
     Query(ForceQuery { force }): Query<ForceQuery>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let record = offer(&name, org)?;
     let change = state.change(&admin, precondition(&headers)?);
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
@@ -168,10 +160,10 @@ pub async fn put(
         (status = 412, body = Problem)))]
 pub async fn delete(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path((name, org)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let record = offer(&name, org)?;
     let by_itself =
         compiled(&state, &admin, &name).await?.and_then(|server| offers::source(&server, &record.org, false));
@@ -194,7 +186,7 @@ pub async fn delete(
     Ok(change_response(queues::write(permit, work).await??))
 }
 
-fn offer(name: &str, org: String) -> Result<OfferRecord, Problem> {
+fn offer(name: &str, org: String) -> Result<OfferRecord> {
     if !valid_org(&org) || org.contains('*') {
         return Err(Problem::params("the org is named as tokens name it, without a pattern"));
     }
@@ -207,9 +199,9 @@ fn offer(name: &str, org: String) -> Result<OfferRecord, Problem> {
     responses((status = 200, body = ServerState), (status = 404, body = Problem)))]
 pub async fn standing(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path((org, name)): Path<(String, String)>,
-) -> Result<Json<ServerState>, Problem> {
+) -> Result<Json<ServerState>> {
     let source = state.admission.offered(&name, &org).await?;
     if source.is_none() && admin.role.org().is_some() {
         return Err(Problem::not_found());

@@ -6,7 +6,7 @@
 use asp_store::control::{Change, Commit, StoreError};
 
 use super::AdminState;
-use super::problem::Problem;
+use super::problem::Result;
 
 /// Maximum number of evaluations of a write. Each repetition means that a record it depends on was written within the
 /// few milliseconds of the evaluation.
@@ -24,7 +24,7 @@ impl OptimisticWrite {
     }
 
     /// Starts an evaluation; returns the change with which to store its result.
-    pub(super) async fn begin(&mut self, state: &AdminState) -> Result<&Change, Problem> {
+    pub(super) async fn begin(&mut self, state: &AdminState) -> Result<&Change> {
         self.tries += 1;
         // Read first: everything read later can only be newer.
         self.change.based_on = Some(state.store.revision().await?);
@@ -36,7 +36,7 @@ impl OptimisticWrite {
         &self,
         state: &AdminState,
         written: Result<Commit, StoreError>,
-    ) -> Result<Option<Commit>, Problem> {
+    ) -> Result<Option<Commit>> {
         match written {
             Err(StoreError::Stale) if self.tries < MAX_TRIES => Ok(None),
             written => Ok(Some(state.notify_publisher(written?))),

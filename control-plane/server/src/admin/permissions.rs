@@ -13,7 +13,7 @@ use http::request::Parts;
 use super::AdminState;
 use super::auth::Admin;
 use super::in_flight;
-use super::problem::Problem;
+use super::problem::{Problem, Result};
 
 /// The roles that a resource admits. A role that only reads is refused every change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Permission {
         self != Permission::Question && !matches!(*method, Method::GET | Method::HEAD)
     }
 
-    fn check(self, admin: &Admin, method: &Method, params: &RawPathParams) -> Result<(), Problem> {
+    fn check(self, admin: &Admin, method: &Method, params: &RawPathParams) -> Result<()> {
         let (org, server) = (named(params, "org"), named(params, "server"));
         match self {
             Permission::Question => {}
@@ -111,7 +111,7 @@ impl Permission {
 }
 
 /// Admits the platform and orgs; for teams and installers the resource does not exist.
-fn check_scope(admin: &Admin) -> Result<(), Problem> {
+fn check_scope(admin: &Admin) -> Result<()> {
     match admin.role.server().is_some() || admin.role.is_installer() {
         true => Err(Problem::not_found()),
         false => Ok(()),
@@ -127,7 +127,7 @@ fn named<'p>(params: &'p RawPathParams, name: &str) -> &'p str {
 impl FromRequestParts<Arc<AdminState>> for Admin {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<Admin, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<Admin> {
         let admin = Admin::of(&parts.headers, state).await?;
         in_flight::enter(&state.in_flight, parts, &admin.role).await?;
         let permission = parts.extensions.get::<Permission>().copied().ok_or_else(Problem::not_found)?;

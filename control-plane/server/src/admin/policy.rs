@@ -1,25 +1,19 @@
 //! Exposure and bindings of an org.
 
-use std::sync::Arc;
-
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{AtRevision, BindingRecord, Change, Commit, ExposureRecord, StoreError};
 use async_trait::async_trait;
 use axum::Json;
-use axum::extract::State;
 use axum::response::Response;
-use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::AdminState;
-use super::auth::Admin;
 use super::body::Body;
 use super::lists::{self, OrgRequest, PolicyList};
 use super::name_checks::{ForceQuery, Mention};
-use super::params::{Path, Query};
-use super::problem::{Code, Problem};
+use super::params::Query;
+use super::problem::{Code, Problem, Result};
 use crate::admission::{Admission, AdmissionError};
 use crate::patterns;
 use crate::policy;
@@ -100,25 +94,18 @@ fn any() -> String {
 #[utoipa::path(put, path = "/api/policy/orgs/{org}/exposure", tag = "policy", request_body = Exposure,
     params(("org" = String, Path), ForceQuery), responses((status = 200, body = Vec<Exposure>), (status = 412, body = Problem), (status = 422, body = Problem)))]
 pub async fn put_exposure(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
+    request: OrgRequest,
     Query(forced): Query<ForceQuery>,
-    headers: HeaderMap,
     Body(body): Body<Exposure>,
-) -> Result<Response, Problem> {
-    lists::put::<Exposures>(OrgRequest { admin, state, org, headers }, forced, body).await
+) -> Result<Response> {
+    lists::put::<Exposures>(request, forced, body).await
 }
 
 /// Lists the org's exceptions.
 #[utoipa::path(get, path = "/api/policy/orgs/{org}/exposure", tag = "policy",
     params(("org" = String, Path)), responses((status = 200, body = Vec<Exposure>)))]
-pub async fn get_exposure(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
-) -> Result<Response, Problem> {
-    lists::get::<Exposures>(OrgRequest { admin, state, org, headers: HeaderMap::new() }).await
+pub async fn get_exposure(request: OrgRequest) -> Result<Response> {
+    lists::get::<Exposures>(request).await
 }
 
 /// Exception to remove; all if none is given.
@@ -135,14 +122,8 @@ pub struct ExposureKey {
 #[utoipa::path(delete, path = "/api/policy/orgs/{org}/exposure", tag = "policy",
     params(("org" = String, Path), ExposureKey),
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
-pub async fn delete_exposure(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
-    Query(key): Query<ExposureKey>,
-    headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
-    lists::delete::<Exposures>(OrgRequest { admin, state, org, headers }, key).await
+pub async fn delete_exposure(request: OrgRequest, Query(key): Query<ExposureKey>) -> Result<Json<Value>> {
+    lists::delete::<Exposures>(request, key).await
 }
 
 struct Exposures;
@@ -163,7 +144,7 @@ impl PolicyList for Exposures {
         vec![Mention::server(&record.server)]
     }
 
-    fn record(org: &str, body: Exposure) -> Result<ExposureRecord, Problem> {
+    fn record(org: &str, body: Exposure) -> Result<ExposureRecord> {
         let Exposure { server, protocol, enabled } = body;
         if !patterns::valid(&server) || server.contains('*') {
             return Err(Problem::params("server must be a server's name"));
@@ -182,12 +163,7 @@ impl PolicyList for Exposures {
         admission.put_exposure(platform, change, record).await
     }
 
-    async fn delete(
-        store: &ControlStore,
-        change: &Change,
-        org: &str,
-        key: ExposureKey,
-    ) -> Result<Commit, Problem> {
+    async fn delete(store: &ControlStore, change: &Change, org: &str, key: ExposureKey) -> Result<Commit> {
         match (key.server, key.protocol) {
             (None, None) => Ok(store.delete_exposure(change, org).await?),
             (Some(server), Some(protocol)) => {
@@ -215,25 +191,18 @@ impl PolicyList for Exposures {
 #[utoipa::path(put, path = "/api/policy/orgs/{org}/bindings", tag = "policy", request_body = Binding,
     params(("org" = String, Path), ForceQuery), responses((status = 200, body = Vec<Binding>), (status = 412, body = Problem), (status = 422, body = Problem)))]
 pub async fn put_binding(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
+    request: OrgRequest,
     Query(forced): Query<ForceQuery>,
-    headers: HeaderMap,
     Body(body): Body<Binding>,
-) -> Result<Response, Problem> {
-    lists::put::<Bindings>(OrgRequest { admin, state, org, headers }, forced, body).await
+) -> Result<Response> {
+    lists::put::<Bindings>(request, forced, body).await
 }
 
 /// Lists the org's bindings.
 #[utoipa::path(get, path = "/api/policy/orgs/{org}/bindings", tag = "policy",
     params(("org" = String, Path)), responses((status = 200, body = Vec<Binding>)))]
-pub async fn get_bindings(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
-) -> Result<Response, Problem> {
-    lists::get::<Bindings>(OrgRequest { admin, state, org, headers: HeaderMap::new() }).await
+pub async fn get_bindings(request: OrgRequest) -> Result<Response> {
+    lists::get::<Bindings>(request).await
 }
 
 /// Binding to remove; all if none is given.
@@ -260,14 +229,8 @@ pub struct BindingKey {
 #[utoipa::path(delete, path = "/api/policy/orgs/{org}/bindings", tag = "policy",
     params(("org" = String, Path), BindingKey),
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
-pub async fn delete_bindings(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
-    Query(key): Query<BindingKey>,
-    headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
-    lists::delete::<Bindings>(OrgRequest { admin, state, org, headers }, key).await
+pub async fn delete_bindings(request: OrgRequest, Query(key): Query<BindingKey>) -> Result<Json<Value>> {
+    lists::delete::<Bindings>(request, key).await
 }
 
 struct Bindings;
@@ -298,7 +261,7 @@ impl PolicyList for Bindings {
         is_open.then(|| format!("the {target_type} {target}"))
     }
 
-    fn record(org: &str, body: Binding) -> Result<BindingRecord, Problem> {
+    fn record(org: &str, body: Binding) -> Result<BindingRecord> {
         let Binding { target, primitive, allowed, when, approval, observe, name } = body;
         policy::target_kind(&target.kind).map_err(|error| Problem::params(error.to_string()))?;
         check_issuer(&target, allowed && when.is_empty())?;
@@ -350,12 +313,7 @@ impl PolicyList for Bindings {
         admission.put_binding(platform, change, record).await
     }
 
-    async fn delete(
-        store: &ControlStore,
-        change: &Change,
-        org: &str,
-        key: BindingKey,
-    ) -> Result<Commit, Problem> {
+    async fn delete(store: &ControlStore, change: &Change, org: &str, key: BindingKey) -> Result<Commit> {
         let BindingKey { target_type, id_or_pattern, issuer, primitive, protocol, name } = key;
         match (target_type, id_or_pattern, primitive) {
             (None, None, None) if issuer.is_none() && protocol.is_none() && name.is_none() => {
@@ -388,7 +346,7 @@ impl PolicyList for Bindings {
 
 /// Refuses an issuer that the target cannot have. Without an issuer, a binding that does not allow applies to every
 /// issuer.
-fn check_issuer(target: &Target, allows: bool) -> Result<(), Problem> {
+fn check_issuer(target: &Target, allows: bool) -> Result<()> {
     let issuer = target.issuer.as_str();
     match (target.kind.as_str(), issuer) {
         (_, "") => Ok(()),

@@ -18,7 +18,7 @@ use super::AdminState;
 use super::auth::Admin;
 use super::params::Path;
 use super::policy::{Binding, binding_body};
-use super::problem::Problem;
+use super::problem::{Problem, Result};
 use crate::catalog::offers::OfferTable;
 
 /// Maximum number of bindings shown with one primitive: an org has up to 10,000, and each may concern all of its
@@ -32,7 +32,7 @@ pub async fn org_primitives(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let permit = state.queues.to_read(&admin).await?;
     let stored = state.servers.read(&state.store).await?.value;
     let offers = state.store.offers_to(&org).await?;

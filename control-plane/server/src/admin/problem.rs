@@ -153,6 +153,9 @@ pub struct Problem {
     retry_after: Option<u32>,
 }
 
+/// Result of a request of the admin API.
+pub type Result<T, E = Problem> = std::result::Result<T, E>;
+
 impl Problem {
     /// Builds a refusal for too many requests, to be retried after so many seconds.
     pub fn too_many(detail: impl Into<String>, seconds: u64) -> Problem {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::auth::Admin;
 use super::off_thread;
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 
 /// Maximum number of requests in a queue of one org, including the running one.
 pub const MAX_OF_ORG: usize = 16;
@@ -83,17 +83,14 @@ pub struct QueuePermit {
 
 impl QueuePermit {
     /// Adds a thread for the read, once one is free.
-    pub async fn with_thread(mut self) -> Result<QueuePermit, Problem> {
+    pub async fn with_thread(mut self) -> Result<QueuePermit> {
         self._answering = Some(permit(&self.entry.queues.answering).await?);
         Ok(self)
     }
 
     /// Runs work that takes milliseconds (compiling, decoding) off the threads that serve requests. The permit is held
     /// until the work is done: a caller that disconnects cannot start a second one in the meantime.
-    pub async fn work<T: Send + 'static>(
-        self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Problem> {
+    pub async fn work<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         off_thread(move || {
             let done = work();
             drop(self);
@@ -108,7 +105,7 @@ impl QueuePermit {
 pub async fn write<T: Send + 'static>(
     permit: Option<QueuePermit>,
     work: impl Future<Output = T> + Send + 'static,
-) -> Result<T, Problem> {
+) -> Result<T> {
     let ended = tokio::spawn(async move {
         let _permit = permit;
         work.await
@@ -151,11 +148,7 @@ impl OrgQueues {
 
     /// Waits in the write queue of an admin's org or of a server's team; `None` for admins of the platform, who do not
     /// queue.
-    pub async fn to_write(
-        self: &Arc<Self>,
-        topic: Topic,
-        admin: &Admin,
-    ) -> Result<Option<QueuePermit>, Problem> {
+    pub async fn to_write(self: &Arc<Self>, topic: Topic, admin: &Admin) -> Result<Option<QueuePermit>> {
         let who = match (admin.role.server(), admin.role.org()) {
             (Some(_), _) => "server's team",
             (None, Some(_)) => "org",
@@ -166,7 +159,7 @@ impl OrgQueues {
     }
 
     /// Draws a write from the rate limit of an org or of a server's team.
-    fn spend(&self, topic: Topic, who: &str, scope: &Scope) -> Result<(), Problem> {
+    fn spend(&self, topic: Topic, who: &str, scope: &Scope) -> Result<()> {
         let of_topic = if topic == Topic::Revocations { &self.revocations } else { &self.policy };
         let (WriteRate { burst, per_second }, budget) = of_topic;
         if *per_second == 0 {
@@ -184,22 +177,22 @@ impl OrgQueues {
     }
 
     /// Waits in the read queue of an admin's org, team or installers, or of the platform, and for a thread.
-    pub async fn enter_read_queue(self: &Arc<Self>, admin: &Admin) -> Result<QueuePermit, Problem> {
+    pub async fn enter_read_queue(self: &Arc<Self>, admin: &Admin) -> Result<QueuePermit> {
         self.to_read(admin).await?.with_thread().await
     }
 
     /// Waits in the read queue without taking a thread, for requests that read the store first; [`QueuePermit::with_thread`]
     /// waits for the thread.
-    pub async fn to_read(self: &Arc<Self>, admin: &Admin) -> Result<QueuePermit, Problem> {
+    pub async fn to_read(self: &Arc<Self>, admin: &Admin) -> Result<QueuePermit> {
         self.take(Topic::Reads, admin.role.scope()).await
     }
 
-    async fn take(self: &Arc<Self>, topic: Topic, scope: &Scope) -> Result<QueuePermit, Problem> {
+    async fn take(self: &Arc<Self>, topic: Topic, scope: &Scope) -> Result<QueuePermit> {
         let (entry, one) = self.enter((topic, scope.clone()))?;
         Ok(QueuePermit { _one: permit(&one).await?, entry, _answering: None })
     }
 
-    fn enter(self: &Arc<Self>, key: Key) -> Result<(QueueEntry, Arc<Semaphore>), Problem> {
+    fn enter(self: &Arc<Self>, key: Key) -> Result<(QueueEntry, Arc<Semaphore>)> {
         let mut queues = self.queues.lock();
         let is_of_orgs = |(topic, scope): &Key| *topic == Topic::Reads && *scope != Scope::Platform;
         let of_orgs = queues.iter().filter(|(key, _)| is_of_orgs(key)).map(|(_, queue)| queue.present);
@@ -226,7 +219,7 @@ impl OrgQueues {
     }
 }
 
-async fn permit(of: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
+async fn permit(of: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit> {
     // The semaphore is never closed.
     Arc::clone(of).acquire_owned().await.map_err(|_| Problem::new(Code::Internal, ""))
 }

@@ -1,26 +1,20 @@
 //! Rate limits of an org: the list is always replaced as a whole.
 
-use std::sync::Arc;
-
 use asp_snapshot::limits::MAX_DRAWN;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{AtRevision, Change, Commit, LimitRecord, StoreError};
 use async_trait::async_trait;
 use axum::Json;
-use axum::extract::State;
 use axum::response::Response;
-use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::AdminState;
-use super::auth::Admin;
 use super::body::Body;
 use super::lists::{self, OrgRequest, PolicyList};
 use super::name_checks::{ForceQuery, Mention};
-use super::params::{Path, Query};
-use super::problem::Problem;
+use super::params::Query;
+use super::problem::{Problem, Result};
 use crate::admission::{Admission, AdmissionError};
 use crate::patterns;
 use crate::policy::overlap::{self, OverlapFault};
@@ -92,37 +86,25 @@ fn token_bucket() -> String {
     params(("org" = String, Path), ForceQuery),
     responses((status = 200, body = Vec<RateLimit>), (status = 412, body = Problem), (status = 422, body = Problem)))]
 pub async fn put(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
+    request: OrgRequest,
     Query(forced): Query<ForceQuery>,
-    headers: HeaderMap,
     Body(body): Body<Vec<RateLimit>>,
-) -> Result<Response, Problem> {
-    lists::put::<LimitList>(OrgRequest { admin, state, org, headers }, forced, body).await
+) -> Result<Response> {
+    lists::put::<LimitList>(request, forced, body).await
 }
 
 /// Lists the org's limits.
 #[utoipa::path(get, path = "/api/ratelimits/orgs/{org}", tag = "limits",
     params(("org" = String, Path)), responses((status = 200, body = Vec<RateLimit>)))]
-pub async fn get(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
-) -> Result<Response, Problem> {
-    lists::get::<LimitList>(OrgRequest { admin, state, org, headers: HeaderMap::new() }).await
+pub async fn get(request: OrgRequest) -> Result<Response> {
+    lists::get::<LimitList>(request).await
 }
 
 /// Removes the org's limits.
 #[utoipa::path(delete, path = "/api/ratelimits/orgs/{org}", tag = "limits",
     params(("org" = String, Path)), responses((status = 200, body = Object)))]
-pub async fn delete(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
-    headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
-    lists::delete::<LimitList>(OrgRequest { admin, state, org, headers }, ()).await
+pub async fn delete(request: OrgRequest) -> Result<Json<Value>> {
+    lists::delete::<LimitList>(request, ()).await
 }
 
 struct LimitList;
@@ -145,7 +127,7 @@ impl PolicyList for LimitList {
         record.iter().map(|limit| limit.issuer.as_str()).filter(|issuer| *issuer != "*").collect()
     }
 
-    fn record(_org: &str, body: Vec<RateLimit>) -> Result<Vec<LimitRecord>, Problem> {
+    fn record(_org: &str, body: Vec<RateLimit>) -> Result<Vec<LimitRecord>> {
         let records: Vec<LimitRecord> = body.into_iter().enumerate().map(record).collect::<Result<_, _>>()?;
         overlap::check(&records).map_err(|fault| {
             Problem::params(match fault {
@@ -171,7 +153,7 @@ impl PolicyList for LimitList {
         admission.put_limits(platform, change, org, record).await
     }
 
-    async fn delete(store: &ControlStore, change: &Change, org: &str, (): ()) -> Result<Commit, Problem> {
+    async fn delete(store: &ControlStore, change: &Change, org: &str, (): ()) -> Result<Commit> {
         Ok(store.delete_limits(change, org).await?)
     }
 
@@ -181,7 +163,7 @@ impl PolicyList for LimitList {
     }
 }
 
-fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord, Problem> {
+fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord> {
     let bad = |what: &str| Err(Problem::params(format!("limit {position}: {what}")));
     let RateLimit { selector, policy } = limit;
     if policy.kind != TOKEN_BUCKET {

@@ -3,8 +3,6 @@
 //! Keeps true: only admins of the platform see and change them. A home may name a region that is not known here;
 //! requests of its orgs are then refused.
 
-use std::sync::Arc;
-
 use asp_store::control::{HomeRecord, MAX_HOMES, Placement, RegionRecord, StoreError};
 use axum::Json;
 use axum::extract::State;
@@ -19,8 +17,8 @@ use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::optimistic::OptimisticWrite;
 use super::params::Path;
-use super::problem::Problem;
-use super::{AdminState, change_response};
+use super::problem::{Problem, Result};
+use super::{AdminState, ApiState, change_response};
 use crate::catalog::budget;
 use crate::placement;
 
@@ -56,7 +54,7 @@ pub struct ListedHome {
 /// Lists the regions.
 #[utoipa::path(get, path = "/api/regions", tag = "regions",
     responses((status = 200, body = Vec<RegionEntry>), (status = 403, body = Problem)))]
-pub async fn get(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Response, Problem> {
+pub async fn get(_admin: Admin, State(state): ApiState) -> Result<Response> {
     show(&state).await
 }
 
@@ -65,11 +63,11 @@ pub async fn get(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<
     responses((status = 200, body = Vec<RegionEntry>), (status = 409, body = Problem), (status = 412, body = Problem)))]
 pub async fn put(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     headers: HeaderMap,
     Body(body): Body<Vec<RegionEntry>>,
-) -> Result<Response, Problem> {
-    let records = body.into_iter().enumerate().map(record).collect::<Result<Vec<_>, Problem>>()?;
+) -> Result<Response> {
+    let records = body.into_iter().enumerate().map(record).collect::<Result<Vec<_>>>()?;
     let faults = placement::region_faults(&records);
     if !faults.is_empty() {
         return Err(Problem::params(faults.join("; ")));
@@ -89,11 +87,7 @@ pub async fn put(
 /// Removes all regions. Orgs whose home is one of them are refused until their homes are removed, too.
 #[utoipa::path(delete, path = "/api/regions", tag = "regions",
     responses((status = 200, body = Object), (status = 412, body = Problem)))]
-pub async fn delete(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
+pub async fn delete(admin: Admin, State(state): ApiState, headers: HeaderMap) -> Result<Json<Value>> {
     let change = state.change(&admin, precondition(&headers)?);
     let written = state.notify_publisher(state.store.put_regions(&change, &[]).await?);
     Ok(change_response(written))
@@ -102,10 +96,7 @@ pub async fn delete(
 /// Lists the homes of orgs.
 #[utoipa::path(get, path = "/api/regions/orgs", tag = "regions",
     responses((status = 200, body = Vec<ListedHome>), (status = 403, body = Problem)))]
-pub async fn homes(
-    _admin: Admin,
-    State(state): State<Arc<AdminState>>,
-) -> Result<Json<Vec<ListedHome>>, Problem> {
+pub async fn homes(_admin: Admin, State(state): ApiState) -> Result<Json<Vec<ListedHome>>> {
     let stored = state.store.homes().await?;
     let listed = |HomeRecord { org, region }: HomeRecord| ListedHome { org, region };
     Ok(Json(stored.into_iter().map(listed).collect()))
@@ -114,11 +105,7 @@ pub async fn homes(
 /// Returns the home of an org, or of a pattern of orgs.
 #[utoipa::path(get, path = "/api/regions/orgs/{org}", tag = "regions", params(("org" = String, Path)),
     responses((status = 200, body = Home), (status = 404, body = Problem)))]
-pub async fn get_home(
-    _admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
-) -> Result<Response, Problem> {
+pub async fn get_home(_admin: Admin, State(state): ApiState, Path(org): Path<String>) -> Result<Response> {
     let found = state.store.home(&org).await?.ok_or_else(Problem::not_found)?;
     Ok(tagged(found.revision, Home { region: found.value.region }))
 }
@@ -129,11 +116,11 @@ pub async fn get_home(
     responses((status = 200, body = Object), (status = 409, body = Problem), (status = 412, body = Problem)))]
 pub async fn put_home(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path(org): Path<String>,
     headers: HeaderMap,
     Body(body): Body<Home>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let record = HomeRecord { org, region: body.region };
     if let Some(fault) = placement::home_fault(&record) {
         return Err(Problem::params(fault));
@@ -161,17 +148,17 @@ pub async fn put_home(
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
 pub async fn delete_home(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path(org): Path<String>,
     headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let change = state.change(&admin, precondition(&headers)?);
     let written = state.notify_publisher(state.store.delete_home(&change, &org).await?);
     Ok(change_response(written))
 }
 
 /// Checks that the stored placement fits into a snapshot with this change.
-async fn check_budget(state: &AdminState, change: impl FnOnce(&mut Placement)) -> Result<(), Problem> {
+async fn check_budget(state: &AdminState, change: impl FnOnce(&mut Placement)) -> Result<()> {
     let mut placed = Placement {
         regions: state.store.regions().await?.value,
         homes: state.store.homes().await?,
@@ -187,7 +174,7 @@ async fn check_budget(state: &AdminState, change: impl FnOnce(&mut Placement)) -
     Ok(budget::HOMES.admit(after > before, after)?)
 }
 
-async fn show(state: &AdminState) -> Result<Response, Problem> {
+async fn show(state: &AdminState) -> Result<Response> {
     let stored = state.store.regions().await?;
     let entry = |RegionRecord { name, cluster }: RegionRecord| RegionEntry {
         name,
@@ -197,7 +184,7 @@ async fn show(state: &AdminState) -> Result<Response, Problem> {
     Ok(tagged(stored.revision, stored.value.into_iter().map(entry).collect::<Vec<_>>()))
 }
 
-fn record((position, region): (usize, RegionEntry)) -> Result<RegionRecord, Problem> {
+fn record((position, region): (usize, RegionEntry)) -> Result<RegionRecord> {
     let RegionEntry { name, here, cluster } = region;
     if here != cluster.is_empty() {
         return Err(Problem::params(format!("region {position}: say either `here: true` or a cluster")));

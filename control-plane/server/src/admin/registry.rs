@@ -21,9 +21,9 @@ use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
 use super::optimistic::MAX_TRIES;
 use super::params::{Path, Query};
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
-use super::{AdminState, ids, off_thread};
+use super::{AdminState, ApiState, ids, off_thread};
 use crate::admin::inline::{self, Files};
 use crate::catalog::{self, servers};
 
@@ -46,11 +46,7 @@ pub struct Validity {
 /// Checks a spec (its YAML or JSON text) or a set of files (`{"files": [{"path", "text"}]}`).
 #[utoipa::path(post, path = "/api/registry/validate", tag = "registry",
     request_body(content = Value), responses((status = 200, body = Validity)))]
-pub async fn validate(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    text: Text,
-) -> Result<Json<Validity>, Problem> {
+pub async fn validate(admin: Admin, State(state): ApiState, text: Text) -> Result<Json<Validity>> {
     let permit = state.queues.enter_read_queue(&admin).await?;
     let report = permit.work(move || inline::check(&text)).await??.report;
     Ok(Json(Validity { valid: report.catalog.is_some(), errors: report.faults, warnings: report.warnings }))
@@ -71,10 +67,10 @@ pub struct CompileQuery {
     responses((status = 200, body = Object), (status = 422, body = Problem)))]
 pub async fn compile(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Query(query): Query<CompileQuery>,
     text: Text,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let permit = state.queues.enter_read_queue(&admin).await?;
     let checked = permit.work(move || inline::check(&text)).await??;
     let Some(found) = checked.report.catalog else {
@@ -125,11 +121,11 @@ pub struct PutQuery {
         (status = 422, body = Problem)))]
 pub async fn put_server(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     (Path(name), Query(query)): (Path<String>, Query<PutQuery>),
     headers: HeaderMap,
     Body(body): Body<Files>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let work = async move {
@@ -172,7 +168,7 @@ pub(super) async fn store_files(
     (admin, change): (&Admin, &Change),
     (name, files): (&str, &[SourceFile]),
     force: bool,
-) -> Result<StoreOutcome, Problem> {
+) -> Result<StoreOutcome> {
     let sources = catalog::sources(files);
     let report = off_thread(move || asp_registry::check(&sources)).await?;
     let Some(found) = report.catalog else {
@@ -204,7 +200,7 @@ async fn audit_force(
     admin: &Admin,
     name: &str,
     changes: &[asp_registry::Change],
-) -> Result<(), Problem> {
+) -> Result<()> {
     let broken = changes.iter().filter(|change| change.breaks_callers());
     let detail: Vec<String> = broken
         .take(MAX_NOTED)
@@ -224,7 +220,7 @@ async fn store_server(
     server: &CompiledServer,
     files: &[SourceFile],
     force: bool,
-) -> Result<(Commit, Vec<asp_registry::Change>), Problem> {
+) -> Result<(Commit, Vec<asp_registry::Change>)> {
     let name = &server.server.name;
     catalog::ids::take_stored_of(&state.store, name).await?;
     let of_server = catalog::ids::of(server);
@@ -268,7 +264,7 @@ fn evaluate(
     existing: &[Arc<CompiledServer>],
     server: &CompiledServer,
     force: bool,
-) -> Result<Vec<asp_registry::Change>, Problem> {
+) -> Result<Vec<asp_registry::Change>> {
     // The team of a server must not learn which other servers exist.
     let may_see = |other: &str| admin.of_server(other).is_ok();
     let conflicts = asp_registry::conflicts(existing.iter().map(Arc::as_ref), server, may_see);
@@ -286,11 +282,7 @@ fn evaluate(
 /// Returns a server's files as stored.
 #[utoipa::path(get, path = "/api/registry/servers/{server}", tag = "registry",
     params(("server" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
-pub async fn get_server(
-    _admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(name): Path<String>,
-) -> Result<Response, Problem> {
+pub async fn get_server(_admin: Admin, State(state): ApiState, Path(name): Path<String>) -> Result<Response> {
     let Some(record) = state.store.server(&name).await? else {
         return Err(Problem::not_found());
     };
@@ -314,10 +306,7 @@ pub(super) fn server_response(record: &ServerRecord) -> Response {
 
 /// Lists every stored server, without its files.
 #[utoipa::path(get, path = "/api/registry/servers", tag = "registry", responses((status = 200, body = Vec<Object>)))]
-pub async fn list_servers(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-) -> Result<Json<Value>, Problem> {
+pub async fn list_servers(admin: Admin, State(state): ApiState) -> Result<Json<Value>> {
     let records: Arc<Vec<ServerRecord>> = match admin.role.server() {
         Some(own) => Arc::new(state.store.server(own).await?.into_iter().collect()),
         None => state.servers.read(&state.store).await?.value,
@@ -341,10 +330,10 @@ pub async fn list_servers(
     params(("server" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
 pub async fn delete_server(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path(name): Path<String>,
     headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let work = async move {
@@ -359,7 +348,7 @@ pub async fn delete_server(
 }
 
 /// Returns the compiled stored servers, and the revision at which they were read.
-async fn stored_servers(state: &AdminState) -> Result<(u64, Vec<Arc<CompiledServer>>), Problem> {
+async fn stored_servers(state: &AdminState) -> Result<(u64, Vec<Arc<CompiledServer>>)> {
     let stored = state.servers.read(&state.store).await?;
     let compiler = state.compiler.clone();
     off_thread(move || (stored.revision, compiler.compile_all(&stored.value))).await

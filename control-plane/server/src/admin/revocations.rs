@@ -17,13 +17,13 @@ use http::{HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::AdminState;
 use super::auth::{Admin, MORE_LEEWAY};
 use super::body::Body;
 use super::name_checks::KnownNames;
 use super::params::{Path, Query};
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
+use super::{AdminState, ApiState};
 use crate::admission::AdmissionError;
 use crate::policy;
 use lasting::Lockout;
@@ -125,11 +125,7 @@ pub struct MadeRevocation {
 }
 
 impl MadeRevocation {
-    async fn of(
-        state: &AdminState,
-        admin: &Admin,
-        record: RevocationRecord,
-    ) -> Result<MadeRevocation, Problem> {
+    async fn of(state: &AdminState, admin: &Admin, record: RevocationRecord) -> Result<MadeRevocation> {
         let (commands, omitted) = keep_out_commands(state, admin, &record).await?;
         let before = policy::revoked([&record], &[], record.created_at).before;
         // A user without an org is an admin of the platform.
@@ -150,7 +146,7 @@ async fn keep_out_commands(
     state: &AdminState,
     admin: &Admin,
     record: &RevocationRecord,
-) -> Result<(Vec<String>, usize), Problem> {
+) -> Result<(Vec<String>, usize)> {
     let (org, user) = match record.kind.as_str() {
         "user" if !record.org.is_empty() => (record.org.as_str(), Some(record.target.as_str())),
         "org" => (record.target.as_str(), None),
@@ -180,7 +176,7 @@ async fn credentials_of_machines(
     state: &AdminState,
     org: &str,
     name: &str,
-) -> Result<(BTreeSet<String>, BTreeSet<String>), Problem> {
+) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let keys = state.store.machine_keys(org).await?.into_iter().map(|key| (key.id, key.machine));
     let certificates = state.store.machine_certificates(org).await?;
     let certificates = certificates.into_iter().map(|known| (known.id, known.machine));
@@ -192,11 +188,7 @@ async fn credentials_of_machines(
 /// Revokes one token, or every token of a user or org that was issued until now.
 #[utoipa::path(post, path = "/api/revocations", tag = "revocations", request_body = NewRevocation,
     responses((status = 201, body = MadeRevocation), (status = 400, body = Problem)))]
-pub async fn add(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Body(body): Body<NewRevocation>,
-) -> Result<Response, Problem> {
+pub async fn add(admin: Admin, State(state): ApiState, Body(body): Body<NewRevocation>) -> Result<Response> {
     let now = clock::now_ms();
     let record = record(&admin, body, now)?;
     let change = state.change(&admin, Precondition::None);
@@ -226,9 +218,9 @@ pub async fn add(
     responses((status = 201, body = Vec<Revocation>), (status = 400, body = Problem)))]
 pub async fn add_several(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Body(body): Body<NewRevocations>,
-) -> Result<(StatusCode, Json<Vec<Revocation>>), Problem> {
+) -> Result<(StatusCode, Json<Vec<Revocation>>)> {
     let change = state.change(&admin, Precondition::None);
     let records = records(&admin, body, change.at)?;
     let platform = admin.role.is_platform();
@@ -245,7 +237,7 @@ pub async fn add_several(
 }
 
 /// Returns one record for each distinct token.
-fn records(admin: &Admin, body: NewRevocations, now: u64) -> Result<Vec<RevocationRecord>, Problem> {
+fn records(admin: &Admin, body: NewRevocations, now: u64) -> Result<Vec<RevocationRecord>> {
     let NewRevocations { kind, org, ids, reason, issuer, exp } = body;
     if !matches!(kind.as_str(), "token" | "token_hash") {
         return Err(Problem::params(
@@ -263,7 +255,7 @@ fn records(admin: &Admin, body: NewRevocations, now: u64) -> Result<Vec<Revocati
     ids.into_iter().map(of).collect()
 }
 
-fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationRecord, Problem> {
+fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationRecord> {
     let hash = |id: &str| id.len() == 64 && id.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
     let org = match (body.kind.as_str(), body.org) {
         ("org", None) => body.id.clone(),
@@ -333,9 +325,9 @@ pub struct ListQuery {
     responses((status = 200, body = Vec<Revocation>)))]
 pub async fn list(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Query(query): Query<ListQuery>,
-) -> Result<Json<Vec<Revocation>>, Problem> {
+) -> Result<Json<Vec<Revocation>>> {
     if let Some(org) = &query.org {
         admin.of_org(org)?;
     }
@@ -348,22 +340,14 @@ pub async fn list(
 /// Returns one revocation.
 #[utoipa::path(get, path = "/api/revocations/{id}", tag = "revocations", params(("id" = String, Path)),
     responses((status = 200, body = Revocation), (status = 404, body = Problem)))]
-pub async fn get(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(id): Path<String>,
-) -> Result<Json<Revocation>, Problem> {
+pub async fn get(admin: Admin, State(state): ApiState, Path(id): Path<String>) -> Result<Json<Revocation>> {
     find(&admin, &state, &id).await.map(|record| Json(record.into()))
 }
 
 /// Reverts a revocation. An org's admin cannot revert a revocation by the platform.
 #[utoipa::path(delete, path = "/api/revocations/{id}", tag = "revocations", params(("id" = String, Path)),
     responses((status = 204), (status = 403, body = Problem), (status = 404, body = Problem)))]
-pub async fn delete(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Problem> {
+pub async fn delete(admin: Admin, State(state): ApiState, Path(id): Path<String>) -> Result<StatusCode> {
     let record = find(&admin, &state, &id).await?;
     admin.writer()?;
     check_may_lift(&admin, &record)?;
@@ -382,9 +366,9 @@ const ALL: u32 = MAX_REVOCATIONS as u32;
     responses((status = 200, body = Vec<Revocation>), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn delete_matching(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Body(body): Body<NewRevocation>,
-) -> Result<Json<Vec<Revocation>>, Problem> {
+) -> Result<Json<Vec<Revocation>>> {
     let wanted = record(&admin, body, clock::now_ms())?;
     let permit = state.queues.to_write(Topic::Revocations, &admin).await?;
     let org = Some(wanted.org.as_str()).filter(|org| !org.is_empty());
@@ -409,7 +393,7 @@ pub async fn delete_matching(
 }
 
 /// Finds a revocation that the admin may access.
-async fn find(admin: &Admin, state: &AdminState, id: &str) -> Result<RevocationRecord, Problem> {
+async fn find(admin: &Admin, state: &AdminState, id: &str) -> Result<RevocationRecord> {
     let record = state.store.revocation(id).await?.ok_or_else(Problem::not_found)?;
     if admin.role.org().is_some_and(|own| own != record.org) {
         return Err(Problem::not_found());
@@ -418,7 +402,7 @@ async fn find(admin: &Admin, state: &AdminState, id: &str) -> Result<RevocationR
 }
 
 /// Refuses to let an org's admins revert a revocation by the platform.
-fn check_may_lift(admin: &Admin, record: &RevocationRecord) -> Result<(), Problem> {
+fn check_may_lift(admin: &Admin, record: &RevocationRecord) -> Result<()> {
     if record.by_platform && !admin.role.is_platform() {
         let detail = format!(
             "an admin of the platform made revocation {}: only the platform's admins take it back",

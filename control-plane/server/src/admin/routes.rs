@@ -3,7 +3,6 @@
 //! Keeps true: only admins of the platform see and change them; a list that edges would reject is not stored.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use asp_store::control::RouteRecord;
 use axum::Json;
@@ -19,8 +18,8 @@ use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::off_thread;
 use super::optimistic::OptimisticWrite;
-use super::problem::Problem;
-use super::{AdminState, change_response};
+use super::problem::{Problem, Result};
+use super::{AdminState, ApiState, change_response};
 use crate::catalog::budget;
 use crate::placement;
 
@@ -59,7 +58,7 @@ pub struct Pool {
 /// Lists the routes that admins have stored.
 #[utoipa::path(get, path = "/api/routes", tag = "routes",
     responses((status = 200, body = Vec<Route>), (status = 403, body = Problem)))]
-pub async fn get(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Response, Problem> {
+pub async fn get(_admin: Admin, State(state): ApiState) -> Result<Response> {
     show(&state).await
 }
 
@@ -68,10 +67,10 @@ pub async fn get(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<
     responses((status = 200, body = Vec<Route>), (status = 409, body = Problem), (status = 412, body = Problem)))]
 pub async fn put(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     headers: HeaderMap,
     Body(body): Body<Vec<Route>>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let records: Vec<RouteRecord> = body.into_iter().map(record).collect();
     let faults = placement::route_faults(&records);
     if !faults.is_empty() {
@@ -92,11 +91,7 @@ pub async fn put(
 /// Removes all routes; those in servers' own files stay.
 #[utoipa::path(delete, path = "/api/routes", tag = "routes",
     responses((status = 200, body = Object), (status = 412, body = Problem)))]
-pub async fn delete(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
+pub async fn delete(admin: Admin, State(state): ApiState, headers: HeaderMap) -> Result<Json<Value>> {
     let change = state.change(&admin, precondition(&headers)?);
     let written = state.notify_publisher(state.store.put_routes(&change, &[]).await?);
     Ok(change_response(written))
@@ -105,7 +100,7 @@ pub async fn delete(
 /// Lists the pools that have gateways or routes.
 #[utoipa::path(get, path = "/api/pools", tag = "routes",
     responses((status = 200, body = Vec<Pool>), (status = 403, body = Problem)))]
-pub async fn pools(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Vec<Pool>>, Problem> {
+pub async fn pools(_admin: Admin, State(state): ApiState) -> Result<Json<Vec<Pool>>> {
     let xds_state = state.publisher.xds_state().borrow().clone();
     let mut found: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (pool, gateways) in &xds_state.endpoints.clusters {
@@ -120,7 +115,7 @@ pub async fn pools(_admin: Admin, State(state): State<Arc<AdminState>>) -> Resul
 }
 
 /// Checks that the routes are within the budget of the edge snapshot.
-async fn check_budget(state: &AdminState, records: &[RouteRecord]) -> Result<(), Problem> {
+async fn check_budget(state: &AdminState, records: &[RouteRecord]) -> Result<()> {
     let servers = state.store.servers().await?.value;
     let stored = state.store.routes().await?.value;
     let compiler = state.compiler.clone();
@@ -134,7 +129,7 @@ async fn check_budget(state: &AdminState, records: &[RouteRecord]) -> Result<(),
     Ok(budget::ROUTES.admit(after > before, after)?)
 }
 
-async fn show(state: &AdminState) -> Result<Response, Problem> {
+async fn show(state: &AdminState) -> Result<Response> {
     let stored = state.store.routes().await?;
     let list: Vec<Route> = stored.value.into_iter().map(entry).collect();
     Ok(tagged(stored.revision, list))

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::AdminState;
 use super::auth::Admin;
-use super::problem::Problem;
+use super::problem::{Problem, Result};
 
 /// Maximum number of plugin versions listed per runtime.
 const MAX_PLUGINS: usize = 512;
@@ -173,10 +173,7 @@ struct Latency {
 /// Lists the language runtimes, each with its plugins and their workers.
 #[utoipa::path(get, path = "/api/runtimes", tag = "status",
     responses((status = 200, body = Vec<RuntimeStatus>), (status = 403, body = Problem)))]
-pub async fn list(
-    _admin: Admin,
-    State(state): State<Arc<AdminState>>,
-) -> Result<Json<Vec<RuntimeStatus>>, Problem> {
+pub async fn list(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Vec<RuntimeStatus>>> {
     let runtimes = state.runtimes.health().await;
     Ok(Json(runtimes.into_iter().map(status).collect()))
 }

@@ -22,7 +22,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::auth::Admin;
 use super::params::Query;
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, Result};
 use crate::catalog::fault::{Fault, MAX_LISTED, Part};
 use crate::publisher::Handle;
 
@@ -71,10 +71,7 @@ pub struct SnapshotStatus {
 
 /// Returns the published snapshot's status and its subscribers.
 #[utoipa::path(get, path = "/api/snapshot", tag = "status", responses((status = 200, body = SnapshotStatus)))]
-pub async fn snapshot(
-    _admin: Admin,
-    State(state): State<Arc<AdminState>>,
-) -> Result<Json<SnapshotStatus>, Problem> {
+pub async fn snapshot(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<SnapshotStatus>> {
     let store_revision = state.store.revision().await?;
     let xds_state = state.publisher.xds_state().borrow().clone();
     let standing = state.publisher.status().borrow().clone();
@@ -136,7 +133,7 @@ pub async fn audit(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Query(params): Query<AuditParams>,
-) -> Result<Json<Vec<AuditRecord>>, Problem> {
+) -> Result<Json<Vec<AuditRecord>>> {
     if let Some(org) = &params.org {
         admin.of_org(org)?;
     }
@@ -243,7 +240,7 @@ fn register_standing(registry: &mut Registry, publisher: &Handle) {
 }
 
 /// Serves Prometheus metrics. Public; no label names an org, a user or a node.
-pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, Problem> {
+pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response> {
     let mut registry = Registry::default();
     let acked = Family::<SubscriberLabel, Gauge>::default();
     let streams = Family::<SubscriberLabel, Gauge>::default();

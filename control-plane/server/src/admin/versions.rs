@@ -3,8 +3,6 @@
 //! Keeps true: a rollback is checked like any other write, by the current rules, and stores a new version. It may break
 //! callers, because it is used when something is broken already. The audit names the restored version.
 
-use std::sync::Arc;
-
 use asp_store::control::{Note, Precondition};
 use axum::Json;
 use axum::extract::State;
@@ -18,19 +16,15 @@ use super::auth::Admin;
 use super::body::Body;
 use super::etag::precondition;
 use super::params::Path;
-use super::problem::Problem;
+use super::problem::{Problem, Result};
 use super::queues::{self, Topic};
-use super::{AdminState, registry};
+use super::{ApiState, registry};
 
 /// Lists the kept versions, newest first; those of a deleted server stay for 30 days.
 #[utoipa::path(get, path = "/api/registry/servers/{server}/versions", tag = "registry",
     params(("server" = String, Path)),
     responses((status = 200, body = Vec<Object>), (status = 404, body = Problem)))]
-pub async fn list(
-    _admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(name): Path<String>,
-) -> Result<Json<Value>, Problem> {
+pub async fn list(_admin: Admin, State(state): ApiState, Path(name): Path<String>) -> Result<Json<Value>> {
     let versions = state.store.server_versions(&name).await?;
     if versions.is_empty() {
         return Err(Problem::not_found());
@@ -52,9 +46,9 @@ pub async fn list(
     responses((status = 200, body = Object), (status = 404, body = Problem)))]
 pub async fn get(
     _admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path((name, revision)): Path<(String, u64)>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let Some(record) = state.store.server_version(&name, revision).await? else {
         return Err(Problem::not_found());
     };
@@ -76,11 +70,11 @@ pub struct Rollback {
         (status = 422, body = Problem)))]
 pub async fn rollback(
     admin: Admin,
-    State(state): State<Arc<AdminState>>,
+    State(state): ApiState,
     Path(name): Path<String>,
     headers: HeaderMap,
     Body(wanted): Body<Rollback>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let Some(version) = state.store.server_version(&name, wanted.revision).await? else {
         return Err(Problem::not_found());
     };
