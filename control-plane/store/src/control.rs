@@ -182,13 +182,15 @@ pub struct BindingRecord {
 }
 
 impl BindingRecord {
+    /// Returns the org, the target with its issuer, the primitive, the protocol and the name.
+    pub(crate) fn key(&self) -> [&str; 7] {
+        let BindingRecord { org, target_type, target, issuer, primitive, protocol, name, .. } = self;
+        [org, target_type, target, issuer, primitive, protocol, name].map(String::as_str)
+    }
+
     /// Whether both have the same key.
     pub fn same_key(&self, other: &BindingRecord) -> bool {
-        let key = |record: &BindingRecord| {
-            let BindingRecord { org, target_type, target, issuer, primitive, protocol, name, .. } = record;
-            [org, target_type, target, issuer, primitive, protocol, name].map(String::clone)
-        };
-        key(self) == key(other)
+        self.key() == other.key()
     }
 
     /// Whether each call of the org evaluates it ([`MAX_RULES_PER_ORG`]).

@@ -154,7 +154,7 @@ impl PolicyList for LimitList {
     }
 
     async fn delete(store: &ControlStore, change: &Change, org: &str, (): ()) -> Result<Commit> {
-        Ok(store.delete_limits(change, org).await?)
+        Ok(store.put_limits(change, org, &[]).await?)
     }
 
     async fn stored(store: &ControlStore, org: &str) -> Result<AtRevision<Vec<RateLimit>>, StoreError> {

@@ -219,6 +219,16 @@ async fn count(tx: &mut Tx, sql: &'static str, key: &str) -> Result<usize> {
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
+/// Fails if the statement counts as many rows of the key as may be stored.
+async fn check_bound(
+    tx: &mut Tx,
+    (sql, key): (&'static str, &str),
+    what: &'static str,
+    bound: usize,
+) -> Result<()> {
+    if count(tx, sql, key).await? >= bound { Err(StoreError::Full { what, bound }) } else { Ok(()) }
+}
+
 /// Error codes for a conflict with others. SQLite: another process has the file (SQLITE_BUSY and SQLITE_LOCKED with
 /// their extended codes). PostgreSQL: lock timeout, statement or transaction timeout, and no free connection.
 const BUSY: [&str; 10] = ["5", "6", "261", "262", "517", "773", "55P03", "57014", "25P03", "53300"];

@@ -382,7 +382,7 @@ async fn limits_are_replaced_as_a_list(store: &ControlStore) {
         assert!(rows[0].detail.contains(line), "{}", rows[0].detail);
     }
     assert_eq!(store.limits("acme").await.unwrap().value, [limit("b", 3)]);
-    store.delete_limits(&change(), "acme").await.unwrap();
+    store.put_limits(&change(), "acme", &[]).await.unwrap();
     assert_eq!(store.limits("acme").await.unwrap().value, []);
     let many = vec![limit("a", 1); MAX_LIMITS_PER_ORG + 1];
     assert!(matches!(store.put_limits(&change(), "acme", &many).await, Err(StoreError::Full { .. })));

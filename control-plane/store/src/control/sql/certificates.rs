@@ -6,11 +6,11 @@
 //! as for keys ([`super::machines`]). The store does not know which certificates have a URI: while one is registered,
 //! the revocation of any hash may concern one of them.
 
+use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
-use sqlx::{Any, Row, Transaction};
 
 use super::machines::{self, texts};
-use super::{ControlStore, Write, rows};
+use super::{ControlStore, Tx, Write, rows};
 use crate::control::{
     CertificateName, Change, Commit, MAX_MACHINE_CERTIFICATES_PER_ORG, MachineCertificateRecord, Result,
     RevocationRecord, StoreError, UnreadableMachine,
@@ -196,10 +196,7 @@ async fn forget(write: &mut Write<'_>, ended: &MachineCertificateRecord) -> Resu
 }
 
 /// Returns the time until which a revocation must be kept for the certificates that it matches; 0 if there are none.
-pub(super) async fn hit_until(
-    tx: &mut Transaction<'static, Any>,
-    revocation: &RevocationRecord,
-) -> Result<i64> {
+pub(super) async fn hit_until(tx: &mut Tx, revocation: &RevocationRecord) -> Result<i64> {
     let RevocationRecord { kind, org, target, .. } = revocation;
     let row = sqlx::query(
         "SELECT COALESCE(MAX(expires_at), 0) FROM machine_certificates WHERE ($2 = '' OR org = $2) AND ( \
@@ -217,12 +214,9 @@ pub(super) async fn hit_until(
 /// Fails if the limits do not allow another certificate.
 async fn has_room(write: &mut Write<'_>, new: &MachineCertificateRecord) -> Result<()> {
     machines::has_room(write, &new.org).await?;
-    let sql = "SELECT COUNT(*) FROM machine_certificates WHERE org = $1";
-    if super::count(&mut write.tx, sql, &new.org).await? >= MAX_MACHINE_CERTIFICATES_PER_ORG {
-        let bound = MAX_MACHINE_CERTIFICATES_PER_ORG;
-        return Err(StoreError::Full { what: "certificates of machines of an org", bound });
-    }
-    Ok(())
+    let own = ("SELECT COUNT(*) FROM machine_certificates WHERE org = $1", new.org.as_str());
+    let what = "certificates of machines of an org";
+    super::check_bound(&mut write.tx, own, what, MAX_MACHINE_CERTIFICATES_PER_ORG).await
 }
 
 /// Extends revocations that would have lasted as long as the registration to the end of the renewed one.

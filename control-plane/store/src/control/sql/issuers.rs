@@ -53,11 +53,8 @@ impl ControlStore {
                 Some(row) if row.try_get::<String, _>("document")? == document => return write.unchanged().await,
                 Some(_) => {}
                 None => {
-                    let others =
-                        super::count(&mut write.tx, "SELECT COUNT(*) FROM issuers WHERE name <> $1", "").await?;
-                    if others >= MAX_ISSUERS {
-                        return Err(StoreError::Full { what: "issuers", bound: MAX_ISSUERS });
-                    }
+                    let all = ("SELECT COUNT(*) FROM issuers WHERE name <> $1", "");
+                    super::check_bound(&mut write.tx, all, "issuers", MAX_ISSUERS).await?;
                 }
             }
             sqlx::query(

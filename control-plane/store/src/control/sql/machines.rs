@@ -3,10 +3,10 @@
 //! Keeps true: a revocation that matches a key is kept as long as the key, whichever of the two came first. Revocations
 //! of tokens can be deleted after a day, the longest lifetime of a token; keys live longer.
 
+use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
-use sqlx::{Any, Row, Transaction};
 
-use super::{ControlStore, Write, rows};
+use super::{ControlStore, Tx, Write, rows};
 use crate::control::{
     Change, Commit, FEW_MACHINE_KEYS, MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord,
     RESERVED_MACHINE_KEYS, Result, RevocationRecord, StoreError, UnreadableMachine,
@@ -45,13 +45,9 @@ impl ControlStore {
             write.org = new.org.clone();
             forget_ended(&mut write).await?;
             has_room(&mut write, &new.org).await?;
-            let sql = "SELECT COUNT(*) FROM machine_keys WHERE org = $1";
-            if super::count(&mut write.tx, sql, &new.org).await? >= MAX_MACHINE_KEYS_PER_ORG {
-                return Err(StoreError::Full {
-                    what: "keys of machines of an org",
-                    bound: MAX_MACHINE_KEYS_PER_ORG,
-                });
-            }
+            let own = ("SELECT COUNT(*) FROM machine_keys WHERE org = $1", new.org.as_str());
+            let what = "keys of machines of an org";
+            super::check_bound(&mut write.tx, own, what, MAX_MACHINE_KEYS_PER_ORG).await?;
             let created = rows::signed(new.created_at)?;
             let expires = rows::signed(new.expires_at)?;
             sqlx::query(
@@ -98,10 +94,7 @@ impl ControlStore {
 }
 
 /// Returns the time until which a revocation must be kept for the keys that it matches; 0 if there are none.
-pub(super) async fn hit_until(
-    tx: &mut Transaction<'static, Any>,
-    revocation: &RevocationRecord,
-) -> Result<i64> {
+pub(super) async fn hit_until(tx: &mut Tx, revocation: &RevocationRecord) -> Result<i64> {
     let RevocationRecord { kind, org, target, .. } = revocation;
     let row = sqlx::query(
         "SELECT COALESCE(MAX(expires_at), 0) FROM machine_keys WHERE ($2 = '' OR org = $2) AND ( \
@@ -155,7 +148,7 @@ pub(super) async fn has_room(write: &mut Write<'_>, org: &str) -> Result<()> {
 /// Keeps revocations that match a machine's key or certificate until it expires: those of the second of its creation or
 /// later.
 pub(super) async fn keep_revocations(
-    tx: &mut Transaction<'static, Any>,
+    tx: &mut Tx,
     (org, machine): (&str, &str),
     (created, expires): (i64, i64),
 ) -> Result<()> {

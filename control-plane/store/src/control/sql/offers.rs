@@ -3,11 +3,11 @@
 //! The offers of a server are one resource with one ETag. They are deleted with the server, so that a later server of
 //! the same name is not offered to anyone by them.
 
+use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
-use sqlx::{Any, Row, Transaction};
 
-use super::ControlStore;
 use super::write::Write;
+use super::{ControlStore, Tx};
 use crate::control::{
     AtRevision, Change, Commit, FEW_OFFERS, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, RESERVED_OFFERS,
     Result, StoreError,
@@ -107,16 +107,14 @@ impl ControlStore {
 }
 
 /// Fails if the limits of the server or of all servers do not allow another offer.
-async fn has_room(tx: &mut Transaction<'static, Any>, server: &str) -> Result<()> {
+async fn has_room(tx: &mut Tx, server: &str) -> Result<()> {
     let own = super::count(tx, "SELECT COUNT(*) FROM offers WHERE server = $1", server).await?;
     if own >= MAX_OFFERS_PER_SERVER {
         return Err(StoreError::Full { what: "offers of one server", bound: MAX_OFFERS_PER_SERVER });
     }
     let bound = MAX_OFFERS - if own < FEW_OFFERS { 0 } else { RESERVED_OFFERS };
-    if super::count(tx, "SELECT COUNT(*) FROM offers WHERE server <> $1", "").await? >= bound {
-        return Err(StoreError::Full { what: "offers of servers", bound });
-    }
-    Ok(())
+    let all = ("SELECT COUNT(*) FROM offers WHERE server <> $1", "");
+    super::check_bound(tx, all, "offers of servers", bound).await
 }
 
 /// Deletes the offers of a deleted server.
@@ -129,7 +127,7 @@ pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<()> {
     Ok(())
 }
 
-async fn is_stored(tx: &mut Transaction<'static, Any>, record: &OfferRecord) -> Result<bool> {
+async fn is_stored(tx: &mut Tx, record: &OfferRecord) -> Result<bool> {
     let row = sqlx::query("SELECT org FROM offers WHERE server = $1 AND org = $2")
         .bind(&record.server)
         .bind(&record.org)

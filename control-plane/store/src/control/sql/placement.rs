@@ -178,11 +178,8 @@ impl ControlStore {
                 Some(row) if row.try_get::<String, _>("region")? == record.region => return write.unchanged().await,
                 Some(_) => {}
                 None => {
-                    let others =
-                        super::count(&mut write.tx, "SELECT COUNT(*) FROM homes WHERE org <> $1", "").await?;
-                    if others >= MAX_HOMES {
-                        return Err(StoreError::Full { what: "homes of orgs", bound: MAX_HOMES });
-                    }
+                    let all = ("SELECT COUNT(*) FROM homes WHERE org <> $1", "");
+                    super::check_bound(&mut write.tx, all, "homes of orgs", MAX_HOMES).await?;
                 }
             }
             sqlx::query(

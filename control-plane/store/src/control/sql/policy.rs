@@ -5,7 +5,7 @@
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::{ControlStore, Tx, detail, rows};
+use super::{ControlStore, Tx, check_bound, count, detail, rows};
 use crate::control::{
     AtRevision, BindingRecord, Change, Commit, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG,
     MAX_EXPOSURE_PER_ORG, MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, Result, StoreError,
@@ -13,6 +13,10 @@ use crate::control::{
 
 /// Error code of PostgreSQL.
 const UNIQUE_VIOLATION: &str = "23505";
+const COUNT_EXPOSURE: &str = "SELECT COUNT(*) FROM exposure WHERE org = $1";
+const COUNT_BINDINGS: &str = "SELECT COUNT(*) FROM bindings WHERE org = $1";
+const COUNT_RULES: &str =
+    "SELECT COUNT(*) FROM bindings WHERE org = $1 AND (observed = 1 OR conditions <> '')";
 
 // === exposure ===
 
@@ -22,71 +26,6 @@ pub(super) async fn all_exposure(tx: &mut Tx) -> Result<Vec<ExposureRecord>> {
             .fetch_all(&mut **tx)
             .await?;
     rows.iter().map(exposure_record).collect()
-}
-
-impl ControlStore {
-    /// Inserts or replaces by key.
-    pub async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Commit> {
-        self.policy_write(|| put_exposure(self, change, record)).await
-    }
-
-    /// Removes the exception with this key, regardless of `enabled`; [`StoreError::NotFound`] if there is none.
-    pub async fn delete_exposure_of(&self, change: &Change, key: &ExposureRecord) -> Result<Commit> {
-        self.policy_write(|| delete_exposure_of(self, change, key)).await
-    }
-
-    /// Removes all of an org's exceptions.
-    pub async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Commit> {
-        self.policy_write(|| delete_exposure(self, change, org)).await
-    }
-
-    /// Inserts or replaces by key.
-    pub async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Commit> {
-        self.policy_write(|| put_binding(self, change, record)).await
-    }
-
-    /// Removes the binding with this key, regardless of `allowed`; [`StoreError::NotFound`] if there is none.
-    pub async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Commit> {
-        self.policy_write(|| delete_binding(self, change, key)).await
-    }
-
-    /// Removes all of an org's bindings.
-    pub async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Commit> {
-        self.policy_write(|| delete_bindings(self, change, org)).await
-    }
-
-    /// Replaces the whole list.
-    pub async fn put_limits(&self, change: &Change, org: &str, list: &[LimitRecord]) -> Result<Commit> {
-        self.policy_write(|| put_limits(self, change, org, list)).await
-    }
-
-    pub async fn delete_limits(&self, change: &Change, org: &str) -> Result<Commit> {
-        self.policy_write(|| put_limits(self, change, org, &[])).await
-    }
-
-    pub async fn exposure(&self, org: &str) -> Result<AtRevision<Vec<ExposureRecord>>> {
-        self.within(async {
-            let (mut tx, revision) = self.snapshot_of(&format!("exposure/{org}")).await?;
-            Ok(AtRevision { revision, value: exposure_of(&mut tx, org).await? })
-        })
-        .await
-    }
-
-    pub async fn bindings(&self, org: &str) -> Result<AtRevision<Vec<BindingRecord>>> {
-        self.within(async {
-            let (mut tx, revision) = self.snapshot_of(&format!("bindings/{org}")).await?;
-            Ok(AtRevision { revision, value: bindings_of(&mut tx, org).await? })
-        })
-        .await
-    }
-
-    pub async fn limits(&self, org: &str) -> Result<AtRevision<Vec<LimitRecord>>> {
-        self.within(async {
-            let (mut tx, revision) = self.snapshot_of(&format!("limits/{org}")).await?;
-            Ok(AtRevision { revision, value: limits_of(&mut tx, org).await? })
-        })
-        .await
-    }
 }
 
 pub(super) async fn exposure_of(tx: &mut Tx, org: &str) -> Result<Vec<ExposureRecord>> {
@@ -99,68 +38,71 @@ pub(super) async fn exposure_of(tx: &mut Tx, org: &str) -> Result<Vec<ExposureRe
     rows.iter().map(exposure_record).collect()
 }
 
-async fn put_exposure(store: &ControlStore, change: &Change, record: &ExposureRecord) -> Result<Commit> {
-    let mut write = store.write_of_org(change, "exposure", &record.org).await?;
-    let stored = sqlx::query("SELECT enabled FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3")
-        .bind(&record.org)
-        .bind(&record.server)
-        .bind(&record.protocol)
-        .fetch_optional(&mut *write.tx)
-        .await?;
-    match stored {
-        Some(row) if rows::flag(&row, "enabled")? == record.enabled => return write.unchanged().await,
-        Some(_) => {}
-        None => {
-            let sql = "SELECT COUNT(*) FROM exposure WHERE org = $1";
-            if super::count(&mut write.tx, sql, &record.org).await? >= MAX_EXPOSURE_PER_ORG {
-                return Err(StoreError::Full {
-                    what: "exposure exceptions of an org",
-                    bound: MAX_EXPOSURE_PER_ORG,
-                });
+impl ControlStore {
+    pub async fn exposure(&self, org: &str) -> Result<AtRevision<Vec<ExposureRecord>>> {
+        self.within(async {
+            let (mut tx, revision) = self.snapshot_of(&format!("exposure/{org}")).await?;
+            Ok(AtRevision { revision, value: exposure_of(&mut tx, org).await? })
+        })
+        .await
+    }
+
+    /// Inserts or replaces by key.
+    pub async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Commit> {
+        let ExposureRecord { org, server, protocol, enabled } = record;
+        self.policy_write(|| async {
+            let mut write = self.write_of_org(change, "exposure", org).await?;
+            let sql = "SELECT enabled FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3";
+            let stored = sqlx::query(sql).bind(org).bind(server).bind(protocol);
+            let stored = stored.fetch_optional(&mut *write.tx).await?;
+            match stored {
+                Some(row) if rows::flag(&row, "enabled")? == *enabled => return write.unchanged().await,
+                Some(_) => {}
+                None => {
+                    let what = "exposure exceptions of an org";
+                    check_bound(&mut write.tx, (COUNT_EXPOSURE, org), what, MAX_EXPOSURE_PER_ORG).await?;
+                }
             }
-        }
+            let sql = "INSERT INTO exposure (org, server, protocol, enabled) VALUES ($1, $2, $3, $4) \
+                       ON CONFLICT (org, server, protocol) DO UPDATE SET enabled = excluded.enabled";
+            let insert = sqlx::query(sql).bind(org).bind(server).bind(protocol).bind(i64::from(*enabled));
+            insert.execute(&mut *write.tx).await?;
+            write.stamp(true).await?;
+            write.commit("exposure.put", &format!("{server} {protocol} enabled={enabled}")).await
+        })
+        .await
     }
-    sqlx::query(
-        "INSERT INTO exposure (org, server, protocol, enabled) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (org, server, protocol) DO UPDATE SET enabled = excluded.enabled",
-    )
-    .bind(&record.org)
-    .bind(&record.server)
-    .bind(&record.protocol)
-    .bind(i64::from(record.enabled))
-    .execute(&mut *write.tx)
-    .await?;
-    write.stamp(true).await?;
-    let detail = format!("{} {} enabled={}", record.server, record.protocol, record.enabled);
-    write.commit("exposure.put", &detail).await
-}
 
-async fn delete_exposure_of(store: &ControlStore, change: &Change, key: &ExposureRecord) -> Result<Commit> {
-    let mut write = store.write_of_org(change, "exposure", &key.org).await?;
-    let sql = "DELETE FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3 RETURNING enabled";
-    let deleted = sqlx::query(sql)
-        .bind(&key.org)
-        .bind(&key.server)
-        .bind(&key.protocol)
-        .fetch_optional(&mut *write.tx)
-        .await?;
-    let enabled = rows::flag(&deleted.ok_or(StoreError::NotFound)?, "enabled")?;
-    let sql = "SELECT COUNT(*) FROM exposure WHERE org = $1";
-    let others = super::count(&mut write.tx, sql, &key.org).await? > 0;
-    write.stamp(others).await?;
-    let detail = format!("{} {} enabled={enabled}", key.server, key.protocol);
-    write.commit("exposure.delete", &detail).await
-}
-
-async fn delete_exposure(store: &ControlStore, change: &Change, org: &str) -> Result<Commit> {
-    let mut write = store.write_of_org(change, "exposure", org).await?;
-    let deleted =
-        sqlx::query("DELETE FROM exposure WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
-    if deleted.rows_affected() == 0 {
-        return write.unchanged().await;
+    /// Removes the exception with this key, regardless of `enabled`; [`StoreError::NotFound`] if there is none.
+    pub async fn delete_exposure_of(&self, change: &Change, key: &ExposureRecord) -> Result<Commit> {
+        let ExposureRecord { org, server, protocol, .. } = key;
+        self.policy_write(|| async {
+            let mut write = self.write_of_org(change, "exposure", org).await?;
+            let sql =
+                "DELETE FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3 RETURNING enabled";
+            let deleted = sqlx::query(sql).bind(org).bind(server).bind(protocol);
+            let deleted = deleted.fetch_optional(&mut *write.tx).await?.ok_or(StoreError::NotFound)?;
+            let enabled = rows::flag(&deleted, "enabled")?;
+            let others = count(&mut write.tx, COUNT_EXPOSURE, org).await? > 0;
+            write.stamp(others).await?;
+            write.commit("exposure.delete", &format!("{server} {protocol} enabled={enabled}")).await
+        })
+        .await
     }
-    write.stamp(false).await?;
-    write.commit("exposure.delete", "").await
+
+    /// Removes all of an org's exceptions.
+    pub async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Commit> {
+        self.policy_write(|| async {
+            let mut write = self.write_of_org(change, "exposure", org).await?;
+            let deleted = sqlx::query("DELETE FROM exposure WHERE org = $1").bind(org);
+            if deleted.execute(&mut *write.tx).await?.rows_affected() == 0 {
+                return write.unchanged().await;
+            }
+            write.stamp(false).await?;
+            write.commit("exposure.delete", "").await
+        })
+        .await
+    }
 }
 
 fn exposure_record(row: &AnyRow) -> Result<ExposureRecord> {
@@ -195,103 +137,103 @@ pub(super) async fn bindings_of(tx: &mut Tx, org: &str) -> Result<Vec<BindingRec
     rows.iter().map(binding_record).collect()
 }
 
-async fn put_binding(store: &ControlStore, change: &Change, record: &BindingRecord) -> Result<Commit> {
-    let mut write = store.write_of_org(change, "bindings", &record.org).await?;
-    let stored = sqlx::query(
-        "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
-         FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
-         AND issuer = $4 AND primitive = $5 AND protocol = $6 AND name = $7",
-    )
-    .bind(&record.org)
-    .bind(&record.target_type)
-    .bind(&record.target)
-    .bind(&record.issuer)
-    .bind(&record.primitive)
-    .bind(&record.protocol)
-    .bind(&record.name)
-    .fetch_optional(&mut *write.tx)
-    .await?;
-    let stored = stored.as_ref().map(binding_record).transpose()?;
-    if record.is_rule() && !stored.as_ref().is_some_and(BindingRecord::is_rule) {
-        let sql = "SELECT COUNT(*) FROM bindings WHERE org = $1 AND (observed = 1 OR conditions <> '')";
-        if super::count(&mut write.tx, sql, &record.org).await? >= MAX_RULES_PER_ORG {
-            let what = "bindings of an org with `when` or `observe`";
-            return Err(StoreError::Full { what, bound: MAX_RULES_PER_ORG });
-        }
+impl ControlStore {
+    pub async fn bindings(&self, org: &str) -> Result<AtRevision<Vec<BindingRecord>>> {
+        self.within(async {
+            let (mut tx, revision) = self.snapshot_of(&format!("bindings/{org}")).await?;
+            Ok(AtRevision { revision, value: bindings_of(&mut tx, org).await? })
+        })
+        .await
     }
-    match stored {
-        Some(stored) if stored == *record => return write.unchanged().await,
-        Some(_) => {}
-        None => {
-            let sql = "SELECT COUNT(*) FROM bindings WHERE org = $1";
-            if super::count(&mut write.tx, sql, &record.org).await? >= MAX_BINDINGS_PER_ORG {
-                return Err(StoreError::Full { what: "bindings of an org", bound: MAX_BINDINGS_PER_ORG });
+
+    /// Inserts or replaces by key.
+    pub async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Commit> {
+        let org = record.org.as_str();
+        self.policy_write(|| async {
+            let mut write = self.write_of_org(change, "bindings", org).await?;
+            let mut stored = sqlx::query(
+                "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
+                 FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
+                 AND issuer = $4 AND primitive = $5 AND protocol = $6 AND name = $7",
+            );
+            for part in record.key() {
+                stored = stored.bind(part);
             }
-        }
+            let stored = stored.fetch_optional(&mut *write.tx).await?;
+            let stored = stored.as_ref().map(binding_record).transpose()?;
+            if record.is_rule() && !stored.as_ref().is_some_and(BindingRecord::is_rule) {
+                let what = "bindings of an org with `when` or `observe`";
+                check_bound(&mut write.tx, (COUNT_RULES, org), what, MAX_RULES_PER_ORG).await?;
+            }
+            match stored {
+                Some(stored) if stored == *record => return write.unchanged().await,
+                Some(_) => {}
+                None => {
+                    let what = "bindings of an org";
+                    check_bound(&mut write.tx, (COUNT_BINDINGS, org), what, MAX_BINDINGS_PER_ORG).await?;
+                }
+            }
+            let mut insert = sqlx::query(
+                "INSERT INTO bindings \
+                 (org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions) \
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+                 ON CONFLICT (org, target_type, target, issuer, primitive, protocol, name) DO UPDATE SET \
+                 allowed = excluded.allowed, observed = excluded.observed, approval = excluded.approval, \
+                 conditions = excluded.conditions",
+            );
+            for part in record.key() {
+                insert = insert.bind(part);
+            }
+            for flag in [record.allowed, record.observed, record.approval] {
+                insert = insert.bind(i64::from(flag));
+            }
+            insert.bind(&record.when).execute(&mut *write.tx).await?;
+            write.stamp(true).await?;
+            write.commit("binding.put", &detail::binding(record)).await
+        })
+        .await
     }
-    sqlx::query(
-        "INSERT INTO bindings \
-         (org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
-         ON CONFLICT (org, target_type, target, issuer, primitive, protocol, name) DO UPDATE SET \
-         allowed = excluded.allowed, observed = excluded.observed, approval = excluded.approval, \
-         conditions = excluded.conditions",
-    )
-    .bind(&record.org)
-    .bind(&record.target_type)
-    .bind(&record.target)
-    .bind(&record.issuer)
-    .bind(&record.primitive)
-    .bind(&record.protocol)
-    .bind(&record.name)
-    .bind(i64::from(record.allowed))
-    .bind(i64::from(record.observed))
-    .bind(i64::from(record.approval))
-    .bind(&record.when)
-    .execute(&mut *write.tx)
-    .await?;
-    write.stamp(true).await?;
-    write.commit("binding.put", &detail::binding(record)).await
-}
 
-async fn delete_binding(store: &ControlStore, change: &Change, key: &BindingRecord) -> Result<Commit> {
-    let mut write = store.write_of_org(change, "bindings", &key.org).await?;
-    let deleted = sqlx::query(
-        "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
-         AND issuer = $4 AND primitive = $5 AND protocol = $6 AND name = $7 \
-         RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions",
-    )
-    .bind(&key.org)
-    .bind(&key.target_type)
-    .bind(&key.target)
-    .bind(&key.issuer)
-    .bind(&key.primitive)
-    .bind(&key.protocol)
-    .bind(&key.name)
-    .fetch_optional(&mut *write.tx)
-    .await?;
-    let gone = binding_record(&deleted.ok_or(StoreError::NotFound)?)?;
-    let sql = "SELECT COUNT(*) FROM bindings WHERE org = $1";
-    let others = super::count(&mut write.tx, sql, &key.org).await? > 0;
-    write.stamp(others).await?;
-    write.commit("binding.delete", &detail::binding(&gone)).await
-}
-
-async fn delete_bindings(store: &ControlStore, change: &Change, org: &str) -> Result<Commit> {
-    let mut write = store.write_of_org(change, "bindings", org).await?;
-    let deleted = sqlx::query(
-        "DELETE FROM bindings WHERE org = $1 \
-         RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions",
-    )
-    .bind(org)
-    .fetch_all(&mut *write.tx)
-    .await?;
-    if deleted.is_empty() {
-        return write.unchanged().await;
+    /// Removes the binding with this key, regardless of `allowed`; [`StoreError::NotFound`] if there is none.
+    pub async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Commit> {
+        let org = key.org.as_str();
+        self.policy_write(|| async {
+            let mut write = self.write_of_org(change, "bindings", org).await?;
+            let mut deleted = sqlx::query(
+                "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
+                 AND issuer = $4 AND primitive = $5 AND protocol = $6 AND name = $7 \
+                 RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions",
+            );
+            for part in key.key() {
+                deleted = deleted.bind(part);
+            }
+            let deleted = deleted.fetch_optional(&mut *write.tx).await?;
+            let gone = binding_record(&deleted.ok_or(StoreError::NotFound)?)?;
+            let others = count(&mut write.tx, COUNT_BINDINGS, org).await? > 0;
+            write.stamp(others).await?;
+            write.commit("binding.delete", &detail::binding(&gone)).await
+        })
+        .await
     }
-    let gone = deleted.iter().map(binding_record).collect::<Result<Vec<_>, _>>()?;
-    write.stamp(false).await?;
-    write.commit("bindings.delete", &detail::bindings_gone(&gone)).await
+
+    /// Removes all of an org's bindings.
+    pub async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Commit> {
+        self.policy_write(|| async {
+            let mut write = self.write_of_org(change, "bindings", org).await?;
+            let deleted = sqlx::query(
+                "DELETE FROM bindings WHERE org = $1 \
+                 RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions",
+            );
+            let deleted = deleted.bind(org).fetch_all(&mut *write.tx).await?;
+            if deleted.is_empty() {
+                return write.unchanged().await;
+            }
+            let gone = deleted.iter().map(binding_record).collect::<Result<Vec<_>>>()?;
+            write.stamp(false).await?;
+            write.commit("bindings.delete", &detail::bindings_gone(&gone)).await
+        })
+        .await
+    }
 }
 
 fn binding_record(row: &AnyRow) -> Result<BindingRecord> {
@@ -321,48 +263,51 @@ pub(super) async fn all_limits(tx: &mut Tx) -> Result<Vec<(String, LimitRecord)>
     rows.iter().map(|row| Ok((row.try_get("org")?, limit_record(row)?))).collect()
 }
 
-/// Replaces the org's list; an empty one deletes the resource.
-async fn put_limits(
-    store: &ControlStore,
-    change: &Change,
-    org: &str,
-    list: &[LimitRecord],
-) -> Result<Commit> {
-    if list.len() > MAX_LIMITS_PER_ORG {
-        return Err(StoreError::Full { what: "rate limits of an org", bound: MAX_LIMITS_PER_ORG });
+impl ControlStore {
+    pub async fn limits(&self, org: &str) -> Result<AtRevision<Vec<LimitRecord>>> {
+        self.within(async {
+            let (mut tx, revision) = self.snapshot_of(&format!("limits/{org}")).await?;
+            Ok(AtRevision { revision, value: limits_of(&mut tx, org).await? })
+        })
+        .await
     }
-    let mut write = store.write_of_org(change, "limits", org).await?;
-    let before = limits_of(&mut write.tx, org).await?;
-    if before == list {
-        return write.unchanged().await;
-    }
-    sqlx::query("DELETE FROM limits WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
-    // One statement for many rows: every write of the platform waits for this one.
-    let numbered: Vec<(i64, &LimitRecord)> = (0..).zip(list).collect();
-    for some in numbered.chunks(rows::MAX_ROWS) {
-        let statement = format!(
-            "INSERT INTO limits (org, position, server, primitive, user_id, wcit, issuer, machine, capacity, refill) {}",
-            rows::values(some.len(), 10)
-        );
-        let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
-        for (position, limit) in some {
-            insert = insert
-                .bind(org)
-                .bind(position)
-                .bind(&limit.server)
-                .bind(&limit.primitive)
-                .bind(&limit.user)
-                .bind(&limit.wcit)
-                .bind(&limit.issuer)
-                .bind(&limit.machine)
-                .bind(rows::signed(limit.capacity)?)
-                .bind(&limit.refill);
+
+    /// Replaces the org's list; an empty one deletes the resource.
+    pub async fn put_limits(&self, change: &Change, org: &str, list: &[LimitRecord]) -> Result<Commit> {
+        if list.len() > MAX_LIMITS_PER_ORG {
+            return Err(StoreError::Full { what: "rate limits of an org", bound: MAX_LIMITS_PER_ORG });
         }
-        insert.execute(&mut *write.tx).await.map_err(busy_error)?;
+        self.policy_write(|| async {
+            let mut write = self.write_of_org(change, "limits", org).await?;
+            let before = limits_of(&mut write.tx, org).await?;
+            if before == list {
+                return write.unchanged().await;
+            }
+            sqlx::query("DELETE FROM limits WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
+            // One statement for many rows: every write of the platform waits for this one.
+            let numbered: Vec<(i64, &LimitRecord)> = (0..).zip(list).collect();
+            for some in numbered.chunks(rows::MAX_ROWS) {
+                let statement = format!(
+                    "INSERT INTO limits (org, position, server, primitive, user_id, wcit, issuer, machine, capacity, refill) {}",
+                    rows::values(some.len(), 10)
+                );
+                let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
+                for (position, limit) in some {
+                    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill } = limit;
+                    insert = insert.bind(org).bind(position);
+                    for text in [server, primitive, user, wcit, issuer, machine] {
+                        insert = insert.bind(text);
+                    }
+                    insert = insert.bind(rows::signed(*capacity)?).bind(refill);
+                }
+                insert.execute(&mut *write.tx).await.map_err(busy_error)?;
+            }
+            write.stamp(!list.is_empty()).await?;
+            let action = if list.is_empty() { "limits.delete" } else { "limits.put" };
+            write.commit(action, &detail::limits(&before, list)).await
+        })
+        .await
     }
-    write.stamp(!list.is_empty()).await?;
-    let action = if list.is_empty() { "limits.delete" } else { "limits.put" };
-    write.commit(action, &detail::limits(&before, list)).await
 }
 
 /// Returns the error for a list whose positions a control plane of the previous version filled after they were deleted:

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
 use super::write::Write;
-use super::{ControlStore, rows};
+use super::{ControlStore, Tx, rows};
 use crate::control::{
     AtRevision, Change, Commit, DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, Result, ServerIds, StoreError,
 };
@@ -117,7 +117,7 @@ pub(super) async fn take(write: &mut Write<'_>, server: &str, ids: ServerIds<'_>
     Ok(())
 }
 
-async fn insert(tx: &mut Transaction<'static, Any>, id: &str, server: &str, state: i64) -> Result<()> {
+async fn insert(tx: &mut Tx, id: &str, server: &str, state: i64) -> Result<()> {
     sqlx::query("INSERT INTO primitive_servers (id, server, first) VALUES ($1, $2, $3)")
         .bind(id)
         .bind(server)
@@ -127,7 +127,7 @@ async fn insert(tx: &mut Transaction<'static, Any>, id: &str, server: &str, stat
     Ok(())
 }
 
-async fn delete(tx: &mut Transaction<'static, Any>, id: &str, server: &str) -> Result<()> {
+async fn delete(tx: &mut Tx, id: &str, server: &str) -> Result<()> {
     sqlx::query("DELETE FROM primitive_servers WHERE id = $1 AND server = $2")
         .bind(id)
         .bind(server)
@@ -137,7 +137,7 @@ async fn delete(tx: &mut Transaction<'static, Any>, id: &str, server: &str) -> R
 }
 
 /// Returns the state of each id recorded for a server.
-async fn states_of(tx: &mut Transaction<'static, Any>, server: &str) -> Result<BTreeMap<String, i64>> {
+async fn states_of(tx: &mut Tx, server: &str) -> Result<BTreeMap<String, i64>> {
     let rows = sqlx::query("SELECT id, first FROM primitive_servers WHERE server = $1")
         .bind(server)
         .fetch_all(&mut **tx)
@@ -146,13 +146,13 @@ async fn states_of(tx: &mut Transaction<'static, Any>, server: &str) -> Result<B
 }
 
 /// Returns the server that owns the id.
-async fn first(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Option<String>> {
+async fn first(tx: &mut Tx, id: &str) -> Result<Option<String>> {
     let all = read(tx, id).await?;
     Ok(all.into_iter().find(|known| known.first).map(|known| known.server))
 }
 
 /// Returns the servers that may use an id.
-async fn read(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Vec<PrimitiveServer>> {
+async fn read(tx: &mut Tx, id: &str) -> Result<Vec<PrimitiveServer>> {
     let rows = sqlx::query("SELECT id, server, first FROM primitive_servers WHERE id = $1 AND first >= 0")
         .bind(id)
         .fetch_all(&mut **tx)

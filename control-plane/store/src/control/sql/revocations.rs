@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
-use sqlx::{Any, Row, Transaction};
 
 use super::queue::Rank;
 use super::write::Write;
-use super::{ControlStore, rows};
+use super::{ControlStore, Tx, rows};
 use crate::control::{
     Change, Commit, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition, Result,
     RevocationPage, RevocationRecord, StoreError,
@@ -42,7 +42,7 @@ const SELECT_SINCE: &str = "SELECT a.revision AS revision, r.id AS id, r.kind AS
      WHERE a.revision > $1 AND a.action = 'revocation.add' AND a.resource = 'revocation/*' \
      ORDER BY 1 LIMIT $2";
 
-pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<RevocationRecord>> {
+pub(super) async fn all(tx: &mut Tx) -> Result<Vec<RevocationRecord>> {
     let rows = sqlx::query(SELECT_ALL).fetch_all(&mut **tx).await?;
     rows.iter().map(record).collect()
 }
@@ -165,7 +165,7 @@ pub(super) async fn one<'e>(from: impl AnyExecutor<'e>, id: &'e str) -> Result<O
 }
 
 /// Returns the revocations of one point in time: those of one write, and possibly others.
-pub(super) async fn of_moment(tx: &mut Transaction<'static, Any>, at: i64) -> Result<Vec<RevocationRecord>> {
+pub(super) async fn of_moment(tx: &mut Tx, at: i64) -> Result<Vec<RevocationRecord>> {
     let rows = sqlx::query(SELECT_AT).bind(at).fetch_all(&mut **tx).await?;
     rows.iter().map(record).collect()
 }
@@ -215,7 +215,7 @@ struct CredentialExpiries {
 
 impl CredentialExpiries {
     /// Reads the credentials of an org; those of all orgs for "".
-    async fn of(tx: &mut Transaction<'static, Any>, org: &str) -> Result<CredentialExpiries> {
+    async fn of(tx: &mut Tx, org: &str) -> Result<CredentialExpiries> {
         let mut credentials =
             CredentialExpiries { by_id: HashMap::new(), by_hash: HashMap::new(), of_uris: 0 };
         let rows = sqlx::query(

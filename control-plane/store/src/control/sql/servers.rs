@@ -1,10 +1,10 @@
 //! Servers: their sources, verbatim, and their earlier versions.
 
+use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
-use sqlx::{Any, Row, Transaction};
 
 use super::queue::Rank;
-use super::{ControlStore, Write, rows};
+use super::{ControlStore, Tx, Write, rows};
 use crate::control::{
     AtRevision, Change, Commit, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, Result, ServerIds,
     ServerRecord, ServerVersion, SourceFile, StoreError,
@@ -22,7 +22,7 @@ const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at
 const BESIDE: &str =
     "SELECT name FROM resources WHERE (name LIKE 'server/%' OR name = 'routes') AND revision > $1 LIMIT 1";
 
-pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<ServerRecord>> {
+pub(super) async fn all(tx: &mut Tx) -> Result<Vec<ServerRecord>> {
     let rows = sqlx::query(SELECT_ALL).fetch_all(&mut **tx).await?;
     rows.iter().map(record).collect()
 }
@@ -101,12 +101,8 @@ impl ControlStore {
                 }
                 Some(_) => {}
                 None => {
-                    let servers =
-                        super::count(&mut write.tx, "SELECT COUNT(*) FROM servers WHERE name <> $1", name)
-                            .await?;
-                    if servers >= MAX_SERVERS {
-                        return Err(StoreError::Full { what: "servers", bound: MAX_SERVERS });
-                    }
+                    let others = ("SELECT COUNT(*) FROM servers WHERE name <> $1", name);
+                    super::check_bound(&mut write.tx, others, "servers", MAX_SERVERS).await?;
                     // Earlier versions do not delete the form of a deleted server.
                     super::forms::go_with(&mut write, name).await?;
                 }

@@ -9,10 +9,8 @@
 //! order. A control plane of the previous version does, without the lock of the resource: therefore the resource is read
 //! again once the revision is taken, and a write aborted by a deadlock is retried ([`ControlStore::policy_write`]).
 
-use sqlx::{Any, Transaction};
-
 use super::queue::{Rank, WriteTurn};
-use super::{ControlStore, resource_revision, rows};
+use super::{ControlStore, Tx, resource_revision, rows};
 use crate::control::{Change, Commit, Precondition, Result, StoreError};
 
 /// Locks the resource until the transaction ends.
@@ -98,7 +96,7 @@ impl ControlStore {
 
 /// A write in progress. Dropping it without [`Write::commit`] changes nothing.
 pub(super) struct Write<'c> {
-    pub(super) tx: Transaction<'static, Any>,
+    pub(super) tx: Tx,
     /// Revision made by this write.
     pub(super) revision: u64,
     /// See [`crate::control::Position::stamp`].
