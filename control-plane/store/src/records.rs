@@ -223,18 +223,15 @@ pub enum RecordError {
     Full,
 }
 
+/// Result of an operation on records.
+pub type Result<T, E = RecordError> = std::result::Result<T, E>;
+
 /// Store of calls' records and outcomes. Data is durable once a method has returned `Ok`.
 #[async_trait]
 pub trait CallRecords: Send + Sync {
     /// Creates the record of a running call, or replaces the owner's own. A record that is not resumable does not
     /// replace a resumable one, but only updates its state and times.
-    async fn put(
-        &self,
-        key: &RecordKey,
-        owner: OwnerId,
-        state: State,
-        record: Bytes,
-    ) -> Result<Save, RecordError>;
+    async fn put(&self, key: &RecordKey, owner: OwnerId, state: State, record: Bytes) -> Result<Save>;
 
     /// Stores a capsule with the number `seq`, which increases within a call from 1, together with the memory.
     async fn save_capsule(
@@ -243,33 +240,33 @@ pub trait CallRecords: Send + Sync {
         owner: OwnerId,
         capsule: (u64, Bytes),
         memory: Bytes,
-    ) -> Result<Save, RecordError>;
+    ) -> Result<Save>;
 
     /// Replaces the memory.
-    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save, RecordError>;
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save>;
 
     /// Returns the record of a call.
-    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError>;
+    async fn find(&self, call: CallId) -> Result<Option<CallRecord>>;
 
     /// Returns the status of a call like [`CallRecords::find`], without reading its record, capsule, memory or outcome.
-    async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError>;
+    async fn stand(&self, call: CallId) -> Result<Option<Stand>>;
 
     /// Returns records of a principal at a server.
-    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError>;
+    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>>;
 
     /// Stores the end of a call, creating its record if it had none. If quotas are exceeded, other records of its user
     /// and org are deleted.
-    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save, RecordError>;
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save>;
 
     /// Deletes the record of an ended call to which no client can return. A record of another owner stays, as does that
     /// of a later call with the same id, which its client may reuse. Returns false if `owner` has no such record.
-    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError>;
+    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool>;
 
     /// Renews the owner's lease on its records for `lease`.
-    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError>;
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease>;
 
     /// Returns those of the calls that have a record, each with its owner, in a single read.
-    async fn owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>, RecordError> {
+    async fn owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>> {
         let mut owners = Vec::with_capacity(calls.len());
         for call in calls {
             owners.extend(self.find(*call).await?.map(|record| (*call, record.owner)));
@@ -279,19 +276,19 @@ pub trait CallRecords: Send + Sync {
 
     /// Ends the lease of an owner that runs no calls any more: its remaining calls are orphans at once, and its lease
     /// cannot be renewed.
-    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError>;
+    async fn retire(&self, owner: OwnerId) -> Result<()>;
 
     /// Returns at most `limit` resumable records that have not expired and whose owner has no lease.
-    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError>;
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>>;
 
     /// Makes `owner` the owner of an orphan; returns false if it is no longer one. If the previous owner's lease has
     /// lapsed, an owner with a lease must have held its own for [`STEADY`].
-    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError>;
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool>;
 
     /// Gives up an orphan that no gateway resumes: its owner becomes [`NOBODY`] and its state [`State::Failed`], and it
     /// is kept for at least `keep`. Returns false if it is not an orphan, or while the lease of [`NO_ROOM`] is valid;
     /// `owner` must meet the condition of [`CallRecords::take`]. The sealed record is unchanged.
-    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError>;
+    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool>;
 
     /// Waits until records beyond the quotas are deleted, which no call waits for.
     async fn room_made(&self) {}

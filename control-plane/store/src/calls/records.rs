@@ -9,7 +9,7 @@ use super::{CallStatement, CallsDatabase, changes, row};
 use crate::columns::Columns;
 use crate::records::{
     BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan,
-    OwnerId, RecordError, RecordKey, Save, Stand, State,
+    OwnerId, RecordError, RecordKey, Result, Save, Stand, State,
 };
 
 /// Returns the columns for the status of the call in row `r`.
@@ -41,13 +41,7 @@ impl From<sqlx::Error> for RecordError {
 
 #[async_trait]
 impl<D: CallsDatabase> CallRecords for D {
-    async fn put(
-        &self,
-        key: &RecordKey,
-        owner: OwnerId,
-        state: State,
-        record: Bytes,
-    ) -> Result<Save, RecordError> {
+    async fn put(&self, key: &RecordKey, owner: OwnerId, state: State, record: Bytes) -> Result<Save> {
         Ok(save(self, key.call, || running(key, owner, state, &record)).await?)
     }
 
@@ -57,7 +51,7 @@ impl<D: CallsDatabase> CallRecords for D {
         owner: OwnerId,
         (seq, capsule): (u64, Bytes),
         memory: Bytes,
-    ) -> Result<Save, RecordError> {
+    ) -> Result<Save> {
         let statement = "UPDATE call_records SET seq = $1, capsule = $2, memory = $3 \
              WHERE call_id = $4 AND owner = $5 AND seq < $1";
         let save = CallStatement::new(statement)
@@ -74,25 +68,25 @@ impl<D: CallsDatabase> CallRecords for D {
         Ok(if row.is_some_and(|row| row.owner == Some(owner)) { Save::Stale } else { Save::NotOwner })
     }
 
-    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save, RecordError> {
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save> {
         let statement = "UPDATE call_records SET memory = $1 WHERE call_id = $2 AND owner = $3";
         let save = CallStatement::new(statement).bind(&memory).bind(call).bind(owner.0);
         Ok(if changes(self, save).await? { Save::Stored } else { Save::NotOwner })
     }
 
-    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
+    async fn find(&self, call: CallId) -> Result<Option<CallRecord>> {
         let statement = format!("SELECT {} FROM call_records r WHERE r.call_id = $1", columns());
         let row = row(self, CallStatement::new(statement).bind(call)).await?;
         Ok(row.as_ref().map(read).transpose()?)
     }
 
-    async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError> {
+    async fn stand(&self, call: CallId) -> Result<Option<Stand>> {
         let statement = format!("SELECT {} FROM call_records r WHERE r.call_id = $1", stand_columns());
         let row = row(self, CallStatement::new(statement).bind(call)).await?;
         Ok(row.as_ref().map(read_stand).transpose()?)
     }
 
-    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
+    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>> {
         let statement = format!(
             "SELECT r.call_id, {} FROM call_records r WHERE r.principal = $1 AND r.server = $2 \
              AND ($3 IS NULL OR (r.created_ms, r.call_id) < ($3, $4)) AND r.expires_ms > now_ms() \
@@ -110,7 +104,7 @@ impl<D: CallsDatabase> CallRecords for D {
         Ok(rows.iter().map(record).collect::<sqlx::Result<_>>()?)
     }
 
-    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save, RecordError> {
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save> {
         let saved = save(self, key.call, || ended(key, owner, &end)).await?;
         if saved == Save::Stored {
             self.make_room(key).await?;
@@ -118,37 +112,37 @@ impl<D: CallsDatabase> CallRecords for D {
         Ok(saved)
     }
 
-    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError> {
+    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool> {
         let statement = "DELETE FROM call_records WHERE call_id = $1 AND owner = $2 AND created_ms = $3";
         let deletion = CallStatement::new(statement).bind(call).bind(owner.0).bind(created_ms);
         Ok(changes(self, deletion).await?)
     }
 
-    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease> {
         Ok(self.renew_lease(owner, lease).await?)
     }
 
-    async fn owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>, RecordError> {
+    async fn owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>> {
         Ok(self.find_owners(calls).await?)
     }
 
-    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
+    async fn retire(&self, owner: OwnerId) -> Result<()> {
         Ok(self.end_lease(owner).await?)
     }
 
-    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>> {
         let rows = self.rows(CallStatement::new(D::ORPHANS).bind(limit).judging_leases()).await?;
         let orphan = |row: &D::Row| Ok(Orphan { call: row.id("call_id")?, owner: OwnerId(row.id("owner")?) });
         Ok(rows.iter().map(orphan).collect::<sqlx::Result<_>>()?)
     }
 
-    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool> {
         let take = CallStatement::new(D::of_orphan("owner = $1"));
         let take = take.bind(owner.0).bind(orphan.call).bind(orphan.owner.0).judging_leases();
         Ok(changes(self, take).await?)
     }
 
-    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError> {
+    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool> {
         let given_up = D::of_orphan(
             "owner = $4, resumable = FALSE, state = $5, updated_ms = now_ms(), \
              expires_ms = GREATEST(r.expires_ms, now_ms() + $6), capsule = NULL, memory = NULL",

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::{
     BELIEVED, CallId, CallQuota, CallQuotas, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM,
-    NOBODY, Orphan, OwnerId, RecordError, RecordKey, STEADY, Save, Stand, State,
+    NOBODY, Orphan, OwnerId, RecordError, RecordKey, Result, STEADY, Save, Stand, State,
 };
 use crate::clock::{milliseconds, now_ms};
 
@@ -159,13 +159,7 @@ fn running(key: &RecordKey, owner: OwnerId, state: State, record: Bytes) -> Call
 
 #[async_trait]
 impl CallRecords for MemoryRecords {
-    async fn put(
-        &self,
-        key: &RecordKey,
-        owner: OwnerId,
-        state: State,
-        record: Bytes,
-    ) -> Result<Save, RecordError> {
+    async fn put(&self, key: &RecordKey, owner: OwnerId, state: State, record: Bytes) -> Result<Save> {
         let mut inner = self.inner.lock();
         inner.forget_past(key.call, owner);
         if let Some(known) = inner.records.get_mut(&key.call) {
@@ -195,7 +189,7 @@ impl CallRecords for MemoryRecords {
         owner: OwnerId,
         (seq, capsule): (u64, Bytes),
         memory: Bytes,
-    ) -> Result<Save, RecordError> {
+    ) -> Result<Save> {
         Ok(self.change(call, owner, |record| {
             if seq <= record.seq {
                 return Save::Stale;
@@ -207,24 +201,24 @@ impl CallRecords for MemoryRecords {
         }))
     }
 
-    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save, RecordError> {
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save> {
         Ok(self.change(call, owner, |record| {
             record.memory = memory;
             Save::Stored
         }))
     }
 
-    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
+    async fn find(&self, call: CallId) -> Result<Option<CallRecord>> {
         let inner = self.inner.lock();
         Ok(inner.records.get(&call).map(|record| inner.told(record, now_ms())))
     }
 
-    async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError> {
+    async fn stand(&self, call: CallId) -> Result<Option<Stand>> {
         // Cloning large fields only copies references.
         Ok(self.find(call).await?.map(|record| record.stand()))
     }
 
-    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
+    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>> {
         let now = now_ms();
         let inner = self.inner.lock();
         let asked = |(id, record): &(&CallId, &CallRecord)| {
@@ -239,7 +233,7 @@ impl CallRecords for MemoryRecords {
         Ok(found.into_iter().map(|(id, record)| (*id, inner.told(record, now))).collect())
     }
 
-    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save, RecordError> {
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save> {
         let mut inner = self.inner.lock();
         inner.forget_past(key.call, owner);
         let known = inner.records.get(&key.call);
@@ -260,7 +254,7 @@ impl CallRecords for MemoryRecords {
         Ok(Save::Stored)
     }
 
-    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError> {
+    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool> {
         let mut inner = self.inner.lock();
         let is_it = |record: &CallRecord| record.owner == Some(owner) && record.created_ms == created_ms;
         let is_owners = inner.records.get(&call).is_some_and(is_it);
@@ -270,7 +264,7 @@ impl CallRecords for MemoryRecords {
         Ok(is_owners)
     }
 
-    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease> {
         let now = now_ms();
         let mut inner = self.inner.lock();
         let before = inner.leases.get(&owner).copied();
@@ -280,12 +274,12 @@ impl CallRecords for MemoryRecords {
         Ok(if before.is_some() && held.is_none() { Lease::Lapsed } else { Lease::Held })
     }
 
-    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
+    async fn retire(&self, owner: OwnerId) -> Result<()> {
         self.inner.lock().leases.remove(&owner);
         Ok(())
     }
 
-    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>> {
         let now = now_ms();
         let inner = self.inner.lock();
         let left = inner
@@ -297,14 +291,14 @@ impl CallRecords for MemoryRecords {
         Ok(orphans.take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
     }
 
-    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool> {
         let mut inner = self.inner.lock();
         let Some(record) = inner.takes(orphan, owner, now_ms()) else { return Ok(false) };
         record.owner = Some(owner);
         Ok(true)
     }
 
-    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError> {
+    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool> {
         let now = now_ms();
         let mut inner = self.inner.lock();
         if inner.leases.get(&NO_ROOM).is_some_and(|lease| lease.until > now) {
