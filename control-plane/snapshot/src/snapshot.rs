@@ -25,6 +25,7 @@ use draft::SnapshotDraft;
 pub use fault::{PartFault, PartFaults};
 
 /// An indexed, immutable gateway snapshot.
+#[derive(Clone, Default)]
 pub struct Snapshot {
     pub revision: u64,
     pub edge: asp_edge::Snapshot,
@@ -54,22 +55,7 @@ pub type PartChanges = Vec<(String, Option<SnapshotPart>)>;
 impl Snapshot {
     /// Returns the snapshot in force before the first part arrives, which denies everything.
     pub fn empty() -> Snapshot {
-        Snapshot {
-            revision: 0,
-            edge: asp_edge::Snapshot::boot(),
-            issuers: Arc::default(),
-            policy: Policy::default(),
-            machines: Arc::default(),
-            upstreams: Arc::default(),
-            dependencies: Arc::default(),
-            limits: HashMap::new(),
-            servers: HashMap::new(),
-            access: Arc::default(),
-            machine_parts: MachineParts::default(),
-            base: None,
-            waiting: HashMap::new(),
-            faults: Arc::default(),
-        }
+        Snapshot::default()
     }
 
     /// Returns this snapshot with some parts replaced; all others are shared. The error names what does not compile.

@@ -35,7 +35,7 @@ pub struct Nack {
 }
 
 /// A subscriber of one kind of resource.
-#[derive(Clone, Debug, Serialize, PartialEq, Eq, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Subscriber {
     /// Node id that it reported.
@@ -136,15 +136,8 @@ impl Stream {
             kind: kind.as_str(),
             address: bounded(address),
             connected_at: clock::now_ms(),
-            pushed_revision: 0,
             acked_revision: in_force,
-            ack_ms: None,
-            last_nack: None,
-            refused_parts: Vec::new(),
-            refused_parts_count: 0,
-            acked_version: String::new(),
-            pushed_at: 0,
-            is_waiting: false,
+            ..Subscriber::default()
         });
     }
 

@@ -28,9 +28,10 @@ mod changes;
 pub use changes::Changes;
 
 /// An indexed, immutable edge snapshot. Clones share everything.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Snapshot {
-    boot: bool,
+    /// False for the boot snapshot only.
+    is_pushed: bool,
     revision: u64,
     public_url: Arc<str>,
     dev: bool,
@@ -46,19 +47,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Returns the boot snapshot, in force before the first push; it denies everything.
     pub fn boot() -> Snapshot {
-        Snapshot {
-            boot: true,
-            revision: 0,
-            public_url: Arc::default(),
-            dev: false,
-            servers: Arc::default(),
-            issuers: Arc::default(),
-            exceptions: Exceptions::default(),
-            limits: Arc::default(),
-            routes: Arc::default(),
-            homes: Arc::default(),
-            revocations: Revocations::default(),
-        }
+        Snapshot::default()
     }
 
     /// Decodes and checks `bytes`; empty bytes are the boot snapshot.
@@ -87,7 +76,7 @@ impl Snapshot {
             }
         }
         Ok(Snapshot {
-            boot: false,
+            is_pushed: true,
             revision: message.revision,
             servers: Arc::new(servers),
             issuers: Arc::new(issuers),
@@ -128,7 +117,7 @@ impl Snapshot {
 
     /// Whether this is the deny-all boot snapshot.
     pub fn is_boot(&self) -> bool {
-        self.boot
+        !self.is_pushed
     }
 
     /// Returns the snapshot's revision; 0 at boot.

@@ -10,7 +10,7 @@ use serde_json::{Number, Value};
 use utoipa::ToSchema;
 
 /// One condition: exactly one of `equals`, `in`, `glob` and `range`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = When)]
 pub struct ArgumentCondition {
@@ -100,13 +100,8 @@ pub fn body(condition: &Condition) -> ArgumentCondition {
         let values = scalars.json.iter().map(|text| serde_json::from_str(text).unwrap_or_default());
         values.collect::<Vec<Value>>()
     };
-    let mut when = ArgumentCondition {
-        pointer: condition.pointer.clone(),
-        equals: None,
-        any_of: None,
-        glob: None,
-        range: None,
-    };
+    let pointer = condition.pointer.clone();
+    let mut when = ArgumentCondition { pointer, ..ArgumentCondition::default() };
     match &condition.test {
         Some(Test::Equals(one)) => when.equals = values(one).into_iter().next(),
         Some(Test::In(some)) => when.any_of = Some(values(some)),

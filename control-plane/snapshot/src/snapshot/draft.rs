@@ -59,23 +59,8 @@ impl fmt::Display for PartRejection {
 
 impl<'a> SnapshotDraft<'a> {
     pub(super) fn of(before: &'a Snapshot, revision: u64) -> SnapshotDraft<'a> {
-        let next = Snapshot {
-            revision,
-            // Replaced at the end.
-            edge: asp_edge::Snapshot::boot(),
-            issuers: Arc::clone(&before.issuers),
-            policy: before.policy.clone(),
-            machines: Arc::clone(&before.machines),
-            upstreams: Arc::clone(&before.upstreams),
-            dependencies: Arc::clone(&before.dependencies),
-            limits: before.limits.clone(),
-            servers: before.servers.clone(),
-            access: Arc::clone(&before.access),
-            machine_parts: before.machine_parts.clone(),
-            base: before.base.clone(),
-            waiting: before.waiting.clone(),
-            faults: Arc::clone(&before.faults),
-        };
+        // The edge's snapshot is replaced at the end.
+        let next = Snapshot { revision, edge: asp_edge::Snapshot::boot(), ..before.clone() };
         SnapshotDraft {
             before,
             next,

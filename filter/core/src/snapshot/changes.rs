@@ -43,7 +43,7 @@ impl Snapshot {
     /// rejects, a server or org given twice, and changes without a base if none came before.
     pub fn changed(&self, changes: Changes<'_>) -> Result<Snapshot, SnapshotError> {
         let mut changed = Snapshot {
-            boot: false,
+            is_pushed: true,
             revision: changes.revision,
             limits: Arc::default(),
             exceptions: self.exceptions.with(&changes.exposure)?,
@@ -52,7 +52,7 @@ impl Snapshot {
         };
         match changes.base {
             Some(base) => changed.set_base(base)?,
-            None if self.boot => {
+            None if !self.is_pushed => {
                 return Err(SnapshotError::invalid("base".to_owned(), "is missing"));
             }
             None => {}
