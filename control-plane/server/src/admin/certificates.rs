@@ -39,8 +39,7 @@ const MAX_CERTIFICATE: usize = 16 * 1024;
 
 /// A certificate to register.
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[serde(rename_all = "camelCase")]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NewCertificate {
     /// The machine's name: a machine in policy and limits, a user of the org in revocations and audit
     machine: String,

@@ -36,8 +36,7 @@ const DAY: u64 = 24 * 60 * 60;
 
 /// A key to create.
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[serde(rename_all = "camelCase")]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NewKey {
     /// The machine's name: a machine in policy and limits, a user of the org in revocations and audit
     machine: String,

@@ -176,10 +176,9 @@ impl PolicyList for Exposures {
 
     async fn stored(store: &ControlStore, org: &str) -> Result<AtRevision<Vec<Exposure>>, StoreError> {
         let AtRevision { revision, value } = store.exposure(org).await?;
-        let entry = |record: ExposureRecord| Exposure {
-            server: record.server,
-            protocol: record.protocol,
-            enabled: record.enabled,
+        let entry = |record: ExposureRecord| {
+            let ExposureRecord { server, protocol, enabled, org: _ } = record;
+            Exposure { server, protocol, enabled }
         };
         Ok(AtRevision { revision, value: value.into_iter().map(entry).collect() })
     }
@@ -208,8 +207,7 @@ pub async fn get_bindings(request: OrgRequest) -> Result<Response> {
 /// Binding to remove; all if none is given.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-#[serde(rename_all = "camelCase")]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct BindingKey {
     /// `user`, `machine`, `wcit` or `group`
     target_type: Option<String>,

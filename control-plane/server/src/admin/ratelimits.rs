@@ -188,16 +188,9 @@ fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord> {
     if !patterns::valid(&selector.primitive) {
         return bad("primitive must be exact, prefix* or *");
     }
-    Ok(LimitRecord {
-        server: selector.server,
-        primitive: selector.primitive,
-        user: selector.user,
-        wcit: selector.wcit,
-        issuer: selector.issuer,
-        machine: selector.machine,
-        capacity: policy.capacity,
-        refill: policy.refill,
-    })
+    let Selector { server, primitive, user, wcit, issuer, machine } = selector;
+    let Policy { capacity, refill, kind: _ } = policy;
+    Ok(LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill })
 }
 
 fn entry(limit: LimitRecord) -> RateLimit {

@@ -89,38 +89,29 @@ pub struct Revocation {
 
 impl From<RevocationRecord> for Revocation {
     fn from(record: RevocationRecord) -> Revocation {
-        Revocation {
-            revocation: record.id,
-            kind: record.kind,
-            org: record.org,
-            id: record.target,
-            issuer: record.issuer,
-            reason: record.reason,
-            created_at: record.created_at,
-            until: record.until,
-        }
+        let RevocationRecord { id, kind, org, target, issuer, reason, created_at, until, by_platform: _ } =
+            record;
+        Revocation { revocation: id, kind, org, id: target, issuer, reason, created_at, until }
     }
 }
 
 /// A revocation that was made, and its limits.
 #[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct MadeRevocation {
     #[serde(flatten)]
     pub revocation: Revocation,
     /// Unix seconds, for a user or an org: tokens issued up to it are revoked, later ones are not. It is some seconds
     /// in the future, because an issuer's clock may be ahead.
-    #[serde(rename = "issuedUntil", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub issued_until: Option<u64>,
     /// Whether a token issued after that works. Always true: a revocation ends tokens and does not deny their holder.
-    #[serde(rename = "newTokensWork")]
     pub new_tokens_work: bool,
     /// Commands that deny every call of the user or org, also with new tokens, until they are reverted. At most 20, and
     /// 20 more for a machine with the user's name; empty for a single token and for admins of the platform.
-    #[serde(rename = "keepOut")]
     pub keep_out: Vec<String>,
     /// Number of bindings that still allow calls after `keepOut`, because more than 20 commands are needed. Once those
     /// are stored, the response to another revocation has the next ones.
-    #[serde(rename = "keepOutOmitted")]
     pub keep_out_omitted: usize,
 }
 
