@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use asp_platform::clock;
 use asp_registry::Catalog;
 use asp_store::control::sql::ControlStore;
@@ -26,11 +26,7 @@ pub struct Terms {
 const AT_START: Terms = Terms { actor: "serve --primitives", prune: false };
 
 /// Checks the whole directory, then stores every server that changed. Returns the catalog of the directory.
-pub async fn directory(
-    store: &ControlStore,
-    compiler: &Compiler,
-    directory: &Path,
-) -> anyhow::Result<Catalog> {
+pub async fn directory(store: &ControlStore, compiler: &Compiler, directory: &Path) -> Result<Catalog> {
     let sources =
         asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
     let report = asp_registry::check(&sources);
@@ -56,7 +52,7 @@ pub async fn servers(
     compiler: &Compiler,
     bundles: Vec<Bundle>,
     terms: Terms,
-) -> anyhow::Result<u64> {
+) -> Result<u64> {
     for bundle in &bundles {
         let name = &bundle.server.server.name;
         compiler
@@ -89,11 +85,7 @@ pub async fn servers(
 }
 
 /// Deletes the stored servers that are not in `bundles`. Returns the resulting revision.
-async fn prune(
-    store: &ControlStore,
-    bundles: &[Bundle],
-    change: impl Fn(u64) -> Change,
-) -> anyhow::Result<u64> {
+async fn prune(store: &ControlStore, bundles: &[Bundle], change: impl Fn(u64) -> Change) -> Result<u64> {
     let stored = store.servers().await.context("read the stored servers")?;
     let mut revision = stored.revision;
     for record in stored.value {
@@ -110,11 +102,7 @@ async fn prune(
 
 /// Checks the directory, which is consistent in itself, against the servers that only the store has. Returns the
 /// revision at which they were read.
-async fn check_conflicts(
-    store: &ControlStore,
-    compiler: &Compiler,
-    bundles: &[Bundle],
-) -> anyhow::Result<u64> {
+async fn check_conflicts(store: &ControlStore, compiler: &Compiler, bundles: &[Bundle]) -> Result<u64> {
     let AtRevision { revision, value: mut stored } =
         store.servers().await.context("read the stored servers")?;
     stored.retain(|record| !bundles.iter().any(|bundle| bundle.server.server.name == record.name));

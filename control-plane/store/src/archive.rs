@@ -49,6 +49,9 @@ pub enum ArchiveError {
     Differs { table: &'static str, expected: String, found: String },
 }
 
+/// Result of an operation on an archive.
+type Result<T, E = ArchiveError> = std::result::Result<T, E>;
+
 impl From<sqlx::Error> for ArchiveError {
     fn from(error: sqlx::Error) -> ArchiveError {
         ArchiveError::Database(error.to_string())
@@ -74,7 +77,7 @@ pub struct Summary {
 }
 
 /// Brings the tables up to date.
-pub async fn migrate(source: &ArchiveDatabase) -> Result<(), ArchiveError> {
+pub async fn migrate(source: &ArchiveDatabase) -> Result<()> {
     match source {
         // Opening it migrates it.
         ArchiveDatabase::Postgres(_) => Ok(()),
@@ -83,7 +86,7 @@ pub async fn migrate(source: &ArchiveDatabase) -> Result<(), ArchiveError> {
 }
 
 /// Counts the rows of each table.
-pub async fn count(source: &ArchiveDatabase) -> Result<Vec<Summary>, ArchiveError> {
+pub async fn count(source: &ArchiveDatabase) -> Result<Vec<Summary>> {
     let mut open = OpenDatabase::of(source).await?;
     let mut counted = Vec::new();
     for table in &TABLES {
@@ -95,11 +98,7 @@ pub async fn count(source: &ArchiveDatabase) -> Result<Vec<Summary>, ArchiveErro
 /// Raises the published revision past `past`, or far past the current one if `None`. Needed after the restore of an
 /// older database, because edges and gateways have seen later revisions. Returns the revision before and after. `at`:
 /// Unix milliseconds.
-pub async fn raise_revision(
-    source: &ArchiveDatabase,
-    past: Option<u64>,
-    at: u64,
-) -> Result<(u64, u64), ArchiveError> {
+pub async fn raise_revision(source: &ArchiveDatabase, past: Option<u64>, at: u64) -> Result<(u64, u64)> {
     let failed = |error: StoreError| ArchiveError::Database(error.to_string());
     let store = match source {
         ArchiveDatabase::Postgres(database) => database.control().await.map_err(failed)?,
@@ -119,7 +118,7 @@ pub async fn raise_revision(
 }
 
 /// Writes all tables to `out`.
-pub async fn export(source: &ArchiveDatabase, out: impl Write) -> Result<Vec<Summary>, ArchiveError> {
+pub async fn export(source: &ArchiveDatabase, out: impl Write) -> Result<Vec<Summary>> {
     let mut open = OpenDatabase::of(source).await?;
     let mut writer = ArchiveWriter::new(out)?;
     let mut written = Vec::new();
@@ -134,7 +133,7 @@ pub async fn export(source: &ArchiveDatabase, out: impl Write) -> Result<Vec<Sum
 }
 
 /// Imports an archive into an empty database.
-pub async fn import(source: &ArchiveDatabase, archive: impl BufRead) -> Result<Vec<Summary>, ArchiveError> {
+pub async fn import(source: &ArchiveDatabase, archive: impl BufRead) -> Result<Vec<Summary>> {
     let mut open = OpenDatabase::of(source).await?;
     for table in &TABLES {
         let least = u64::from(table.seeded);
@@ -175,7 +174,7 @@ struct OpenDatabase {
 }
 
 impl OpenDatabase {
-    async fn of(source: &ArchiveDatabase) -> Result<OpenDatabase, ArchiveError> {
+    async fn of(source: &ArchiveDatabase) -> Result<OpenDatabase> {
         match source {
             ArchiveDatabase::Postgres(database) => {
                 let pool = database.portable(1).await?;
@@ -202,7 +201,7 @@ impl OpenDatabase {
         }
     }
 
-    fn part(&mut self, table: &ArchiveTable) -> Result<&mut AnyConnection, ArchiveError> {
+    fn part(&mut self, table: &ArchiveTable) -> Result<&mut AnyConnection> {
         let place = match (self.dialect, table.home) {
             (Dialect::Postgres, _) | (_, SqliteFile::Control) => 0,
             (_, SqliteFile::Calls) => 1,
@@ -212,19 +211,19 @@ impl OpenDatabase {
         part.map(|part| &mut **part).ok_or_else(|| ArchiveError::Database("a file is not open".into()))
     }
 
-    async fn count(&mut self, table: &ArchiveTable) -> Result<u64, ArchiveError> {
+    async fn count(&mut self, table: &ArchiveTable) -> Result<u64> {
         let statement = table.count(self.dialect);
         let row = sqlx::query(AssertSqlSafe(statement)).fetch_one(self.part(table)?).await?;
         Ok(u64::try_from(row.try_get::<i64, _>(0)?).unwrap_or_default())
     }
 
-    async fn revision(&mut self) -> Result<i64, ArchiveError> {
+    async fn revision(&mut self) -> Result<i64> {
         let [table, ..] = &TABLES;
         let row = sqlx::query("SELECT revision FROM control_revision").fetch_one(self.part(table)?).await?;
         Ok(row.try_get(0)?)
     }
 
-    async fn clear(&mut self, table: &ArchiveTable) -> Result<(), ArchiveError> {
+    async fn clear(&mut self, table: &ArchiveTable) -> Result<()> {
         let statement = table.clear(self.dialect);
         sqlx::query(AssertSqlSafe(statement)).execute(self.part(table)?).await?;
         Ok(())
@@ -234,8 +233,8 @@ impl OpenDatabase {
     async fn read(
         &mut self,
         table: &ArchiveTable,
-        mut take: impl FnMut(&[u8]) -> Result<(), ArchiveError>,
-    ) -> Result<Rows, ArchiveError> {
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Rows> {
         let statement = table.select(self.dialect);
         let mut stored = sqlx::query(AssertSqlSafe(statement)).fetch(self.part(table)?);
         let mut rows = Rows::default();
@@ -247,12 +246,7 @@ impl OpenDatabase {
         Ok(rows)
     }
 
-    async fn write(
-        &mut self,
-        table: &ArchiveTable,
-        statement: &Arc<str>,
-        values: Vec<Value>,
-    ) -> Result<(), ArchiveError> {
+    async fn write(&mut self, table: &ArchiveTable, statement: &Arc<str>, values: Vec<Value>) -> Result<()> {
         let mut insert = sqlx::query(AssertSqlSafe(Arc::clone(statement)));
         for (column, value) in table.columns.iter().zip(values) {
             insert = match column.kind {
@@ -265,7 +259,7 @@ impl OpenDatabase {
         Ok(())
     }
 
-    async fn commit(mut self) -> Result<(), ArchiveError> {
+    async fn commit(mut self) -> Result<()> {
         if self.dialect == Dialect::Postgres {
             let [first, ..] = self.parts.as_mut_slice() else { return Ok(()) };
             for statement in former_events::after_import() {
@@ -292,7 +286,7 @@ fn values(table: &ArchiveTable, row: &AnyRow) -> sqlx::Result<Vec<Value>> {
 }
 
 /// Brings the tables of the files up to date.
-async fn bring_up_to_date(control: &Path, calls: &Path, audit: &Path) -> Result<(), ArchiveError> {
+async fn bring_up_to_date(control: &Path, calls: &Path, audit: &Path) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| ArchiveError::Database(error.to_string());
     let store = ControlStore::file(control).await.map_err(|error| failed(&error))?;
     store.close().await;

@@ -12,6 +12,8 @@ mod statement;
 
 use std::time::Duration;
 
+use sqlx::Result;
+
 use crate::columns::Columns;
 use crate::ledger::Budget;
 use crate::ledger::rules::KEEP_ABANDONED;
@@ -68,20 +70,16 @@ pub(crate) trait CallsDatabase: Send + Sync {
     fn budget(&self) -> Budget;
 
     /// Runs a statement; returns the number of rows that it changed.
-    fn execute(&self, statement: CallStatement) -> impl Future<Output = sqlx::Result<u64>> + Send;
+    fn execute(&self, statement: CallStatement) -> impl Future<Output = Result<u64>> + Send;
 
     /// Returns the rows that a statement finds.
-    fn rows(&self, statement: CallStatement) -> impl Future<Output = sqlx::Result<Vec<Self::Row>>> + Send;
+    fn rows(&self, statement: CallStatement) -> impl Future<Output = Result<Vec<Self::Row>>> + Send;
 
     /// Extends or restarts the owner's lease.
-    fn renew_lease(
-        &self,
-        owner: OwnerId,
-        lease: Duration,
-    ) -> impl Future<Output = sqlx::Result<Lease>> + Send;
+    fn renew_lease(&self, owner: OwnerId, lease: Duration) -> impl Future<Output = Result<Lease>> + Send;
 
     /// Ends the owner's lease; the row stays for as long as the owner may hold keys.
-    fn end_lease(&self, owner: OwnerId) -> impl Future<Output = sqlx::Result<()>> + Send;
+    fn end_lease(&self, owner: OwnerId) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns the update of an orphan's row `r` that the gateway in $1 may take over; $2 is its call, $3 its owner.
     fn of_orphan(sets: &str) -> String;
@@ -90,10 +88,10 @@ pub(crate) trait CallsDatabase: Send + Sync {
     fn find_owners(
         &self,
         calls: &[CallId],
-    ) -> impl Future<Output = sqlx::Result<Vec<(CallId, Option<OwnerId>)>>> + Send;
+    ) -> impl Future<Output = Result<Vec<(CallId, Option<OwnerId>)>>> + Send;
 
     /// Deletes ended calls of the record's user and org beyond their quotas, now or soon.
-    fn make_room(&self, key: &RecordKey) -> impl Future<Output = sqlx::Result<()>> + Send;
+    fn make_room(&self, key: &RecordKey) -> impl Future<Output = Result<()>> + Send;
 
     /// Waits for running deletions of records beyond the quotas.
     fn room_made(&self) -> impl Future<Output = ()> + Send;
@@ -103,14 +101,13 @@ pub(crate) trait CallsDatabase: Send + Sync {
         &self,
         past: CallStatement,
         key: CallStatement,
-    ) -> impl Future<Output = sqlx::Result<bool>> + Send;
+    ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Runs a statement on published keys.
-    fn execute_on_keys(&self, statement: CallStatement) -> impl Future<Output = sqlx::Result<u64>> + Send;
+    fn execute_on_keys(&self, statement: CallStatement) -> impl Future<Output = Result<u64>> + Send;
 
     /// Returns the published keys that a statement finds.
-    fn key_rows(&self, statement: CallStatement)
-    -> impl Future<Output = sqlx::Result<Vec<Self::Row>>> + Send;
+    fn key_rows(&self, statement: CallStatement) -> impl Future<Output = Result<Vec<Self::Row>>> + Send;
 }
 
 /// Returns the condition that the lease of the owner in `parameter`, if it has one, is old enough to judge other
@@ -127,7 +124,7 @@ pub(crate) fn steady(parameter: &str) -> String {
 pub(crate) async fn delete_past<D: CallsDatabase>(
     database: &D,
     past: &[(&'static str, Duration)],
-) -> sqlx::Result<()> {
+) -> Result<()> {
     for (text, age) in past {
         loop {
             let deletion = CallStatement::new(*text).bind(D::SWEEP_ROWS).bind(*age);
@@ -141,11 +138,11 @@ pub(crate) async fn delete_past<D: CallsDatabase>(
 }
 
 /// Runs a statement; returns whether it changed its row.
-async fn changes<D: CallsDatabase>(database: &D, statement: CallStatement) -> sqlx::Result<bool> {
+async fn changes<D: CallsDatabase>(database: &D, statement: CallStatement) -> Result<bool> {
     Ok(database.execute(statement).await? == 1)
 }
 
 /// Returns the row that a statement finds.
-async fn row<D: CallsDatabase>(database: &D, statement: CallStatement) -> sqlx::Result<Option<D::Row>> {
+async fn row<D: CallsDatabase>(database: &D, statement: CallStatement) -> Result<Option<D::Row>> {
     Ok(database.rows(statement).await?.into_iter().next())
 }

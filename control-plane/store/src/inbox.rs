@@ -59,27 +59,24 @@ pub enum InboxError {
     TooLarge,
 }
 
+/// Result of an operation on an inbox.
+pub type Result<T, E = InboxError> = std::result::Result<T, E>;
+
 /// Store of entries for running calls.
 #[async_trait]
 pub trait Inbox: Send + Sync {
     /// Stores an entry unless one of the same name exists. `keep` is the minimum lifetime of the whole inbox from now
     /// on; the longest one requested applies.
-    async fn put(
-        &self,
-        inbox: InboxId,
-        name: EntryName,
-        entry: Bytes,
-        keep: Duration,
-    ) -> Result<Put, InboxError>;
+    async fn put(&self, inbox: InboxId, name: EntryName, entry: Bytes, keep: Duration) -> Result<Put>;
 
     /// Returns all entries of an inbox, in any order.
-    async fn read(&self, inbox: InboxId) -> Result<Vec<(EntryName, Bytes)>, InboxError>;
+    async fn read(&self, inbox: InboxId) -> Result<Vec<(EntryName, Bytes)>>;
 
     /// Removes entries; missing ones are ignored.
-    async fn remove(&self, inbox: InboxId, names: &[EntryName]) -> Result<(), InboxError>;
+    async fn remove(&self, inbox: InboxId, names: &[EntryName]) -> Result<()>;
 }
 
 #[cfg_attr(not(feature = "redis"), allow(dead_code))]
-pub(crate) fn check(entry: &Bytes) -> Result<(), InboxError> {
+pub(crate) fn check(entry: &Bytes) -> Result<()> {
     if entry.len() > MAX_ENTRY { Err(InboxError::TooLarge) } else { Ok(()) }
 }

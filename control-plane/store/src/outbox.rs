@@ -80,7 +80,7 @@ impl Batch<'_> {
 
     /// Rejects batches that no outbox accepts.
     #[cfg_attr(not(feature = "redis"), allow(dead_code))]
-    pub(crate) fn check(&self) -> Result<(), OutboxError> {
+    pub(crate) fn check(&self) -> Result<()> {
         let pinned = self.pinned.iter().map(|(_, entry)| entry);
         if self.entries.iter().chain(pinned).any(|entry| entry.len() > MAX_ENTRY) {
             return Err(OutboxError::TooLarge);
@@ -111,6 +111,9 @@ pub enum OutboxError {
     TooLarge,
 }
 
+/// Result of an operation on the outbox.
+pub type Result<T, E = OutboxError> = std::result::Result<T, E>;
+
 /// Store of the events of calls. `keep` is a minimum retention from now on; the longest one requested applies.
 #[async_trait]
 pub trait Outbox: Send + Sync {
@@ -123,20 +126,15 @@ pub trait Outbox: Send + Sync {
         owner: OwnerId,
         batch: Batch<'_>,
         keep: Duration,
-    ) -> Result<AppendOutcome, OutboxError>;
+    ) -> Result<AppendOutcome>;
 
     /// Makes `owner` the only one that may append from now on. Returns the stored entries; `None` if no log was
     /// started, in which case only the owner is stored, and its first batch must have `reset`.
-    async fn take(
-        &self,
-        call: CallId,
-        owner: OwnerId,
-        keep: Duration,
-    ) -> Result<Option<StoredEvents>, OutboxError>;
+    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<StoredEvents>>;
 
     /// Returns the entries from a number on, or from the oldest stored one if that is later. `None` if no log was
     /// started, or it has expired.
-    async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>, OutboxError>;
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>>;
 }
 
 pub(crate) fn count(entries: usize) -> u64 {

@@ -46,25 +46,18 @@ pub struct OpenSession {
 #[error("the directory of sessions is not available: {0}")]
 pub struct DirectoryError(pub String);
 
+/// Result of an operation on the directory.
+pub type Result<T, E = DirectoryError> = std::result::Result<T, E>;
+
 /// Directory of sessions. `left` is the remaining lifetime of the session's id.
 #[async_trait]
 pub trait SessionDirectory: Send + Sync {
     /// Records that `gateway` serves the session from now on, too.
-    async fn enter(
-        &self,
-        session: SessionId,
-        gateway: OwnerId,
-        left: Duration,
-    ) -> Result<SessionEntry, DirectoryError>;
+    async fn enter(&self, session: SessionId, gateway: OwnerId, left: Duration) -> Result<SessionEntry>;
 
     /// Stores the log level that the client set; no effect once the session has ended.
-    async fn set_log_level(
-        &self,
-        session: SessionId,
-        level: u8,
-        left: Duration,
-    ) -> Result<(), DirectoryError>;
+    async fn set_log_level(&self, session: SessionId, level: u8, left: Duration) -> Result<()>;
 
     /// Ends the session; returns the gateways that served it.
-    async fn end(&self, session: SessionId, left: Duration) -> Result<Vec<OwnerId>, DirectoryError>;
+    async fn end(&self, session: SessionId, left: Duration) -> Result<Vec<OwnerId>>;
 }

@@ -10,7 +10,7 @@ use asp_proto::health::health_client::HealthClient;
 use asp_proto::health::health_server::{Health, HealthServer};
 use asp_proto::health::{HealthCheckRequest, HealthCheckResponse};
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Result, Status};
 
 use super::freshness::Freshness;
 use super::state::XdsStateReceiver;
@@ -52,10 +52,7 @@ struct HealthService {
 
 #[tonic::async_trait]
 impl Health for HealthService {
-    async fn check(
-        &self,
-        request: Request<HealthCheckRequest>,
-    ) -> Result<Response<HealthCheckResponse>, Status> {
+    async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>> {
         if !request.get_ref().service.is_empty() {
             return Err(Status::not_found("single services have no health status; leave the name empty"));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use asp_proto::xds::envoy::config::core::v3::Node;
 use prost_types::value;
-use tonic::Status;
+use tonic::{Result, Status};
 
 use super::context::Context;
 use super::contract::{ADVERTISE, DEFAULT_POOL, Kind};
@@ -44,7 +44,7 @@ enum Presence {
 
 impl Participant {
     /// Admits a subscriber, unless there are too many, or too many with its identity.
-    pub(super) fn admit(context: &Context, caller: Caller) -> Result<Participant, Status> {
+    pub(super) fn admit(context: &Context, caller: Caller) -> Result<Participant> {
         let entry = context.subscribers.admit(caller.identity());
         Ok(Participant {
             endpoints: Arc::clone(&context.endpoints),
@@ -57,12 +57,7 @@ impl Participant {
     }
 
     /// Records the effect of a request, for `/api/snapshot` and the log.
-    pub(super) fn note(
-        &self,
-        kind: Kind,
-        event: Event,
-        (in_force, version): (u64, &str),
-    ) -> Result<(), Status> {
+    pub(super) fn note(&self, kind: Kind, event: Event, (in_force, version): (u64, &str)) -> Result<()> {
         match event {
             Event::Subscribed => {
                 let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
@@ -119,7 +114,7 @@ impl Participant {
 
     /// Takes the subscriber's node. The address and the pool of the first request were authorised, so they are fixed
     /// for the whole stream; a later node may add that the gateway shuts down.
-    pub(super) fn name(&mut self, node: Node, is_open: bool) -> Result<(), Status> {
+    pub(super) fn name(&mut self, node: Node, is_open: bool) -> Result<()> {
         let differs = |key| metadata(&node, key) != metadata(&self.node, key);
         if is_open && (differs(ADVERTISE) || differs(POOL)) {
             tracing::warn!(
@@ -135,7 +130,7 @@ impl Participant {
     }
 
     /// Refuses the stream if this kind of resource, or the address at which it wants requests, is not for this caller.
-    pub(super) async fn authorize(&self, kind: Kind) -> Result<(), Status> {
+    pub(super) async fn authorize(&self, kind: Kind) -> Result<()> {
         let mut evaluated = self.caller.may_subscribe(kind);
         let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
         if evaluated.is_ok()

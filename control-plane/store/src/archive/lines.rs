@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::tables::{ArchiveTable, Kind};
-use super::{ArchiveError, Summary};
+use super::{ArchiveError, Result, Summary};
 use crate::hex::hex;
 
 /// Format name and version in the first line.
@@ -33,7 +33,7 @@ pub(super) fn bytes(value: &Value) -> Option<Vec<u8>> {
 }
 
 /// Serializes a row as one line, with its line break.
-pub(super) fn row(values: &[Value]) -> Result<Vec<u8>, ArchiveError> {
+pub(super) fn row(values: &[Value]) -> Result<Vec<u8>> {
     let mut line = serde_json::to_vec(values).map_err(std::io::Error::from)?;
     line.push(b'\n');
     Ok(line)
@@ -69,28 +69,28 @@ pub(super) struct ArchiveWriter<W> {
 }
 
 impl<W: Write> ArchiveWriter<W> {
-    pub(super) fn new(mut out: W) -> Result<ArchiveWriter<W>, ArchiveError> {
+    pub(super) fn new(mut out: W) -> Result<ArchiveWriter<W>> {
         writeln!(out, "{}", json!({"format": FORMAT}))?;
         Ok(ArchiveWriter { out })
     }
 
-    pub(super) fn table(&mut self, table: &ArchiveTable) -> Result<(), ArchiveError> {
+    pub(super) fn table(&mut self, table: &ArchiveTable) -> Result<()> {
         writeln!(self.out, "{}", head(table))?;
         Ok(())
     }
 
-    pub(super) fn row(&mut self, line: &[u8]) -> Result<(), ArchiveError> {
+    pub(super) fn row(&mut self, line: &[u8]) -> Result<()> {
         self.out.write_all(line)?;
         Ok(())
     }
 
-    pub(super) fn end_of(&mut self, summary: &Summary) -> Result<(), ArchiveError> {
+    pub(super) fn end_of(&mut self, summary: &Summary) -> Result<()> {
         let Summary { table, rows, sha256 } = summary;
         writeln!(self.out, "{}", json!({"end": table, "rows": rows, "sha256": sha256}))?;
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Result<(), ArchiveError> {
+    pub(super) fn finish(mut self) -> Result<()> {
         writeln!(self.out, "{}", json!({"complete": true}))?;
         self.out.flush()?;
         Ok(())
@@ -114,7 +114,7 @@ pub(super) struct ArchiveReader<R> {
 }
 
 impl<R: BufRead> ArchiveReader<R> {
-    pub(super) fn new(archive: R) -> Result<ArchiveReader<R>, ArchiveError> {
+    pub(super) fn new(archive: R) -> Result<ArchiveReader<R>> {
         let mut reader = ArchiveReader { archive, line: 0, rows: Rows::default(), begun: false };
         let (_, first) = reader.read()?;
         if first != json!({"format": FORMAT}) {
@@ -126,7 +126,7 @@ impl<R: BufRead> ArchiveReader<R> {
     }
 
     /// Returns the next row of `table`, or its end.
-    pub(super) fn next(&mut self, table: &ArchiveTable) -> Result<TableLine, ArchiveError> {
+    pub(super) fn next(&mut self, table: &ArchiveTable) -> Result<TableLine> {
         if !std::mem::replace(&mut self.begun, true) {
             let (_, found) = self.read()?;
             if found != head(table) {
@@ -157,14 +157,14 @@ impl<R: BufRead> ArchiveReader<R> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Result<(), ArchiveError> {
+    pub(super) fn finish(mut self) -> Result<()> {
         match self.read()? {
             (_, last) if last == json!({"complete": true}) => Ok(()),
             (_, other) => Err(self.fault(format!("the end is expected, but {other} was found"))),
         }
     }
 
-    fn fits(&self, table: &ArchiveTable, values: &[Value]) -> Result<(), ArchiveError> {
+    fn fits(&self, table: &ArchiveTable, values: &[Value]) -> Result<()> {
         if values.len() != table.columns.len() {
             let fault =
                 format!("a row of {} has {} values, not {}", table.name, values.len(), table.columns.len());
@@ -185,7 +185,7 @@ impl<R: BufRead> ArchiveReader<R> {
     }
 
     /// Reads the next line; returns it raw and parsed.
-    fn read(&mut self) -> Result<(Vec<u8>, Value), ArchiveError> {
+    fn read(&mut self) -> Result<(Vec<u8>, Value)> {
         self.line += 1;
         let mut line = Vec::new();
         self.archive.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)?;

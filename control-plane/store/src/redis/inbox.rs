@@ -13,7 +13,7 @@ use redis::{Script, ScriptInvocation};
 use super::{Redis, RedisFault, lifetime};
 use crate::hex::hex;
 use crate::inbox::{
-    EntryName, Inbox, InboxError, InboxId, MAX_BYTES, MAX_ENTRIES, MAX_ORG_BYTES, Put, check,
+    EntryName, Inbox, InboxError, InboxId, MAX_BYTES, MAX_ENTRIES, MAX_ORG_BYTES, Put, Result, check,
 };
 
 /// Inboxes in Redis.
@@ -42,13 +42,7 @@ impl RedisInbox {
 
 #[async_trait]
 impl Inbox for RedisInbox {
-    async fn put(
-        &self,
-        inbox: InboxId,
-        name: EntryName,
-        entry: Bytes,
-        keep: Duration,
-    ) -> Result<Put, InboxError> {
+    async fn put(&self, inbox: InboxId, name: EntryName, entry: Bytes, keep: Duration) -> Result<Put> {
         check(&entry)?;
         let (place, mut put) = on(&self.put, inbox);
         put.arg(hex(&name)).arg(entry.as_ref()).arg(lifetime(keep));
@@ -61,19 +55,19 @@ impl Inbox for RedisInbox {
         })
     }
 
-    async fn read(&self, inbox: InboxId) -> Result<Vec<(EntryName, Bytes)>, InboxError> {
+    async fn read(&self, inbox: InboxId) -> Result<Vec<(EntryName, Bytes)>> {
         let place = place(inbox);
         let mut read = redis::cmd("HGETALL");
         read.arg(&place);
         let entries: HashMap<String, Bytes> = self.redis.ask(&place, &read).await?;
-        let named = |(name, entry): (String, Bytes)| -> Result<_, InboxError> {
+        let named = |(name, entry): (String, Bytes)| -> Result<_> {
             let name = u128::from_str_radix(&name, 16).map_err(|_| unreadable())?;
             Ok((name.to_be_bytes(), entry))
         };
         entries.into_iter().map(named).collect()
     }
 
-    async fn remove(&self, inbox: InboxId, names: &[EntryName]) -> Result<(), InboxError> {
+    async fn remove(&self, inbox: InboxId, names: &[EntryName]) -> Result<()> {
         let (place, mut remove) = on(&self.remove, inbox);
         for name in names {
             remove.arg(hex(name));

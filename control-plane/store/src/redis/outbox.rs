@@ -11,7 +11,7 @@ use redis::{Script, ScriptInvocation};
 use super::{Redis, RedisFault, lifetime};
 use crate::hex::hex;
 use crate::outbox::{
-    AppendOutcome, Batch, LogId, MAX_BYTES, MAX_ENTRIES, MAX_NUMBER, MAX_PINNED, Outbox, OutboxError,
+    AppendOutcome, Batch, LogId, MAX_BYTES, MAX_ENTRIES, MAX_NUMBER, MAX_PINNED, Outbox, OutboxError, Result,
     StoredEvents, count,
 };
 use crate::records::{CallId, OwnerId};
@@ -38,11 +38,7 @@ impl RedisOutbox {
         }
     }
 
-    async fn read_events(
-        &self,
-        key: &str,
-        script: &ScriptInvocation<'_>,
-    ) -> Result<Option<StoredEvents>, OutboxError> {
+    async fn read_events(&self, key: &str, script: &ScriptInvocation<'_>) -> Result<Option<StoredEvents>> {
         let told: Reply = self.redis.run(key, script).await?;
         let Some((log, next, entries, pinned)) = told else { return Ok(None) };
         let first = next.checked_sub(count(entries.len())).ok_or_else(unreadable)?;
@@ -58,7 +54,7 @@ impl Outbox for RedisOutbox {
         owner: OwnerId,
         batch: Batch<'_>,
         keep: Duration,
-    ) -> Result<AppendOutcome, OutboxError> {
+    ) -> Result<AppendOutcome> {
         batch.check()?;
         let (key, mut append) = on(&self.append, call);
         append.arg(lifetime(keep)).arg(MAX_ENTRIES).arg(MAX_BYTES).arg(hex(&owner.0));
@@ -83,18 +79,13 @@ impl Outbox for RedisOutbox {
         }
     }
 
-    async fn take(
-        &self,
-        call: CallId,
-        owner: OwnerId,
-        keep: Duration,
-    ) -> Result<Option<StoredEvents>, OutboxError> {
+    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<StoredEvents>> {
         let (key, mut take) = on(&self.take, call);
         take.arg(lifetime(keep)).arg(hex(&owner.0));
         self.read_events(&key, &take).await
     }
 
-    async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>, OutboxError> {
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>> {
         let (key, mut read) = on(&self.read, call);
         // No entry has a higher number.
         read.arg(from.min(MAX_NUMBER));
@@ -113,7 +104,7 @@ fn unreadable() -> OutboxError {
 }
 
 /// Parses a list of alternating numbers and open entries; returns them by number.
-fn numbered(pinned: &[Bytes]) -> Result<Vec<(u64, Bytes)>, OutboxError> {
+fn numbered(pinned: &[Bytes]) -> Result<Vec<(u64, Bytes)>> {
     let pair = |pair: &[Bytes]| {
         let [number, entry] = pair else { return None };
         Some((std::str::from_utf8(number).ok()?.parse::<u64>().ok()?, entry.clone()))

@@ -10,7 +10,9 @@ use redis::Script;
 use super::{Redis, RedisFault, lifetime};
 use crate::hex::hex;
 use crate::records::OwnerId;
-use crate::sessions::{DirectoryError, MAX_GATEWAYS, OpenSession, SessionDirectory, SessionEntry, SessionId};
+use crate::sessions::{
+    DirectoryError, MAX_GATEWAYS, OpenSession, Result, SessionDirectory, SessionEntry, SessionId,
+};
 
 /// A directory in Redis.
 pub struct RedisDirectory {
@@ -30,7 +32,7 @@ impl RedisDirectory {
         session: SessionId,
         left: Duration,
         (gateway, level): (String, String),
-    ) -> Result<SessionEntry, DirectoryError> {
+    ) -> Result<SessionEntry> {
         let key = key(session);
         let mut enter = self.enter.prepare_invoke();
         enter.key(&key).arg(lifetime(left)).arg(MAX_GATEWAYS).arg(gateway).arg(level);
@@ -46,25 +48,15 @@ impl RedisDirectory {
 
 #[async_trait]
 impl SessionDirectory for RedisDirectory {
-    async fn enter(
-        &self,
-        session: SessionId,
-        gateway: OwnerId,
-        left: Duration,
-    ) -> Result<SessionEntry, DirectoryError> {
+    async fn enter(&self, session: SessionId, gateway: OwnerId, left: Duration) -> Result<SessionEntry> {
         self.change(session, left, (hex(&gateway.0), String::new())).await
     }
 
-    async fn set_log_level(
-        &self,
-        session: SessionId,
-        level: u8,
-        left: Duration,
-    ) -> Result<(), DirectoryError> {
+    async fn set_log_level(&self, session: SessionId, level: u8, left: Duration) -> Result<()> {
         self.change(session, left, (String::new(), level.to_string())).await.map(drop)
     }
 
-    async fn end(&self, session: SessionId, left: Duration) -> Result<Vec<OwnerId>, DirectoryError> {
+    async fn end(&self, session: SessionId, left: Duration) -> Result<Vec<OwnerId>> {
         let key = key(session);
         let mut end = self.end.prepare_invoke();
         end.key(&key).arg(lifetime(left));
@@ -87,7 +79,7 @@ fn key(session: SessionId) -> String {
     format!("asp:session:{}", hex(&session))
 }
 
-fn owners(named: &[String]) -> Result<Vec<OwnerId>, DirectoryError> {
+fn owners(named: &[String]) -> Result<Vec<OwnerId>> {
     let owner = |name: &String| u128::from_str_radix(name, 16).map(|id| OwnerId(id.to_be_bytes()));
     named.iter().map(owner).collect::<Result<_, _>>().map_err(|_| unreadable())
 }

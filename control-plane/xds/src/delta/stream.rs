@@ -3,7 +3,7 @@
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use tonic::{Status, Streaming};
+use tonic::{Result, Streaming};
 
 use super::DeltaSubscription;
 use crate::context::{Context, STOPPING, end_stream};
@@ -17,14 +17,14 @@ use crate::subscription::Event;
 /// Maximum number of messages queued for a slow gateway.
 const OUTBOUND: usize = 1;
 
-type PushResult = Result<DeltaDiscoveryResponse, Status>;
+type PushResult = Result<DeltaDiscoveryResponse>;
 
 /// Serves one stream in a task of its own.
 pub fn serve(
     context: &Context,
     inbound: Streaming<DeltaDiscoveryRequest>,
     caller: Caller,
-) -> Result<mpsc::Receiver<PushResult>, Status> {
+) -> Result<mpsc::Receiver<PushResult>> {
     let other = Participant::admit(context, caller)?;
     let (outbound, receiver) = mpsc::channel(OUTBOUND);
     let stream = DeltaStream {
@@ -111,11 +111,7 @@ impl DeltaStream {
         true
     }
 
-    async fn on_request(
-        &mut self,
-        mut request: DeltaDiscoveryRequest,
-        is_open: &mut bool,
-    ) -> Result<(), Status> {
+    async fn on_request(&mut self, mut request: DeltaDiscoveryRequest, is_open: &mut bool) -> Result<()> {
         if let Some(node) = request.node.take() {
             self.other.name(node, *is_open)?;
         }
