@@ -5,275 +5,159 @@
 
 use serde::{Serialize, Serializer};
 
-/// The kind of a fault. The set is closed; codes are only ever added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FaultCode {
+/// Declares the codes, each with its stable name in JSON output.
+macro_rules! fault_codes {
+    ($($(#[$doc:meta])+ $code:ident = $name:literal,)+) => {
+        /// The kind of a fault. The set is closed; codes are only ever added.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum FaultCode {
+            $($(#[$doc])+ $code,)+
+        }
+
+        impl FaultCode {
+            /// Every code, faults first, then warnings.
+            pub const ALL: &'static [FaultCode] = &[$(FaultCode::$code),+];
+
+            /// Returns the stable name in JSON output.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(FaultCode::$code => $name,)+
+                }
+            }
+        }
+    };
+}
+
+fault_codes! {
     /// The text is not YAML or JSON.
-    Syntax,
+    Syntax = "syntax",
     /// The document is too large, too deep or has too many values.
-    DocumentBudget,
+    DocumentBudget = "document_budget",
     /// An anchor, alias, tag, merge key, directive, second document or non-text key.
-    YamlFeature,
+    YamlFeature = "yaml_feature",
     /// A plain scalar that YAML versions read differently, or a number JSON cannot hold exactly.
-    AmbiguousScalar,
+    AmbiguousScalar = "ambiguous_scalar",
     /// A key that occurs twice in one mapping.
-    DuplicateKey,
+    DuplicateKey = "duplicate_key",
     /// A key that the format does not define.
-    UnknownKey,
+    UnknownKey = "unknown_key",
     /// A required key is missing.
-    MissingKey,
+    MissingKey = "missing_key",
     /// A value of the wrong JSON type.
-    WrongType,
+    WrongType = "wrong_type",
     /// A value outside the closed set or range that the format allows.
-    BadValue,
+    BadValue = "bad_value",
     /// A file outside the folder of a server.
-    BadPath,
+    BadPath = "bad_path",
     /// More items than the platform accepts.
-    TooMany,
+    TooMany = "too_many",
     /// A character that hides or reorders text (zero-width, blank, bidi, tag, control).
-    BadText,
+    BadText = "bad_text",
     /// A text longer than 64 KiB.
-    TextTooLong,
+    TextTooLong = "text_too_long",
     /// A primitive id outside `[A-Za-z0-9_.-]{1,128}`.
-    BadId,
+    BadId = "bad_id",
     /// A version that is not a semantic version.
-    BadVersion,
+    BadVersion = "bad_version",
     /// A server name outside `[a-z0-9-]{1,63}` or different from its folder.
-    BadServerName,
+    BadServerName = "bad_server_name",
     /// An exposed name outside `[A-Za-z0-9_.-]{1,128}`, or a bad skill id.
-    BadExposedName,
+    BadExposedName = "bad_exposed_name",
     /// A scope that is not an RFC 6749 scope-token.
-    BadScope,
+    BadScope = "bad_scope",
     /// Two files declare the same primitive or server.
-    DuplicateId,
+    DuplicateId = "duplicate_id",
     /// Two primitives of a server with the same exposed name.
-    DuplicateName,
+    DuplicateName = "duplicate_name",
     /// A server lists a primitive that no file declares.
-    UnresolvedRef,
+    UnresolvedRef = "unresolved_ref",
     /// A dependency that no file declares, or one of the wrong kind.
-    UnresolvedDependency,
+    UnresolvedDependency = "unresolved_dependency",
     /// A delegate whose primitive delegates to it again.
-    DelegateLoop,
+    DelegateLoop = "delegate_loop",
     /// A key that has no meaning for this kind, mode or protocol.
-    MisplacedKey,
+    MisplacedKey = "misplaced_key",
     /// An exposure that this kind of primitive cannot have.
-    NotExposable,
+    NotExposable = "not_exposable",
     /// A hint in `annotations` that contradicts `mutation`.
-    MutationConflict,
+    MutationConflict = "mutation_conflict",
     /// A capability that is switched off but needed by another part of the spec.
-    CapabilityConflict,
+    CapabilityConflict = "capability_conflict",
     /// Authentication settings that contradict each other.
-    AuthConflict,
+    AuthConflict = "auth_conflict",
     /// A schema that is not valid JSON Schema 2020-12.
-    BadSchema,
+    BadSchema = "bad_schema",
     /// A schema that costs too much to hold or to evaluate.
-    SchemaBudget,
+    SchemaBudget = "schema_budget",
     /// A `$ref` that leaves the schema.
-    SchemaRef,
+    SchemaRef = "schema_ref",
     /// A `$ref` that leads back to itself at the same place of the instance.
-    SchemaLoop,
+    SchemaLoop = "schema_loop",
     /// A regular expression that is not linear, too large, or not an ECMA-262 pattern.
-    SchemaPattern,
+    SchemaPattern = "schema_pattern",
     /// A tool schema whose root is not `type: object`.
-    SchemaRoot,
+    SchemaRoot = "schema_root",
     /// A schema in the spec that contradicts the one made from the plugin's code.
-    SchemaConflict,
+    SchemaConflict = "schema_conflict",
     /// An `x-mcp-header` against the rules of MCP 2026-07-28.
-    BadHeaderAnnotation,
+    BadHeaderAnnotation = "bad_header_annotation",
     /// A default that its own schema rejects.
-    BadDefault,
+    BadDefault = "bad_default",
     /// An example that the schema rejects.
-    BadExample,
+    BadExample = "bad_example",
     /// A resource URI that is not absolute or has a forbidden scheme.
-    BadUri,
+    BadUri = "bad_uri",
     /// A template beyond RFC 6570 level 1.
-    BadUriTemplate,
+    BadUriTemplate = "bad_uri_template",
     /// A URL that is not http(s), carries credentials or hides its host.
-    BadUrl,
+    BadUrl = "bad_url",
     /// A value that is not a host name.
-    BadHost,
+    BadHost = "bad_host",
     /// A value that is not a web origin.
-    BadOrigin,
+    BadOrigin = "bad_origin",
     /// A name that no gateway pool can have.
-    BadPool,
+    BadPool = "bad_pool",
     /// A proxy mapping that names no argument or is not a JSON pointer.
-    BadMapping,
+    BadMapping = "bad_mapping",
     /// A request header that a spec may not set.
-    BadHeader,
+    BadHeader = "bad_header",
     /// An entrypoint that is not a registered name or leaves the package.
-    BadEntrypoint,
+    BadEntrypoint = "bad_entrypoint",
     /// A CPU or memory quantity that cannot be read or is out of range.
-    BadQuantity,
+    BadQuantity = "bad_quantity",
     /// A rate limit that allows nothing or whose window is too long.
-    BadRateLimit,
+    BadRateLimit = "bad_rate_limit",
     /// A `{{name}}` in a prompt that no argument fills.
-    BadPlaceholder,
+    BadPlaceholder = "bad_placeholder",
     /// A question that MCP elicitation cannot ask.
-    BadElicitation,
+    BadElicitation = "bad_elicitation",
     /// A scheme that nothing evaluates, or a list of protocols none of which is served.
-    NotServed,
+    NotServed = "not_served",
     /// Warning: `nullable: true` was compiled to a union with null.
-    NullableRewritten,
+    NullableRewritten = "nullable_rewritten",
     /// Warning: a primitive without a summary.
-    NoSummary,
+    NoSummary = "no_summary",
     /// Warning: a tool without `mutation`; it is treated as destructive.
-    NoMutation,
+    NoMutation = "no_mutation",
     /// Warning: more tools in one server than models choose from reliably.
-    ManyTools,
+    ManyTools = "many_tools",
     /// Warning: a `format` that is not asserted.
-    UnknownFormat,
+    UnknownFormat = "unknown_format",
     /// Warning: a proxied address that requires an upstream entry by the operator.
-    PrivateUpstream,
+    PrivateUpstream = "private_upstream",
     /// Warning: a primitive that no server lists and nothing depends on.
-    UnlistedPrimitive,
+    UnlistedPrimitive = "unlisted_primitive",
     /// Warning: a protocol that is not served yet, next to one that is.
-    UnservedProtocol,
+    UnservedProtocol = "unserved_protocol",
     /// Warning: a name that some clients or model providers reject or change.
-    UnportableName,
+    UnportableName = "unportable_name",
     /// Warning: two names of a server that differ only in case.
-    CaseTwins,
+    CaseTwins = "case_twins",
     /// Warning: two resource templates of a server that match the same URIs.
-    OverlappingTemplates,
+    OverlappingTemplates = "overlapping_templates",
 }
 
 impl FaultCode {
-    /// Every code, faults first, then warnings.
-    pub const ALL: &'static [FaultCode] = &[
-        FaultCode::Syntax,
-        FaultCode::DocumentBudget,
-        FaultCode::YamlFeature,
-        FaultCode::AmbiguousScalar,
-        FaultCode::DuplicateKey,
-        FaultCode::UnknownKey,
-        FaultCode::MissingKey,
-        FaultCode::WrongType,
-        FaultCode::BadValue,
-        FaultCode::BadPath,
-        FaultCode::TooMany,
-        FaultCode::BadText,
-        FaultCode::TextTooLong,
-        FaultCode::BadId,
-        FaultCode::BadVersion,
-        FaultCode::BadServerName,
-        FaultCode::BadExposedName,
-        FaultCode::BadScope,
-        FaultCode::DuplicateId,
-        FaultCode::DuplicateName,
-        FaultCode::UnresolvedRef,
-        FaultCode::UnresolvedDependency,
-        FaultCode::DelegateLoop,
-        FaultCode::MisplacedKey,
-        FaultCode::NotExposable,
-        FaultCode::MutationConflict,
-        FaultCode::CapabilityConflict,
-        FaultCode::AuthConflict,
-        FaultCode::BadSchema,
-        FaultCode::SchemaBudget,
-        FaultCode::SchemaRef,
-        FaultCode::SchemaLoop,
-        FaultCode::SchemaPattern,
-        FaultCode::SchemaRoot,
-        FaultCode::SchemaConflict,
-        FaultCode::BadHeaderAnnotation,
-        FaultCode::BadDefault,
-        FaultCode::BadExample,
-        FaultCode::BadUri,
-        FaultCode::BadUriTemplate,
-        FaultCode::BadUrl,
-        FaultCode::BadHost,
-        FaultCode::BadOrigin,
-        FaultCode::BadPool,
-        FaultCode::BadMapping,
-        FaultCode::BadHeader,
-        FaultCode::BadEntrypoint,
-        FaultCode::BadQuantity,
-        FaultCode::BadRateLimit,
-        FaultCode::BadPlaceholder,
-        FaultCode::BadElicitation,
-        FaultCode::NotServed,
-        FaultCode::NullableRewritten,
-        FaultCode::NoSummary,
-        FaultCode::NoMutation,
-        FaultCode::ManyTools,
-        FaultCode::UnknownFormat,
-        FaultCode::PrivateUpstream,
-        FaultCode::UnlistedPrimitive,
-        FaultCode::UnservedProtocol,
-        FaultCode::UnportableName,
-        FaultCode::CaseTwins,
-        FaultCode::OverlappingTemplates,
-    ];
-
-    /// Returns the stable name in JSON output.
-    #[allow(clippy::too_many_lines, reason = "one line a code")]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FaultCode::Syntax => "syntax",
-            FaultCode::DocumentBudget => "document_budget",
-            FaultCode::YamlFeature => "yaml_feature",
-            FaultCode::AmbiguousScalar => "ambiguous_scalar",
-            FaultCode::DuplicateKey => "duplicate_key",
-            FaultCode::UnknownKey => "unknown_key",
-            FaultCode::MissingKey => "missing_key",
-            FaultCode::WrongType => "wrong_type",
-            FaultCode::BadValue => "bad_value",
-            FaultCode::BadPath => "bad_path",
-            FaultCode::TooMany => "too_many",
-            FaultCode::BadText => "bad_text",
-            FaultCode::TextTooLong => "text_too_long",
-            FaultCode::BadId => "bad_id",
-            FaultCode::BadVersion => "bad_version",
-            FaultCode::BadServerName => "bad_server_name",
-            FaultCode::BadExposedName => "bad_exposed_name",
-            FaultCode::BadScope => "bad_scope",
-            FaultCode::DuplicateId => "duplicate_id",
-            FaultCode::DuplicateName => "duplicate_name",
-            FaultCode::UnresolvedRef => "unresolved_ref",
-            FaultCode::UnresolvedDependency => "unresolved_dependency",
-            FaultCode::DelegateLoop => "delegate_loop",
-            FaultCode::MisplacedKey => "misplaced_key",
-            FaultCode::NotExposable => "not_exposable",
-            FaultCode::MutationConflict => "mutation_conflict",
-            FaultCode::CapabilityConflict => "capability_conflict",
-            FaultCode::AuthConflict => "auth_conflict",
-            FaultCode::BadSchema => "bad_schema",
-            FaultCode::SchemaBudget => "schema_budget",
-            FaultCode::SchemaRef => "schema_ref",
-            FaultCode::SchemaLoop => "schema_loop",
-            FaultCode::SchemaPattern => "schema_pattern",
-            FaultCode::SchemaRoot => "schema_root",
-            FaultCode::SchemaConflict => "schema_conflict",
-            FaultCode::BadHeaderAnnotation => "bad_header_annotation",
-            FaultCode::BadDefault => "bad_default",
-            FaultCode::BadExample => "bad_example",
-            FaultCode::BadUri => "bad_uri",
-            FaultCode::BadUriTemplate => "bad_uri_template",
-            FaultCode::BadUrl => "bad_url",
-            FaultCode::BadHost => "bad_host",
-            FaultCode::BadOrigin => "bad_origin",
-            FaultCode::BadPool => "bad_pool",
-            FaultCode::BadMapping => "bad_mapping",
-            FaultCode::BadHeader => "bad_header",
-            FaultCode::BadEntrypoint => "bad_entrypoint",
-            FaultCode::BadQuantity => "bad_quantity",
-            FaultCode::BadRateLimit => "bad_rate_limit",
-            FaultCode::BadPlaceholder => "bad_placeholder",
-            FaultCode::BadElicitation => "bad_elicitation",
-            FaultCode::NotServed => "not_served",
-            FaultCode::NullableRewritten => "nullable_rewritten",
-            FaultCode::NoSummary => "no_summary",
-            FaultCode::NoMutation => "no_mutation",
-            FaultCode::ManyTools => "many_tools",
-            FaultCode::UnknownFormat => "unknown_format",
-            FaultCode::PrivateUpstream => "private_upstream",
-            FaultCode::UnlistedPrimitive => "unlisted_primitive",
-            FaultCode::UnservedProtocol => "unserved_protocol",
-            FaultCode::UnportableName => "unportable_name",
-            FaultCode::CaseTwins => "case_twins",
-            FaultCode::OverlappingTemplates => "overlapping_templates",
-        }
-    }
-
     /// Whether a report whose only codes are like this one still has a catalog.
     pub fn is_warning(self) -> bool {
         self >= FaultCode::NullableRewritten

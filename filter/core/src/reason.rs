@@ -12,108 +12,90 @@ pub enum Era {
     Modern,
 }
 
-/// Reason for refusing a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
-    UnknownServer,
-    OriginDenied,
-    HostDenied,
-    TokenMissing,
-    TokenInvalid,
-    TokenExpired,
-    TokenRevoked,
-    InsufficientScope,
-    ParseError,
-    InvalidRequest,
-    BodyTooLarge,
-    HeaderMismatch,
-    MissingCapability,
-    UnsupportedVersion,
-    UnknownMethod,
-    UnknownPrimitive,
-    InvalidParams,
-    SessionMissing,
-    SessionUnknown,
+/// Declares the reasons: name, JSON-RPC code, HTTP status, taxonomy code and remedy, then the sentence that a client shows.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident = $row:expr, $message:literal;)+) => {
+        /// Reason for refusing a request.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason {
+            $($(#[$doc])* $reason,)+
+        }
+
+        impl Reason {
+            /// Every reason, in the order of the design's table.
+            pub const ALL: [Reason; [$($message),+].len()] = [$(Reason::$reason),+];
+
+            /// Returns the name, the JSON-RPC code, the HTTP status, the taxonomy code and the remedy.
+            const fn row(self) -> (&'static str, i32, u16, u16, &'static str) {
+                match self {
+                    $(Reason::$reason => $row,)+
+                }
+            }
+
+            /// Returns the sentence that a client shows. It reveals nothing that is hidden from the caller (I-10).
+            pub const fn message(self) -> &'static str {
+                match self {
+                    $(Reason::$reason => $message,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    UnknownServer = ("unknown_server", -32001, 404, 6012, "CHECK_SERVER_NAME"), "no such server";
+    OriginDenied = ("origin_denied", -32001, 403, 4006, "USE_ALLOWED_ORIGIN"),
+        "this Origin may not call this server";
+    HostDenied = ("host_denied", -32001, 403, 4007, "USE_ALLOWED_HOST"),
+        "this Host does not serve this server";
+    TokenMissing = ("token_missing", -32001, 401, 4001, "SEND_BEARER_TOKEN"), "a bearer token is required";
+    TokenInvalid = ("token_invalid", -32001, 401, 4002, "OBTAIN_NEW_TOKEN"),
+        "the bearer token is not valid here";
+    TokenExpired = ("token_expired", -32001, 401, 4003, "OBTAIN_NEW_TOKEN"), "the bearer token has expired";
+    TokenRevoked = ("token_revoked", -32001, 401, 4004, "OBTAIN_NEW_TOKEN"),
+        "the bearer token has been revoked";
+    InsufficientScope = ("insufficient_scope", -32001, 403, 4005, "REQUEST_SCOPES"),
+        "the bearer token lacks a required scope";
+    ParseError = ("parse_error", -32700, 400, 6001, "FIX_REQUEST"),
+        "the body must be valid JSON, at most 127 levels deep, without a number beyond the range of a double";
+    InvalidRequest = ("invalid_request", -32600, 400, 6002, "FIX_REQUEST"),
+        "the body is not a valid JSON-RPC 2.0 message";
+    BodyTooLarge = ("body_too_large", -32600, 413, 6003, "SEND_LESS"),
+        "the body is larger than this server accepts";
+    HeaderMismatch = ("header_mismatch", -32020, 400, 6004, "MATCH_HEADERS_TO_BODY"),
+        "a header does not match the body";
+    MissingCapability = ("missing_capability", -32021, 400, 6005, "DECLARE_CAPABILITY"),
+        "a required client capability was not declared";
+    UnsupportedVersion = ("unsupported_version", -32022, 400, 6006, "USE_SUPPORTED_VERSION"),
+        "this protocol version is not supported";
+    UnknownMethod = ("unknown_method", -32601, 404, 6007, "USE_SUPPORTED_METHOD"), "method not found";
+    UnknownPrimitive = ("unknown_primitive", -32602, 200, 6008, "LIST_AGAIN"),
+        "no such tool, prompt or resource";
+    InvalidParams = ("invalid_params", -32602, 200, 6009, "FIX_REQUEST"), "the parameters are not valid";
+    SessionMissing = ("session_missing", -32600, 400, 6010, "INITIALIZE_AGAIN"),
+        "an Mcp-Session-Id header is required";
+    SessionUnknown = ("session_unknown", -32600, 404, 6011, "INITIALIZE_AGAIN"), "no such session";
     /// Refusal by the edge's coarse limit; the gateway's exact limits answer in the caller's own protocol.
-    RateLimited,
-    UpstreamUnavailable,
-    Deadline,
-    OutcomeUnknown,
-    Internal,
+    RateLimited = ("rate_limited", -32000, 429, 5001, "RETRY_LATER"), "too many requests";
+    UpstreamUnavailable = ("upstream_unavailable", -32000, 503, 7001, "RETRY_LATER"),
+        "the service is not available";
+    Deadline = ("deadline", -32000, 200, 1002, "ALLOW_MORE_TIME"), "the deadline has passed";
+    OutcomeUnknown = ("outcome_unknown", -32000, 200, 1001, "CHECK_BEFORE_RETRY"),
+        "the call may or may not have taken effect";
+    Internal = ("internal", -32603, 200, 1003, "RETRY_LATER"), "internal error";
     /// Refusal by a rule about the arguments; only the gateway evaluates such rules.
-    ContentRefused,
-    /// The caller's org is at home in another region.
-    WrongRegion,
+    ContentRefused = ("content_refused", -32000, 200, 4008, "CHANGE_CONTENT"),
+        "a rule does not allow this content";
+    /// The caller's org is at home in another region. Misdirected Request (RFC 9110 section 15.5.20): that region
+    /// answers it.
+    WrongRegion = ("wrong_region", -32001, 421, 4009, "USE_HOME_REGION"),
+        "the organisation is at home in another region";
     /// The caller's org is at home in a region that cannot be reached from here.
-    UnknownRegion,
+    UnknownRegion = ("unknown_region", -32001, 421, 4010, "USE_HOME_REGION"),
+        "the organisation is at home in a region that cannot be reached from here";
 }
 
 impl Reason {
-    /// Every reason, in the order of the design's table.
-    pub const ALL: [Reason; 27] = [
-        Reason::UnknownServer,
-        Reason::OriginDenied,
-        Reason::HostDenied,
-        Reason::TokenMissing,
-        Reason::TokenInvalid,
-        Reason::TokenExpired,
-        Reason::TokenRevoked,
-        Reason::InsufficientScope,
-        Reason::ParseError,
-        Reason::InvalidRequest,
-        Reason::BodyTooLarge,
-        Reason::HeaderMismatch,
-        Reason::MissingCapability,
-        Reason::UnsupportedVersion,
-        Reason::UnknownMethod,
-        Reason::UnknownPrimitive,
-        Reason::InvalidParams,
-        Reason::SessionMissing,
-        Reason::SessionUnknown,
-        Reason::RateLimited,
-        Reason::UpstreamUnavailable,
-        Reason::Deadline,
-        Reason::OutcomeUnknown,
-        Reason::Internal,
-        Reason::ContentRefused,
-        Reason::WrongRegion,
-        Reason::UnknownRegion,
-    ];
-
-    /// Returns the name, the JSON-RPC code, the HTTP status, the taxonomy code and the remedy.
-    const fn row(self) -> (&'static str, i32, u16, u16, &'static str) {
-        match self {
-            Reason::UnknownServer => ("unknown_server", -32001, 404, 6012, "CHECK_SERVER_NAME"),
-            Reason::OriginDenied => ("origin_denied", -32001, 403, 4006, "USE_ALLOWED_ORIGIN"),
-            Reason::HostDenied => ("host_denied", -32001, 403, 4007, "USE_ALLOWED_HOST"),
-            Reason::TokenMissing => ("token_missing", -32001, 401, 4001, "SEND_BEARER_TOKEN"),
-            Reason::TokenInvalid => ("token_invalid", -32001, 401, 4002, "OBTAIN_NEW_TOKEN"),
-            Reason::TokenExpired => ("token_expired", -32001, 401, 4003, "OBTAIN_NEW_TOKEN"),
-            Reason::TokenRevoked => ("token_revoked", -32001, 401, 4004, "OBTAIN_NEW_TOKEN"),
-            Reason::InsufficientScope => ("insufficient_scope", -32001, 403, 4005, "REQUEST_SCOPES"),
-            Reason::ParseError => ("parse_error", -32700, 400, 6001, "FIX_REQUEST"),
-            Reason::InvalidRequest => ("invalid_request", -32600, 400, 6002, "FIX_REQUEST"),
-            Reason::BodyTooLarge => ("body_too_large", -32600, 413, 6003, "SEND_LESS"),
-            Reason::HeaderMismatch => ("header_mismatch", -32020, 400, 6004, "MATCH_HEADERS_TO_BODY"),
-            Reason::MissingCapability => ("missing_capability", -32021, 400, 6005, "DECLARE_CAPABILITY"),
-            Reason::UnsupportedVersion => ("unsupported_version", -32022, 400, 6006, "USE_SUPPORTED_VERSION"),
-            Reason::UnknownMethod => ("unknown_method", -32601, 404, 6007, "USE_SUPPORTED_METHOD"),
-            Reason::UnknownPrimitive => ("unknown_primitive", -32602, 200, 6008, "LIST_AGAIN"),
-            Reason::InvalidParams => ("invalid_params", -32602, 200, 6009, "FIX_REQUEST"),
-            Reason::SessionMissing => ("session_missing", -32600, 400, 6010, "INITIALIZE_AGAIN"),
-            Reason::SessionUnknown => ("session_unknown", -32600, 404, 6011, "INITIALIZE_AGAIN"),
-            Reason::RateLimited => ("rate_limited", -32000, 429, 5001, "RETRY_LATER"),
-            Reason::UpstreamUnavailable => ("upstream_unavailable", -32000, 503, 7001, "RETRY_LATER"),
-            Reason::Deadline => ("deadline", -32000, 200, 1002, "ALLOW_MORE_TIME"),
-            Reason::OutcomeUnknown => ("outcome_unknown", -32000, 200, 1001, "CHECK_BEFORE_RETRY"),
-            Reason::Internal => ("internal", -32603, 200, 1003, "RETRY_LATER"),
-            Reason::ContentRefused => ("content_refused", -32000, 200, 4008, "CHANGE_CONTENT"),
-            // Misdirected Request (RFC 9110 section 15.5.20): another region answers it.
-            Reason::WrongRegion => ("wrong_region", -32001, 421, 4009, "USE_HOME_REGION"),
-            Reason::UnknownRegion => ("unknown_region", -32001, 421, 4010, "USE_HOME_REGION"),
-        }
-    }
-
     /// Returns the stable machine-readable name.
     pub const fn as_str(self) -> &'static str {
         self.row().0
@@ -144,43 +126,6 @@ impl Reason {
     /// Returns the client's remedy (`error.data.recovery_hint`, ADR 13).
     pub const fn recovery_hint(self) -> &'static str {
         self.row().4
-    }
-
-    /// Returns the sentence that a client shows. It reveals nothing that is hidden from the caller (I-10).
-    pub const fn message(self) -> &'static str {
-        match self {
-            Reason::UnknownServer => "no such server",
-            Reason::OriginDenied => "this Origin may not call this server",
-            Reason::HostDenied => "this Host does not serve this server",
-            Reason::TokenMissing => "a bearer token is required",
-            Reason::TokenInvalid => "the bearer token is not valid here",
-            Reason::TokenExpired => "the bearer token has expired",
-            Reason::TokenRevoked => "the bearer token has been revoked",
-            Reason::InsufficientScope => "the bearer token lacks a required scope",
-            Reason::ParseError => {
-                "the body must be valid JSON, at most 127 levels deep, without a number beyond the range of a double"
-            }
-            Reason::InvalidRequest => "the body is not a valid JSON-RPC 2.0 message",
-            Reason::BodyTooLarge => "the body is larger than this server accepts",
-            Reason::HeaderMismatch => "a header does not match the body",
-            Reason::MissingCapability => "a required client capability was not declared",
-            Reason::UnsupportedVersion => "this protocol version is not supported",
-            Reason::UnknownMethod => "method not found",
-            Reason::UnknownPrimitive => "no such tool, prompt or resource",
-            Reason::InvalidParams => "the parameters are not valid",
-            Reason::SessionMissing => "an Mcp-Session-Id header is required",
-            Reason::SessionUnknown => "no such session",
-            Reason::RateLimited => "too many requests",
-            Reason::UpstreamUnavailable => "the service is not available",
-            Reason::Deadline => "the deadline has passed",
-            Reason::OutcomeUnknown => "the call may or may not have taken effect",
-            Reason::Internal => "internal error",
-            Reason::ContentRefused => "a rule does not allow this content",
-            Reason::WrongRegion => "the organisation is at home in another region",
-            Reason::UnknownRegion => {
-                "the organisation is at home in a region that cannot be reached from here"
-            }
-        }
     }
 }
 

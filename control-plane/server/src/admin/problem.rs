@@ -15,118 +15,70 @@ use crate::catalog::budget::BudgetError;
 /// Default `Retry-After`, in seconds: a queued request takes milliseconds.
 const RETRY_AFTER: &str = "1";
 
-/// Codes of refusals, a closed set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Code {
-    TokenMissing,
-    TokenInvalid,
-    TokenExpired,
-    TokenRevoked,
-    Forbidden,
-    HostDenied,
-    OriginDenied,
-    NotFound,
-    MethodNotAllowed,
-    InvalidBody,
-    InvalidParams,
-    BodyTooLarge,
-    UnsupportedMediaType,
-    InvalidPrimitives,
-    DigestMismatch,
-    ArtifactInUse,
-    IssuerInUse,
-    CertificateInUse,
-    IssuerGiven,
-    OfferedByServer,
-    BreakingChange,
-    PreconditionFailed,
-    LimitReached,
-    TooManyRequests,
-    Overloaded,
-    StoreUnavailable,
-    /// A policy uses an unknown name.
-    UnknownName,
-    /// A policy allows something to a name that several issuers may issue.
-    AmbiguousName,
-    Internal,
+/// Declares the codes, each with its HTTP status, name and title.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $code:ident = $status:ident, $name:literal, $title:literal;)+) => {
+        /// Codes of refusals, a closed set.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Code {
+            $($(#[$doc])* $code,)+
+        }
+
+        impl Code {
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Code::$code => $name,)+
+                }
+            }
+
+            const fn status(self) -> StatusCode {
+                match self {
+                    $(Code::$code => StatusCode::$status,)+
+                }
+            }
+
+            const fn title(self) -> &'static str {
+                match self {
+                    $(Code::$code => $title,)+
+                }
+            }
+        }
+    };
 }
 
-impl Code {
-    /// Returns the name and the title.
-    const fn texts(self) -> (&'static str, &'static str) {
-        match self {
-            Code::TokenMissing => ("token_missing", "a bearer token is required"),
-            Code::TokenInvalid => ("token_invalid", "the token is not valid here"),
-            Code::TokenExpired => ("token_expired", "the token has expired"),
-            Code::TokenRevoked => ("token_revoked", "the token has been revoked"),
-            Code::Forbidden => ("forbidden", "the role does not allow this"),
-            Code::HostDenied => ("host_denied", "this Host is not served"),
-            Code::OriginDenied => ("origin_denied", "this Origin is not allowed"),
-            Code::NotFound => ("not_found", "no such resource"),
-            Code::MethodNotAllowed => ("method_not_allowed", "the resource has no such method"),
-            Code::InvalidBody => ("invalid_body", "the body is not valid for this resource"),
-            Code::InvalidParams => ("invalid_params", "a parameter is not valid"),
-            Code::BodyTooLarge => ("body_too_large", "the body is too large"),
-            Code::UnsupportedMediaType => {
-                ("unsupported_media_type", "a body of this type is not accepted here")
-            }
-            Code::InvalidPrimitives => ("invalid_primitives", "the primitives have faults"),
-            Code::DigestMismatch => ("digest_mismatch", "the digest of the body differs from the path"),
-            Code::ArtifactInUse => ("artifact_in_use", "the artifact is in use"),
-            Code::IssuerInUse => ("issuer_in_use", "servers accept the issuer's tokens"),
-            Code::CertificateInUse => {
-                ("certificate_in_use", "the certificate is registered for another machine")
-            }
-            Code::IssuerGiven => ("issuer_given", "the issuer is defined in the operator's file"),
-            Code::OfferedByServer => ("offered_by_server", "the server's own file offers it"),
-            Code::BreakingChange => {
-                ("breaking_change", "the change breaks callers without a new major version")
-            }
-            Code::PreconditionFailed => ("precondition_failed", "the resource has changed since"),
-            Code::LimitReached => ("limit_reached", "a limit of the platform is reached"),
-            Code::TooManyRequests => ("too_many_requests", "too many requests of the org at once"),
-            Code::Overloaded => ("overloaded", "too many requests at once"),
-            Code::StoreUnavailable => ("store_unavailable", "a store of the control plane is not available"),
-            Code::UnknownName => ("unknown_name", "it names something that is not known here"),
-            Code::AmbiguousName => {
-                ("ambiguous_name", "several issuers may give this name to different callers")
-            }
-            Code::Internal => ("internal", "the control plane failed"),
-        }
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        self.texts().0
-    }
-
-    const fn status(self) -> StatusCode {
-        match self {
-            Code::TokenMissing | Code::TokenInvalid | Code::TokenExpired | Code::TokenRevoked => {
-                StatusCode::UNAUTHORIZED
-            }
-            Code::Forbidden | Code::HostDenied | Code::OriginDenied => StatusCode::FORBIDDEN,
-            Code::NotFound => StatusCode::NOT_FOUND,
-            Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Code::InvalidBody | Code::InvalidParams => StatusCode::BAD_REQUEST,
-            Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Code::InvalidPrimitives | Code::DigestMismatch | Code::UnknownName | Code::AmbiguousName => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
-            Code::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
-            Code::LimitReached
-            | Code::ArtifactInUse
-            | Code::IssuerInUse
-            | Code::CertificateInUse
-            | Code::IssuerGiven
-            | Code::OfferedByServer
-            | Code::BreakingChange => StatusCode::CONFLICT,
-            Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-            Code::Overloaded | Code::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
+codes! {
+    TokenMissing = UNAUTHORIZED, "token_missing", "a bearer token is required";
+    TokenInvalid = UNAUTHORIZED, "token_invalid", "the token is not valid here";
+    TokenExpired = UNAUTHORIZED, "token_expired", "the token has expired";
+    TokenRevoked = UNAUTHORIZED, "token_revoked", "the token has been revoked";
+    Forbidden = FORBIDDEN, "forbidden", "the role does not allow this";
+    HostDenied = FORBIDDEN, "host_denied", "this Host is not served";
+    OriginDenied = FORBIDDEN, "origin_denied", "this Origin is not allowed";
+    NotFound = NOT_FOUND, "not_found", "no such resource";
+    MethodNotAllowed = METHOD_NOT_ALLOWED, "method_not_allowed", "the resource has no such method";
+    InvalidBody = BAD_REQUEST, "invalid_body", "the body is not valid for this resource";
+    InvalidParams = BAD_REQUEST, "invalid_params", "a parameter is not valid";
+    BodyTooLarge = PAYLOAD_TOO_LARGE, "body_too_large", "the body is too large";
+    UnsupportedMediaType = UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "a body of this type is not accepted here";
+    InvalidPrimitives = UNPROCESSABLE_ENTITY, "invalid_primitives", "the primitives have faults";
+    DigestMismatch = UNPROCESSABLE_ENTITY, "digest_mismatch", "the digest of the body differs from the path";
+    ArtifactInUse = CONFLICT, "artifact_in_use", "the artifact is in use";
+    IssuerInUse = CONFLICT, "issuer_in_use", "servers accept the issuer's tokens";
+    CertificateInUse = CONFLICT, "certificate_in_use", "the certificate is registered for another machine";
+    IssuerGiven = CONFLICT, "issuer_given", "the issuer is defined in the operator's file";
+    OfferedByServer = CONFLICT, "offered_by_server", "the server's own file offers it";
+    BreakingChange = CONFLICT, "breaking_change", "the change breaks callers without a new major version";
+    PreconditionFailed = PRECONDITION_FAILED, "precondition_failed", "the resource has changed since";
+    LimitReached = CONFLICT, "limit_reached", "a limit of the platform is reached";
+    TooManyRequests = TOO_MANY_REQUESTS, "too_many_requests", "too many requests of the org at once";
+    Overloaded = SERVICE_UNAVAILABLE, "overloaded", "too many requests at once";
+    StoreUnavailable = SERVICE_UNAVAILABLE, "store_unavailable", "a store of the control plane is not available";
+    /// A policy uses an unknown name.
+    UnknownName = UNPROCESSABLE_ENTITY, "unknown_name", "it names something that is not known here";
+    /// A policy allows something to a name that several issuers may issue.
+    AmbiguousName = UNPROCESSABLE_ENTITY, "ambiguous_name", "several issuers may give this name to different callers";
+    Internal = INTERNAL_SERVER_ERROR, "internal", "the control plane failed";
 }
 
 /// A refusal.
@@ -166,7 +118,7 @@ impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Problem {
         Problem {
             kind: format!("urn:asp:reason:{}", code.as_str()),
-            title: code.texts().1,
+            title: code.title(),
             status: code.status().as_u16(),
             code,
             detail: detail.into(),
