@@ -30,14 +30,14 @@ pub(crate) fn state(world: &World, credentials: &Credentials, revision: u64) -> 
         exposure: world.exposure.iter().map(exposure).collect(),
         bindings: world.bindings.clone(),
         issuers: issuers.map(|(name, orgs)| issuer(name, orgs, credentials, revision)).collect(),
-        machine_bounds: world.bounds.iter().map(|(org, bound)| ((*org).into(), bound.clone())).collect(),
         ..ControlState::default()
     };
+    state.machines.bounds = world.bounds.iter().map(|(org, bound)| ((*org).into(), bound.clone())).collect();
     let there = world.machines.iter().enumerate();
     for (number, machine) in there.filter_map(|(number, machine)| Some((number, machine.as_ref()?))) {
         match number < KEYS {
-            true => state.machine_keys.push(machine_key(number, machine)),
-            false => state.machine_certificates.push(machine_certificate(number, machine)),
+            true => state.machines.keys.push(machine_key(number, machine)),
+            false => state.machines.certificates.push(machine_certificate(number, machine)),
         }
     }
     state

@@ -208,9 +208,9 @@ async fn shows_what_machines_have(store: &ControlStore) {
     assert_eq!(bound("acme").await, ["arms,robots", "a,b,c"]);
     assert_eq!(bound("globex").await, ["", ""]);
     let state = store.load().await.unwrap();
-    assert_eq!((state.revision, state.machine_bounds.len()), (42, 2));
+    assert_eq!((state.revision, state.machines.bounds.len()), (42, 2));
     let proved =
-        state.machine_certificates.iter().map(|certificate| (certificate.id.as_str(), certificate.proved));
+        state.machines.certificates.iter().map(|certificate| (certificate.id.as_str(), certificate.proved));
     assert_eq!(proved.collect::<Vec<_>>(), [("c1", true), ("c2", false)]);
 }
 

@@ -12,7 +12,7 @@ use asp_registry::CompiledServer;
 use asp_snapshot::limits::MAX_DRAWN;
 use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
-    ControlState, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, OfferRecord, OrgState,
+    ControlState, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, Machines, OfferRecord, OrgState,
     Placement, ServerRecord, StateDelta, StateUpdate, UnreadableIssuer, UnreadableMachine,
 };
 use asp_xds::parts::EncodedPart;
@@ -293,17 +293,9 @@ impl StoredState {
 
     /// Takes the machines of the orgs that were not read completely: another org may register an expired URI from now
     /// on.
-    fn take_machines(&mut self, machines: asp_store::control::Machines, taken: &BTreeSet<String>) {
-        let mut by_org: BTreeMap<String, OrgState> = BTreeMap::new();
-        for record in machines.keys {
-            of(&mut by_org, &record.org).machine_keys.push(record);
-        }
-        for record in machines.certificates {
-            of(&mut by_org, &record.org).machine_certificates.push(record);
-        }
-        for (org, bound) in machines.bounds {
-            of(&mut by_org, &org).machine_bound = bound;
-        }
+    fn take_machines(&mut self, machines: Machines, taken: &BTreeSet<String>) {
+        let mut by_org = BTreeMap::new();
+        add_machines(&mut by_org, machines);
         let had = self.orgs.iter().filter(|(_, form)| form.has_machines);
         let had: Vec<String> = had.map(|(org, _)| org.clone()).collect();
         for org in had.into_iter().filter(|org| !taken.contains(org)) {
@@ -387,19 +379,25 @@ fn by_org(state: &mut ControlState) -> BTreeMap<String, OrgState> {
     for (org, record) in std::mem::take(&mut state.limits) {
         of(&mut orgs, &org).limits.push(record);
     }
-    for record in std::mem::take(&mut state.machine_keys) {
-        of(&mut orgs, &record.org).machine_keys.push(record);
-    }
-    for record in std::mem::take(&mut state.machine_certificates) {
-        of(&mut orgs, &record.org).machine_certificates.push(record);
-    }
-    for (org, bound) in std::mem::take(&mut state.machine_bounds) {
-        of(&mut orgs, &org).machine_bound = bound;
-    }
-    for row in std::mem::take(&mut state.unreadable_machines) {
-        of(&mut orgs, &row.org).unreadable_machines.push(row);
-    }
+    add_machines(&mut orgs, std::mem::take(&mut state.machines));
     orgs
+}
+
+/// Adds machines to their orgs.
+fn add_machines(orgs: &mut BTreeMap<String, OrgState>, machines: Machines) {
+    let Machines { keys, certificates, bounds, unreadable } = machines;
+    for record in keys {
+        of(orgs, &record.org).machine_keys.push(record);
+    }
+    for record in certificates {
+        of(orgs, &record.org).machine_certificates.push(record);
+    }
+    for (org, bound) in bounds {
+        of(orgs, &org).machine_bound = bound;
+    }
+    for row in unreadable {
+        of(orgs, &row.org).unreadable_machines.push(row);
+    }
 }
 
 fn of<'o>(orgs: &'o mut BTreeMap<String, OrgState>, org: &str) -> &'o mut OrgState {

@@ -32,11 +32,7 @@ pub struct ControlState {
     pub issuers: Vec<IssuerRecord>,
     pub issuer_keys: Vec<IssuerKeysRecord>,
     pub unreadable_issuers: Vec<UnreadableIssuer>,
-    pub machine_keys: Vec<MachineKeyRecord>,
-    pub machine_certificates: Vec<MachineCertificateRecord>,
-    /// Bounds by org.
-    pub machine_bounds: BTreeMap<String, MachineBound>,
-    pub unreadable_machines: Vec<UnreadableMachine>,
+    pub machines: Machines,
     pub placement: Placement,
 }
 

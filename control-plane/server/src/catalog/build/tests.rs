@@ -6,7 +6,7 @@ use asp_snapshot::Snapshot;
 use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
     BindingRecord, CertificateName, ExposureRecord, HomeRecord, MachineCertificateRecord, MachineKeyRecord,
-    Placement, PublishedForm, RegionRecord, RouteRecord, UnreadableIssuer, UnreadableMachine,
+    Machines, Placement, PublishedForm, RegionRecord, RouteRecord, UnreadableIssuer, UnreadableMachine,
 };
 
 use super::super::tests::{config, server};
@@ -101,7 +101,7 @@ fn an_org_that_does_not_fit_has_the_form_of_the_store_unless_a_later_one_was_pub
     let mut state = ControlState {
         revision: 1,
         bindings: vec![denial("grown", "alice")],
-        machine_keys: vec![key("k")],
+        machines: Machines { keys: vec![key("k")], ..Machines::default() },
         ..ControlState::default()
     };
     let mut running = small();
@@ -181,7 +181,7 @@ fn rows_that_this_version_cannot_read_are_named_and_the_rest_is_published() {
         servers: vec![newer],
         bindings: vec![denial("acme", "alice")],
         unreadable_issuers: vec![UnreadableIssuer { side: "partners".into(), name: "third".into() }],
-        unreadable_machines: vec![row("key", "k"), row("bound", "")],
+        machines: Machines { unreadable: vec![row("key", "k"), row("bound", "")], ..Machines::default() },
         ..ControlState::default()
     };
     let (second, faults) = built(&mut builder, &state);
@@ -326,14 +326,15 @@ fn a_uri_whose_registration_opens_nothing_is_published_as_reserved_and_a_fingerp
     let uri = |name: &str| CertificateName::Uri(format!("urn://{name}"));
     let mut beyond = of("beyond", uri("beyond"), now + 60_000);
     beyond.groups = vec!["no-such".into()];
+    let certificates = vec![
+        of("live", uri("live"), now + 60_000),
+        of("ended", uri("ended"), now),
+        of("gone", CertificateName::Fingerprint("a".repeat(64)), now),
+        beyond,
+    ];
     let state = ControlState {
         revision: 1,
-        machine_certificates: vec![
-            of("live", uri("live"), now + 60_000),
-            of("ended", uri("ended"), now),
-            of("gone", CertificateName::Fingerprint("a".repeat(64)), now),
-            beyond,
-        ],
+        machines: Machines { certificates, ..Machines::default() },
         ..ControlState::default()
     };
     let mut builder = Builder::new(Compiler::new(config(true)));

@@ -24,7 +24,6 @@ const REVISION: &str = "revision";
 async fn all(tx: &mut Tx) -> Result<ControlState> {
     let Position { revision, stamp } = position(&mut **tx).await?;
     let (issuers, unreadable_issuers) = issuers::all(&mut **tx).await?;
-    let Machines { keys, certificates, bounds, unreadable } = all_machines(tx).await?;
     Ok(ControlState {
         revision,
         stamp,
@@ -37,10 +36,7 @@ async fn all(tx: &mut Tx) -> Result<ControlState> {
         issuers,
         issuer_keys: issuers::all_keys(&mut **tx).await?,
         unreadable_issuers,
-        machine_keys: keys,
-        machine_certificates: certificates,
-        machine_bounds: bounds,
-        unreadable_machines: unreadable,
+        machines: all_machines(tx).await?,
         placement: placement::all(tx).await?,
     })
 }

@@ -304,11 +304,11 @@ async fn a_row_that_this_version_cannot_read_keeps_no_other_one_from_being_read(
     let faults: Vec<bool> = all.servers.iter().map(|server| server.unreadable.is_some()).collect();
     assert_eq!(faults, [false, true], "known, newer");
     assert_eq!((all.unreadable_issuers, all.issuer_keys.len()), (vec![issuer.clone()], 0));
-    assert_eq!(unread(&all.unreadable_machines), expected);
-    assert_eq!(all.machine_keys, std::slice::from_ref(&record));
-    let [ended] = all.machine_certificates.as_slice() else { panic!() };
+    assert_eq!(unread(&all.machines.unreadable), expected);
+    assert_eq!(all.machines.keys, std::slice::from_ref(&record));
+    let [ended] = all.machines.certificates.as_slice() else { panic!() };
     assert_eq!((ended.id.as_str(), ended.expires_at), ("u", 0), "its URI stays its org's");
-    assert_eq!(all.machine_bounds["acme"], MachineBound::default());
+    assert_eq!(all.machines.bounds["acme"], MachineBound::default());
 
     let StateUpdate::Changed(changed) = store.since(1).await.unwrap() else { panic!() };
     let newer = changed.servers.into_iter().find(|(name, _)| name == "newer").unwrap().1;
@@ -320,7 +320,7 @@ async fn a_row_that_this_version_cannot_read_keeps_no_other_one_from_being_read(
     assert_eq!(store.machine_keys("acme").await.unwrap(), [record]);
     store.delete_machine_key(&change, "acme", "k").await.unwrap();
     store.delete_machine_certificate(&change, "acme", "u").await.unwrap();
-    let left = store.load().await.unwrap().unreadable_machines;
+    let left = store.load().await.unwrap().machines.unreadable;
     assert_eq!(unread(&left), [("bound", ""), ("certificate", "t")]);
 }
 

@@ -50,7 +50,7 @@ pub(super) async fn are_one_machines_until_they_end(store: &ControlStore) {
     let listed = async || store.machine_certificates("robots").await.unwrap();
     assert_eq!(listed().await, [one.clone(), named.clone()]);
     assert_eq!(store.machine_certificates("others").await.unwrap(), []);
-    assert_eq!(store.load().await.unwrap().machine_certificates, [one.clone(), named.clone()]);
+    assert_eq!(store.load().await.unwrap().machines.certificates, [one.clone(), named.clone()]);
     // Another machine, or another org, is refused.
     for name in [hash(1), uri()] {
         let other_org =

@@ -27,9 +27,7 @@ impl Follower {
                     self.replace(org);
                 }
                 if let Some(machines) = changed.machines {
-                    self.state.machine_keys = machines.keys;
-                    self.state.machine_certificates = machines.certificates;
-                    self.state.machine_bounds = machines.bounds;
+                    self.state.machines = machines;
                 }
                 if let Some(placement) = changed.placement {
                     self.state.placement = placement;
@@ -65,13 +63,13 @@ impl Follower {
         state.bindings.extend(bindings);
         state.limits.retain(|(of, _)| *of != org);
         state.limits.extend(limits.into_iter().map(|limit| (org.clone(), limit)));
-        state.machine_keys.retain(|record| record.org != org);
-        state.machine_keys.extend(machine_keys);
-        state.machine_certificates.retain(|record| record.org != org);
-        state.machine_certificates.extend(machine_certificates);
-        state.machine_bounds.remove(&org);
+        state.machines.keys.retain(|record| record.org != org);
+        state.machines.keys.extend(machine_keys);
+        state.machines.certificates.retain(|record| record.org != org);
+        state.machines.certificates.extend(machine_certificates);
+        state.machines.bounds.remove(&org);
         if machine_bound != MachineBound::default() {
-            state.machine_bounds.insert(org, machine_bound);
+            state.machines.bounds.insert(org, machine_bound);
         }
     }
 
@@ -96,8 +94,8 @@ fn sort(state: &mut ControlState) {
     state.bindings.sort_by_key(|record| format!("{record:?}"));
     state.limits.sort_by(|(a, _), (b, _)| a.cmp(b));
     state.revocations.sort_by(|a, b| a.id.cmp(&b.id));
-    state.machine_keys.sort_by(|a, b| a.id.cmp(&b.id));
-    state.machine_certificates.sort_by(|a, b| a.id.cmp(&b.id));
+    state.machines.keys.sort_by(|a, b| a.id.cmp(&b.id));
+    state.machines.certificates.sort_by(|a, b| a.id.cmp(&b.id));
 }
 
 /// A write of one org deletes expired machines of another.
@@ -135,12 +133,12 @@ pub(super) async fn of_machines_are_those_of_every_org(store: &ControlStore) {
     followed.catch_up(store).await;
     store.add_machine_key(&at(30), &key("bbbbbbbbbbbbbbbb", "other", 90_000)).await.unwrap();
     followed.catch_up(store).await;
-    assert!(followed.state.machine_keys.iter().all(|key| key.org != "ended"), "it was forgotten");
+    assert!(followed.state.machines.keys.iter().all(|key| key.org != "ended"), "it was forgotten");
     store.delete_machine_key(&at(40), "other", "bbbbbbbbbbbbbbbb").await.unwrap();
     followed.catch_up(store).await;
     store.put_machine_bound(&at(50), "other", &MachineBound::default()).await.unwrap();
     followed.catch_up(store).await;
-    assert!(followed.state.machine_bounds.is_empty(), "an empty one is none");
+    assert!(followed.state.machines.bounds.is_empty(), "an empty one is none");
 }
 
 pub(super) async fn of_an_unknown_revision_are_everything(store: &ControlStore) {

@@ -32,7 +32,7 @@ pub(super) async fn are_kept_by_org_until_they_end(store: &ControlStore) {
     }
     assert_eq!(store.machine_keys("robots").await.unwrap(), [old.clone(), new.clone()], "both are in force");
     assert_eq!(store.machine_keys("others").await.unwrap(), []);
-    assert_eq!(store.load().await.unwrap().machine_keys, [old.clone(), new.clone()]);
+    assert_eq!(store.load().await.unwrap().machines.keys, [old.clone(), new.clone()]);
     for (org, id) in [("others", "k1"), ("robots", "k3")] {
         let gone = store.delete_machine_key(&at(CREATED), org, id).await;
         assert!(matches!(gone, Err(StoreError::NotFound)), "{org} {id}");
