@@ -10,10 +10,10 @@ use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
 use super::machines::{self, texts};
-use super::{ControlStore, Tx, Write, rows};
+use super::{ControlStore, Write, rows};
 use crate::control::{
     CertificateName, Change, Commit, MAX_MACHINE_CERTIFICATES_PER_ORG, MachineCertificateRecord, Result,
-    RevocationRecord, StoreError, UnreadableMachine,
+    StoreError, UnreadableMachine,
 };
 
 /// Certificates, and rows that this version cannot read.
@@ -193,22 +193,6 @@ async fn forget(write: &mut Write<'_>, ended: &MachineCertificateRecord) -> Resu
     let sql = "DELETE FROM machine_certificates WHERE id = $1";
     sqlx::query(sql).bind(&ended.id).execute(&mut *write.tx).await?;
     Ok(())
-}
-
-/// Returns the time until which a revocation must be kept for the certificates that it matches; 0 if there are none.
-pub(super) async fn hit_until(tx: &mut Tx, revocation: &RevocationRecord) -> Result<i64> {
-    let RevocationRecord { kind, org, target, .. } = revocation;
-    let row = sqlx::query(
-        "SELECT COALESCE(MAX(expires_at), 0) FROM machine_certificates WHERE ($2 = '' OR org = $2) AND ( \
-         ($1 = 'token' AND id = $3) OR ($1 = 'token_hash' AND (kind = 'uri' OR name = $3)) \
-         OR ($1 = 'user' AND machine = $3) OR ($1 = 'org' AND org = $3))",
-    )
-    .bind(kind)
-    .bind(org)
-    .bind(target)
-    .fetch_one(&mut **tx)
-    .await?;
-    Ok(row.try_get(0)?)
 }
 
 /// Fails if the limits do not allow another certificate.

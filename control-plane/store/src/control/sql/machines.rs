@@ -93,13 +93,18 @@ impl ControlStore {
     }
 }
 
-/// Returns the time until which a revocation must be kept for the keys that it matches; 0 if there are none.
+/// Returns the time until which a revocation must be kept for the keys and certificates that it matches; 0 if there are
+/// none.
 pub(super) async fn hit_until(tx: &mut Tx, revocation: &RevocationRecord) -> Result<i64> {
     let RevocationRecord { kind, org, target, .. } = revocation;
     let row = sqlx::query(
-        "SELECT COALESCE(MAX(expires_at), 0) FROM machine_keys WHERE ($2 = '' OR org = $2) AND ( \
+        "SELECT COALESCE(MAX(expires_at), 0) FROM ( \
+         SELECT expires_at FROM machine_keys WHERE ($2 = '' OR org = $2) AND ( \
          ($1 = 'token' AND id = $3) OR ($1 = 'token_hash' AND hash = $3) OR ($1 = 'user' AND machine = $3) \
-         OR ($1 = 'org' AND org = $3))",
+         OR ($1 = 'org' AND org = $3)) \
+         UNION ALL SELECT expires_at FROM machine_certificates WHERE ($2 = '' OR org = $2) AND ( \
+         ($1 = 'token' AND id = $3) OR ($1 = 'token_hash' AND (kind = 'uri' OR name = $3)) \
+         OR ($1 = 'user' AND machine = $3) OR ($1 = 'org' AND org = $3))) AS credentials",
     )
     .bind(kind)
     .bind(org)

@@ -77,9 +77,8 @@ impl ControlStore {
             if let Some(full) = full {
                 return Err(full);
             }
-            let keys = super::machines::hit_until(&mut write.tx, new).await?;
-            let certificates = super::certificates::hit_until(&mut write.tx, new).await?;
-            let until = rows::signed(new.until)?.max(keys).max(certificates);
+            let hit_until = super::machines::hit_until(&mut write.tx, new).await?;
+            let until = rows::signed(new.until)?.max(hit_until);
             insert(&mut write, &[(new, until)]).await?;
             write.stamp(true).await?;
             write.commit(ADD, &format!("{} {}", new.kind, new.target)).await
@@ -236,7 +235,7 @@ impl CredentialExpiries {
         Ok(credentials)
     }
 
-    /// Returns the later of [`super::machines::hit_until`] and [`super::certificates::hit_until`].
+    /// Returns the same as [`super::machines::hit_until`].
     fn until(&self, revocation: &RevocationRecord) -> i64 {
         let of = |map: &HashMap<String, i64>| map.get(&revocation.target).copied().unwrap_or(0);
         if revocation.kind == "token" { of(&self.by_id) } else { of(&self.by_hash).max(self.of_uris) }
