@@ -6,7 +6,7 @@ use asp_proto::snapshot;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::spec::Scheme;
+use crate::spec::{Scheme, words};
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -92,16 +92,9 @@ impl Protocol {
             Protocol::Rest => snapshot::Protocol::Rest,
         }
     }
-
-    /// Returns the protocol as in `server.yaml`.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Protocol::Mcp => "mcp",
-            Protocol::A2a => "a2a",
-            Protocol::Rest => "rest",
-        }
-    }
 }
+
+words!(Protocol: Mcp => "mcp", A2a => "a2a", Rest => "rest");
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -14,9 +14,25 @@
 //!   `exposure.a2a.skill.inputModes|outputModes`, the runtime modes `builtin`, `mcp-stdio` and `primitive`,
 //!   `proxy.openai`, `roots` and `prefer` of delegates.
 
+/// Gives the values of an enum the words that stand for them in specs.
+macro_rules! words {
+    ($type:ident: $($value:ident => $word:literal),+) => {
+        impl $type {
+            /// Returns the value as in specs.
+            pub(crate) fn word(self) -> &'static str {
+                match self {
+                    $($type::$value => $word,)+
+                }
+            }
+        }
+    };
+}
+
 mod exposure;
 mod runtime;
 mod schema;
+
+pub(crate) use words;
 
 pub(crate) use exposure::{Exposure, ExposureSettings};
 pub(crate) use runtime::{
@@ -138,20 +154,12 @@ impl Kind {
     pub(crate) fn is_exposable(self) -> bool {
         !matches!(self, Kind::Elicitation | Kind::Delegate)
     }
-
-    /// Returns the kind as in specs.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Kind::Tool => "tool",
-            Kind::Task => "task",
-            Kind::Resource => "resource",
-            Kind::ResourceTemplate => "resource_template",
-            Kind::Prompt => "prompt",
-            Kind::Elicitation => "elicitation",
-            Kind::Delegate => "delegate",
-        }
-    }
 }
+
+words!(
+    Kind: Tool => "tool", Task => "task", Resource => "resource", ResourceTemplate => "resource_template",
+    Prompt => "prompt", Elicitation => "elicitation", Delegate => "delegate"
+);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -162,16 +170,10 @@ pub(crate) enum Mutation {
     Destructive,
 }
 
-impl Mutation {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Mutation::ReadOnly => "read_only",
-            Mutation::Idempotent => "idempotent",
-            Mutation::NonIdempotent => "non_idempotent",
-            Mutation::Destructive => "destructive",
-        }
-    }
-}
+words!(
+    Mutation: ReadOnly => "read_only", Idempotent => "idempotent", NonIdempotent => "non_idempotent",
+    Destructive => "destructive"
+);
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -273,17 +275,7 @@ pub(crate) enum Scheme {
     None,
 }
 
-impl Scheme {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Scheme::Jwt => "jwt",
-            Scheme::Opaque => "opaque",
-            Scheme::Psk => "psk",
-            Scheme::Mtls => "mtls",
-            Scheme::None => "none",
-        }
-    }
-}
+words!(Scheme: Jwt => "jwt", Opaque => "opaque", Psk => "psk", Mtls => "mtls", None => "none");
 
 /// Limit of `invocationCount` calls in any window of `timeUnitCount` × `timeUnit`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -104,15 +104,7 @@ pub(crate) enum Language {
     Java,
 }
 
-impl Language {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Language::Python => "python",
-            Language::Node => "node",
-            Language::Java => "java",
-        }
-    }
-}
+words!(Language: Python => "python", Node => "node", Java => "java");
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -214,17 +206,7 @@ pub(crate) enum Method {
     Delete,
 }
 
-impl Method {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Method::Get => "GET",
-            Method::Post => "POST",
-            Method::Put => "PUT",
-            Method::Patch => "PATCH",
-            Method::Delete => "DELETE",
-        }
-    }
-}
+words!(Method: Get => "GET", Post => "POST", Put => "PUT", Patch => "PATCH", Delete => "DELETE");
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -252,14 +234,7 @@ pub(crate) enum BodyStyle {
     DeepObject,
 }
 
-impl BodyStyle {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            BodyStyle::Form => "form",
-            BodyStyle::DeepObject => "deepObject",
-        }
-    }
-}
+words!(BodyStyle: Form => "form", DeepObject => "deepObject");
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

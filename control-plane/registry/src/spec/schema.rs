@@ -149,14 +149,7 @@ pub(crate) enum Role {
     Assistant,
 }
 
-impl Role {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Role::User => "user",
-            Role::Assistant => "assistant",
-        }
-    }
-}
+words!(Role: User => "user", Assistant => "assistant");
 
 /// A content block that every MCP revision knows.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -209,16 +202,7 @@ pub(crate) enum FieldType {
     Boolean,
 }
 
-impl FieldType {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            FieldType::String => "string",
-            FieldType::Number => "number",
-            FieldType::Integer => "integer",
-            FieldType::Boolean => "boolean",
-        }
-    }
-}
+words!(FieldType: String => "string", Number => "number", Integer => "integer", Boolean => "boolean");
 
 /// The part of `sampling/createMessage` that the author fixes; the plugin supplies the rest.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -250,14 +234,7 @@ pub(crate) enum IncludeContext {
     AllServers,
 }
 
-impl IncludeContext {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            IncludeContext::ThisServer => "thisServer",
-            IncludeContext::AllServers => "allServers",
-        }
-    }
-}
+words!(IncludeContext: ThisServer => "thisServer", AllServers => "allServers");
 
 fn yes() -> bool {
     true

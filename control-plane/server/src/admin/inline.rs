@@ -13,11 +13,6 @@ use crate::catalog;
 /// Folder in which a single spec is checked.
 const FOLDER: &str = "inline";
 
-/// Result of a check.
-pub struct InlineReport {
-    pub report: CheckReport,
-}
-
 #[derive(Deserialize)]
 struct OnlyId {
     id: String,
@@ -25,7 +20,7 @@ struct OnlyId {
 
 /// Checks the body of `validate` and `compile`: `{"files": [...]}`, or the text of one primitive spec, which is then
 /// checked in a generated server.
-pub fn check(text: &Text) -> Result<InlineReport> {
+pub fn check(text: &Text) -> Result<CheckReport> {
     let (sources, is_lone) = match files(text)? {
         Some(files) => (catalog::sources(&files.files), false),
         None => (lone_spec(text), true),
@@ -35,7 +30,7 @@ pub fn check(text: &Text) -> Result<InlineReport> {
         // The server is generated, so warnings about its protocols are not the author's.
         report.warnings.retain(|warning| warning.code != FaultCode::UnservedProtocol);
     }
-    Ok(InlineReport { report })
+    Ok(report)
 }
 
 fn files(text: &Text) -> Result<Option<Files>> {

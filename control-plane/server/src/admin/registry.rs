@@ -48,7 +48,7 @@ pub struct Validity {
     request_body(content = Value), responses((status = 200, body = Validity)))]
 pub async fn validate(admin: Admin, State(state): ApiState, text: Text) -> Result<Json<Validity>> {
     let permit = state.queues.enter_read_queue(&admin).await?;
-    let report = permit.work(move || inline::check(&text)).await??.report;
+    let report = permit.work(move || inline::check(&text)).await??;
     Ok(Json(Validity { valid: report.catalog.is_some(), errors: report.faults, warnings: report.warnings }))
 }
 
@@ -73,8 +73,8 @@ pub async fn compile(
 ) -> Result<Json<Value>> {
     let permit = state.queues.enter_read_queue(&admin).await?;
     let checked = permit.work(move || inline::check(&text)).await??;
-    let Some(found) = checked.report.catalog else {
-        return Err(Problem::primitives(checked.report.faults));
+    let Some(found) = checked.catalog else {
+        return Err(Problem::primitives(checked.faults));
     };
     let mut servers = found.servers;
     if let Some(name) = &query.server {
