@@ -16,7 +16,7 @@ use prost_types::Any;
 use super::contract::Kind;
 use super::published::GatewayParts;
 use super::state::XdsState;
-use super::subscription::{Event, StaleSnapshot, reason};
+use super::subscription::{Event, InForce, StaleSnapshot, reason};
 use super::version::revision_in;
 
 /// Size limit of the encoded parts in one message, in bytes; the part that reaches it is the last one.
@@ -42,11 +42,7 @@ pub struct DeltaSubscription {
     has: GatewayState,
     sent: Option<SentPush>,
     is_subscribed: bool,
-    /// Snapshot revision that the gateway has, from this stream or an earlier one; 0 if none.
-    in_force: u64,
-    refusal: Option<StaleSnapshot>,
-    /// Version that the refusal was about.
-    refused: String,
+    in_force: InForce,
     pushes: u64,
 }
 
@@ -64,9 +60,7 @@ impl Default for DeltaSubscription {
             has: GatewayState::Reported(BTreeMap::new()),
             sent: None,
             is_subscribed: false,
-            in_force: 0,
-            refusal: None,
-            refused: String::new(),
+            in_force: InForce::default(),
             pushes: 0,
         }
     }
@@ -83,7 +77,7 @@ impl DeltaSubscription {
             if !is_first {
                 return Event::Ignored;
             }
-            self.in_force = revision_in(version);
+            self.in_force.revision = revision_in(version);
             self.has = GatewayState::Reported(request.initial_resource_versions.into_iter().collect());
             return Event::Subscribed;
         };
@@ -94,7 +88,7 @@ impl DeltaSubscription {
         let revision = sent.parts.revision;
         match request.error_detail {
             None => {
-                self.in_force = revision;
+                self.in_force.revision = revision;
                 self.has = GatewayState::Acknowledged(Arc::clone(&sent.parts));
                 Event::Acknowledged { revision }
             }
@@ -109,16 +103,7 @@ impl DeltaSubscription {
         }
         let published = xds_state.snapshot.as_ref()?;
         let parts = Arc::clone(&published.gateway);
-        if parts.revision < self.in_force {
-            if xds_state.covers >= self.in_force {
-                // The gateway's snapshot is from another control plane on the same store. It will be published again at
-                // a later revision (`SeenRevisions`).
-                return None;
-            }
-            if self.refused != parts.version {
-                self.refusal = Some(StaleSnapshot { offered: parts.revision, in_force: self.in_force });
-                self.refused.clone_from(&parts.version);
-            }
+        if !self.in_force.accepts(parts.revision, &parts.version, xds_state) {
             return None;
         }
         if self.sent.as_ref().is_some_and(|sent| sent.parts.version == parts.version) {
@@ -162,7 +147,7 @@ impl DeltaSubscription {
 
     /// Returns the snapshot revision that the gateway has; 0 before its first.
     pub fn in_force(&self) -> u64 {
-        self.in_force
+        self.in_force.revision
     }
 
     /// Returns the version that was sent last.
@@ -172,7 +157,7 @@ impl DeltaSubscription {
 
     /// Returns why there is no push, once for each version.
     pub fn take_refusal(&mut self) -> Option<StaleSnapshot> {
-        self.refusal.take()
+        self.in_force.refusal.take()
     }
 }
 

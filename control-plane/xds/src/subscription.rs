@@ -47,12 +47,7 @@ pub struct Subscription {
     wanted: bool,
     /// Whether the subscriber started with a version from another stream.
     resumed: bool,
-    /// Snapshot revision that the subscriber has, from this stream or an earlier one; 0 if none.
-    in_force: u64,
-    /// Reason why nothing is pushed, until it is taken.
-    refusal: Option<StaleSnapshot>,
-    /// Version that the refusal was about.
-    refused: String,
+    in_force: InForce,
     pushes: u64,
 }
 
@@ -65,6 +60,33 @@ pub struct StaleSnapshot {
     pub in_force: u64,
 }
 
+/// The snapshot that a subscriber has.
+#[derive(Default)]
+pub(super) struct InForce {
+    /// Its revision, from this stream or an earlier one; 0 if none.
+    pub(super) revision: u64,
+    /// Reason why nothing is pushed, until it is taken.
+    pub(super) refusal: Option<StaleSnapshot>,
+    /// Version that the refusal was about.
+    refused: String,
+}
+
+impl InForce {
+    /// Whether a snapshot of this revision may replace it. If not, records the refusal, once for each version.
+    pub(super) fn accepts(&mut self, revision: u64, version: &str, xds_state: &XdsState) -> bool {
+        if revision >= self.revision {
+            return true;
+        }
+        // If the store covers it, the subscriber's snapshot is from another control plane on the same store. It will be
+        // published again at a later revision (`SeenRevisions`).
+        if xds_state.covers < self.revision && self.refused != version {
+            self.refusal = Some(StaleSnapshot { offered: revision, in_force: self.revision });
+            version.clone_into(&mut self.refused);
+        }
+        false
+    }
+}
+
 impl Subscription {
     pub fn new(kind: Kind) -> Subscription {
         Subscription {
@@ -73,9 +95,7 @@ impl Subscription {
             sent: None,
             wanted: false,
             resumed: false,
-            in_force: 0,
-            refusal: None,
-            refused: String::new(),
+            in_force: InForce::default(),
             pushes: 0,
         }
     }
@@ -88,7 +108,7 @@ impl Subscription {
         let Some(sent) = &mut self.sent else {
             // Nothing was sent on this stream yet, so a nonce is from another one.
             self.resumed = !request.version_info.is_empty();
-            self.in_force = self.revision_of(&request.version_info);
+            self.in_force.revision = self.revision_of(&request.version_info);
             self.names = request.resource_names;
             self.wanted = true;
             return Event::Subscribed;
@@ -106,7 +126,7 @@ impl Subscription {
         sent.answered = true;
         match request.error_detail {
             None => {
-                self.in_force = sent.revision;
+                self.in_force.revision = sent.revision;
                 Event::Acknowledged { revision: sent.revision }
             }
             Some(detail) => Event::Rejected { revision: sent.revision, reason: reason(detail.message) },
@@ -124,16 +144,7 @@ impl Subscription {
             return None;
         }
         let Version { text: version, revision } = resources::version(xds_state, self.kind, &self.names)?;
-        if revision < self.in_force {
-            if xds_state.covers >= self.in_force {
-                // The subscriber's snapshot is from another control plane on the same store. It will be published again
-                // at a later revision (`SeenRevisions`).
-                return None;
-            }
-            if self.refused != version {
-                self.refusal = Some(StaleSnapshot { offered: revision, in_force: self.in_force });
-                self.refused = version;
-            }
+        if !self.in_force.accepts(revision, &version, xds_state) {
             return None;
         }
         let known = self.sent.as_ref().is_some_and(|sent| sent.version == version);
@@ -155,7 +166,7 @@ impl Subscription {
 
     /// Returns the snapshot revision that the subscriber has; 0 for endpoints and before its first.
     pub fn in_force(&self) -> u64 {
-        self.in_force
+        self.in_force.revision
     }
 
     /// Returns the version that was sent last.
@@ -165,7 +176,7 @@ impl Subscription {
 
     /// Returns why there is no push, once for each version.
     pub fn take_refusal(&mut self) -> Option<StaleSnapshot> {
-        self.refusal.take()
+        self.in_force.refusal.take()
     }
 
     /// Returns the revision of a version; 0 for endpoints, which have none.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use asp_issuers::admin_role::valid_org;
 use asp_proto::snapshot::Protocol;
 use asp_registry::CompiledServer;
+use asp_snapshot::protocol::protocol_name;
 use asp_store::control::{AtRevision, OfferRecord};
 use axum::Json;
 use axum::extract::State;
@@ -209,20 +210,12 @@ pub async fn standing(
     let server = compiled(&state, &admin, &name).await?.ok_or_else(Problem::not_found)?;
     let exposure = state.store.exposure(&org).await?.value;
     let on = |protocol: Protocol| {
-        let text = protocol_text(protocol)?;
+        let text = protocol_name(protocol);
         let mut written = exposure.iter().filter(|record| record.server == name && record.protocol == text);
         let is_on = written.next().map_or(server.edge.default_allow, |record| record.enabled);
-        Some(Switch { protocol: text, on: is_on })
+        Switch { protocol: text, on: is_on }
     };
-    let on = server.edge.protocols().filter_map(on).collect();
+    let spoken = server.edge.protocols().filter(|protocol| *protocol != Protocol::Unspecified);
+    let on = spoken.map(on).collect();
     Ok(Json(ServerState { server: name, org, offered: source.is_some(), offered_by: source.map(word), on }))
-}
-
-const fn protocol_text(protocol: Protocol) -> Option<&'static str> {
-    match protocol {
-        Protocol::Mcp => Some("mcp"),
-        Protocol::A2a => Some("a2a"),
-        Protocol::Rest => Some("rest"),
-        Protocol::Unspecified => None,
-    }
 }
