@@ -116,7 +116,7 @@ struct Failures {
 
 impl Failures {
     /// Adds the outcome of a request; returns whether the connection must be replaced now.
-    fn add<T>(&mut self, answer: &Result<T, RedisFault>, now: Instant) -> bool {
+    fn add<T>(&mut self, answer: &Result<T>, now: Instant) -> bool {
         let since = match answer {
             Ok(_) => {
                 self.failing_since = None;
@@ -153,7 +153,7 @@ impl SingleServer {
     }
 
     /// Records the outcome of a request.
-    fn noted<T>(&self, answer: &Result<T, RedisFault>) {
+    fn noted<T>(&self, answer: &Result<T>) {
         if self.failures.lock().add(answer, Instant::now()) {
             // Cannot fail, as it succeeded before and does not connect.
             if let Ok(fresh) = SingleServer::connect(&self.client, self.within) {
@@ -187,6 +187,9 @@ pub enum RedisFault {
     #[error("Redis: {0}")]
     Redis(#[from] redis::RedisError),
 }
+
+/// Result of a request to Redis.
+type Result<T, E = RedisFault> = std::result::Result<T, E>;
 
 impl RedisFault {
     /// Whether there was no answer; an error from Redis is an answer.
@@ -247,17 +250,12 @@ impl Redis {
     }
 
     /// Runs a command on a key.
-    async fn ask<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, RedisFault> {
+    async fn ask<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T> {
         self.ask_large(key, command, 0).await
     }
 
     /// Runs a command of the given number of bytes.
-    async fn ask_large<T: FromRedisValue>(
-        &self,
-        key: &str,
-        command: &Cmd,
-        bytes: usize,
-    ) -> Result<T, RedisFault> {
+    async fn ask_large<T: FromRedisValue>(&self, key: &str, command: &Cmd, bytes: usize) -> Result<T> {
         let asking = async {
             match &self.endpoint {
                 Endpoint::Single(single) => {
@@ -272,11 +270,7 @@ impl Redis {
     }
 
     /// Runs a script whose keys are all in the slot of `key`.
-    async fn run<T: FromRedisValue>(
-        &self,
-        key: &str,
-        invocation: &ScriptInvocation<'_>,
-    ) -> Result<T, RedisFault> {
+    async fn run<T: FromRedisValue>(&self, key: &str, invocation: &ScriptInvocation<'_>) -> Result<T> {
         self.run_large(key, invocation, 0).await
     }
 
@@ -286,7 +280,7 @@ impl Redis {
         key: &str,
         invocation: &ScriptInvocation<'_>,
         bytes: usize,
-    ) -> Result<T, RedisFault> {
+    ) -> Result<T> {
         let asking = async {
             match &self.endpoint {
                 Endpoint::Single(single) => {
@@ -301,16 +295,13 @@ impl Redis {
     }
 }
 
-async fn single_answer<T>(
-    single: &SingleServer,
-    answer: impl Future<Output = RedisResult<T>>,
-) -> Result<T, RedisFault> {
+async fn single_answer<T>(single: &SingleServer, answer: impl Future<Output = RedisResult<T>>) -> Result<T> {
     let answer = in_time(single.within, answer).await;
     single.noted(&answer);
     answer
 }
 
-async fn in_time<T>(within: Duration, answer: impl Future<Output = RedisResult<T>>) -> Result<T, RedisFault> {
+async fn in_time<T>(within: Duration, answer: impl Future<Output = RedisResult<T>>) -> Result<T> {
     match tokio::time::timeout(within, answer).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(RedisFault::Silent(within)),

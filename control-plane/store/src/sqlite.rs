@@ -14,3 +14,6 @@ pub use audit::SqliteAudit;
 pub use calls::SqliteCalls;
 pub use file::OpenError;
 pub use spool::SpooledAudit;
+
+/// Result of opening or sweeping a file.
+type Result<T, E = OpenError> = std::result::Result<T, E>;

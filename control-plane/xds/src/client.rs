@@ -94,6 +94,9 @@ enum StreamError {
     Stopped,
 }
 
+/// Result of a step of a stream.
+type Result<T, E = StreamError> = std::result::Result<T, E>;
+
 /// Subscribes until `stop` is cancelled, and reconnects forever.
 pub async fn run(target: SubscriptionTarget, apply: Apply, note_fresh: NoteFresh, stop: CancellationToken) {
     // The same fault is logged once, not for every attempt.
@@ -233,7 +236,7 @@ impl SnapshotFollower {
     }
 
     /// Connects to the control plane that was found, or to the first reachable one starting from the next.
-    async fn connected(&mut self, stop: &CancellationToken) -> Result<(ControlPlane, Channel), StreamError> {
+    async fn connected(&mut self, stop: &CancellationToken) -> Result<(ControlPlane, Channel)> {
         if let Some(found) = self.found.take() {
             return Ok(found);
         }
@@ -245,7 +248,7 @@ impl SnapshotFollower {
         Err(StreamError::Stopped)
     }
 
-    async fn connect_next(&mut self) -> Result<(ControlPlane, Channel), StreamError> {
+    async fn connect_next(&mut self) -> Result<(ControlPlane, Channel)> {
         let controls = resolve(&self.target).await;
         let mut fault = StreamError::Nobody;
         for _ in 0..controls.len() {
@@ -265,7 +268,7 @@ impl SnapshotFollower {
 
     /// Opens a stream. The control plane may have received the first request, which makes this gateway an endpoint,
     /// before it answers. A shutdown during that time is therefore announced, too.
-    async fn open(&self, channel: Channel, stop: &CancellationToken) -> Result<Stream, StreamError> {
+    async fn open(&self, channel: Channel, stop: &CancellationToken) -> Result<Stream> {
         let mut opened = pin!(open(channel, self.node(), &self.versions));
         if let Some(opened) = stop.run_until_cancelled(opened.as_mut()).await {
             return opened;
@@ -277,7 +280,7 @@ impl SnapshotFollower {
     /// Announces to a control plane that this gateway shuts down, so that Envoy sends it no new requests. Uses the
     /// current stream, or if that fails a new stream to any of them. A gateway that never had a snapshot is not an
     /// endpoint and announces nothing.
-    async fn announce_leave(&self, stream: impl Future<Output = Result<Stream, StreamError>>) {
+    async fn announce_leave(&self, stream: impl Future<Output = Result<Stream>>) {
         if self.applied.is_empty() {
             return;
         }
@@ -301,10 +304,7 @@ impl SnapshotFollower {
     }
 
     /// Sends the announcement on a stream once that is open.
-    async fn leave(
-        &self,
-        stream: impl Future<Output = Result<Stream, StreamError>>,
-    ) -> Result<(), StreamError> {
+    async fn leave(&self, stream: impl Future<Output = Result<Stream>>) -> Result<()> {
         let (requests, pushes) = stream.await?;
         requests.send(self.last_request()).await.map_err(|_| StreamError::Ended)?;
         drop(requests);
@@ -313,7 +313,7 @@ impl SnapshotFollower {
 
     /// Sends the announcement on a new stream that serves only this purpose: it does not make this gateway an endpoint
     /// again, and a process that is connected with its address by now is another one.
-    async fn leave_on_new_stream(&self, control: &Uri) -> Result<(), StreamError> {
+    async fn leave_on_new_stream(&self, control: &Uri) -> Result<()> {
         let channel = connect(&self.target, control).await?;
         let mut client =
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
@@ -397,12 +397,12 @@ impl SnapshotFollower {
     }
 }
 
-async fn in_time(leaves: impl Future<Output = Result<(), StreamError>>) -> Result<(), StreamError> {
+async fn in_time(leaves: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::time::timeout(LEAVE_TIMEOUT, leaves).await.unwrap_or(Err(StreamError::Silent))
 }
 
 /// Waits until the control plane ends the stream, which it does once it has read all of it.
-async fn wait_for_end(mut pushes: Streaming<DeltaDiscoveryResponse>) -> Result<(), StreamError> {
+async fn wait_for_end(mut pushes: Streaming<DeltaDiscoveryResponse>) -> Result<()> {
     while pushes.message().await?.is_some() {}
     Ok(())
 }
@@ -417,11 +417,7 @@ pub(super) async fn connect(
     ControlPlane::new(target, uri.clone()).connect(target).await
 }
 
-async fn open(
-    channel: Channel,
-    node: Node,
-    versions: &BTreeMap<String, String>,
-) -> Result<Stream, StreamError> {
+async fn open(channel: Channel, node: Node, versions: &BTreeMap<String, String>) -> Result<Stream> {
     let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     // One request answers one push, so at most one waits.
     let (requests, receiver) = mpsc::channel(1);

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteSynchronous;
 use sqlx::{QueryBuilder, Row, SqliteConnection, SqlitePool};
 
-use super::OpenError;
+use super::Result;
 use super::file::{self, FileSettings};
 use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent, stored};
 use crate::clock::{milliseconds, now_ms};
@@ -51,7 +51,7 @@ struct Size {
 
 impl SqliteAudit {
     /// Opens or creates the file, whose events may take at most `max_bytes`.
-    pub async fn open(path: &Path, max_bytes: u64) -> Result<SqliteAudit, OpenError> {
+    pub async fn open(path: &Path, max_bytes: u64) -> Result<SqliteAudit> {
         let opening = FileSettings {
             path,
             synchronous: SqliteSynchronous::Full,
@@ -71,7 +71,7 @@ impl SqliteAudit {
     }
 
     /// Deletes expired events and those beyond the limit, and returns free pages to the disk; run periodically.
-    pub async fn sweep(&self) -> Result<(), OpenError> {
+    pub async fn sweep(&self) -> Result<()> {
         let oldest = now_ms() - milliseconds(KEEP_EVENTS);
         loop {
             let mut connection = self.write.acquire().await?;
@@ -95,7 +95,7 @@ impl SqliteAudit {
     }
 
     /// Returns free pages beyond [`FREE_SHARE`] to the disk.
-    async fn shrink(&self) -> Result<(), OpenError> {
+    async fn shrink(&self) -> Result<()> {
         let mut before = i64::MAX;
         loop {
             let mut connection = self.write.acquire().await?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
 
-use super::OpenError;
+use super::Result;
 use super::file::{self, FileSettings};
 use super::leases::Leases;
 use crate::calls::{CallStatement, CallsDatabase, PAST, QuotaHolder, delete_past, steady};
@@ -52,16 +52,12 @@ pub struct SqliteCalls {
 
 impl SqliteCalls {
     /// Opens or creates the file of calls, and the file of leases next to it.
-    pub async fn open(path: &Path) -> Result<SqliteCalls, OpenError> {
+    pub async fn open(path: &Path) -> Result<SqliteCalls> {
         SqliteCalls::open_with(path, Budget::default(), CallQuotas::default()).await
     }
 
     /// Opens the files like [`SqliteCalls::open`], with other limits of ledger and records.
-    pub async fn open_with(
-        path: &Path,
-        budget: Budget,
-        bounds: CallQuotas,
-    ) -> Result<SqliteCalls, OpenError> {
+    pub async fn open_with(path: &Path, budget: Budget, bounds: CallQuotas) -> Result<SqliteCalls> {
         let leases = Leases::open(path).await?;
         let opening = FileSettings {
             path,
@@ -85,7 +81,7 @@ impl SqliteCalls {
     }
 
     /// Deletes expired rows, a few at a time; run periodically.
-    pub async fn sweep(&self) -> Result<(), OpenError> {
+    pub async fn sweep(&self) -> Result<()> {
         delete_past(self, &PAST).await?;
         // An owner without a lease needs no row: its calls were taken over or have ended.
         self.leases.forget(now_ms() - milliseconds(KEEP_ABANDONED)).await

@@ -17,7 +17,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 
-use super::{OpenError, SqliteAudit};
+use super::{Result, SqliteAudit};
 use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
 use crate::private;
 use org_bytes::OrgBytes;
@@ -51,11 +51,7 @@ pub struct SpooledAudit {
 impl SpooledAudit {
     /// Opens or creates the file, whose events may take `max_bytes` plus one batch. Events from an earlier process are
     /// delivered too.
-    pub async fn open(
-        log: Arc<dyn AuditLog>,
-        path: &Path,
-        max_bytes: u64,
-    ) -> Result<SpooledAudit, OpenError> {
+    pub async fn open(log: Arc<dyn AuditLog>, path: &Path, max_bytes: u64) -> Result<SpooledAudit> {
         let file = SqliteAudit::open(path, max_bytes).await?;
         let waiting = AtomicBool::new(!file.is_empty().await?);
         let org_bytes = OrgBytes::of(max_bytes, file.by_org().await?);
