@@ -52,11 +52,7 @@ pub enum ArchiveError {
 /// Result of an operation on an archive.
 type Result<T, E = ArchiveError> = std::result::Result<T, E>;
 
-impl From<sqlx::Error> for ArchiveError {
-    fn from(error: sqlx::Error) -> ArchiveError {
-        ArchiveError::Database(error.to_string())
-    }
-}
+from_failure!(sqlx::Error => ArchiveError::Database);
 
 /// Revisions added if no past revision is given: more than a database changes within the age of a backup.
 const FAR: u64 = 1_000_000;

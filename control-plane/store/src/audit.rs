@@ -56,11 +56,7 @@ pub(crate) fn stored(row: &impl Columns) -> sqlx::Result<StoredEvent> {
 #[error("audit log is not available: {0}")]
 pub struct AuditError(pub String);
 
-impl From<sqlx::Error> for AuditError {
-    fn from(error: sqlx::Error) -> AuditError {
-        AuditError(error.to_string())
-    }
-}
+from_failure!(sqlx::Error => AuditError);
 
 /// An audit log: keeps events durably until they are too old or too many.
 #[async_trait]

@@ -1,5 +1,16 @@
 //! State behind ports: SQL for what must be durable, memory or Redis for what must be fast.
 
+/// Makes the failures of a backend an error of a port, by their text.
+macro_rules! from_failure {
+    ($failure:ty => $error:ident $(:: $variant:ident)?) => {
+        impl From<$failure> for $error {
+            fn from(failure: $failure) -> $error {
+                $error $(:: $variant)? (failure.to_string())
+            }
+        }
+    };
+}
+
 pub mod answers;
 pub mod archive;
 pub mod audit;
@@ -11,6 +22,7 @@ mod clock;
 mod columns;
 pub mod control;
 pub mod counter;
+mod database_error;
 pub mod followers;
 pub mod gateway_registry;
 mod hex;

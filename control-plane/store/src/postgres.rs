@@ -30,6 +30,7 @@ use tokio_util::task::TaskTracker;
 use crate::calls::SWEEP_REST;
 use crate::control::StoreError;
 use crate::control::sql::{ControlStore, OperationTimeouts, Pools};
+use crate::database_error::has_code;
 use crate::ledger::Budget;
 use crate::ledger::waiters::Waiters;
 use crate::records::CallQuotas;
@@ -351,12 +352,6 @@ async fn within<T, E: From<sqlx::Error>>(
         let why = format!("the database does not answer within {} s", longest.as_secs());
         Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, why)).into())
     })
-}
-
-/// Whether the database failed with one of these SQLSTATEs.
-fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
-    let sqlx::Error::Database(error) = error else { return false };
-    error.code().is_some_and(|code| codes.contains(&&*code))
 }
 
 /// Rejects a connection to a standby, to which a name may still lead after a failover. It would stay in its pool for

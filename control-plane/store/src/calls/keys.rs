@@ -11,11 +11,7 @@ use crate::published_keys::{
 };
 use crate::records::OwnerId;
 
-impl From<sqlx::Error> for PublishError {
-    fn from(error: sqlx::Error) -> PublishError {
-        PublishError::Unavailable(error.to_string())
-    }
-}
+from_failure!(sqlx::Error => PublishError::Unavailable);
 
 #[async_trait]
 impl<D: CallsDatabase> PublishedKeys for D {

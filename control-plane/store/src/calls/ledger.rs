@@ -34,11 +34,7 @@ fn abandoned_condition(asker: &str) -> String {
     )
 }
 
-impl From<sqlx::Error> for LedgerError {
-    fn from(error: sqlx::Error) -> LedgerError {
-        LedgerError::Unavailable(error.to_string())
-    }
-}
+from_failure!(sqlx::Error => LedgerError::Unavailable);
 
 #[async_trait]
 impl<D: CallsDatabase> Ledger for D {

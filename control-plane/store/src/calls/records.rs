@@ -33,11 +33,7 @@ fn columns() -> String {
     )
 }
 
-impl From<sqlx::Error> for RecordError {
-    fn from(error: sqlx::Error) -> RecordError {
-        RecordError::Unavailable(error.to_string())
-    }
-}
+from_failure!(sqlx::Error => RecordError::Unavailable);
 
 #[async_trait]
 impl<D: CallsDatabase> CallRecords for D {

@@ -33,6 +33,7 @@ use sqlx::{Any, AnyConnection, AnyPool, Executor, Row, Transaction};
 use tokio::time::timeout;
 
 use crate::control::{Commit, Position, Result, StoreError};
+use crate::database_error::has_code;
 use queue::WriteQueue;
 use write::Write;
 
@@ -238,14 +239,10 @@ const ABORTED: [&str; 2] = ["40P01", "40001"];
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> StoreError {
-        let has_code = |codes: &[&str]| match &error {
-            sqlx::Error::Database(said) => said.code().is_some_and(|code| codes.contains(&&*code)),
-            _ => false,
-        };
         let text = error.to_string();
-        if has_code(&ABORTED) {
+        if has_code(&error, &ABORTED) {
             StoreError::Aborted(text)
-        } else if has_code(&BUSY) || matches!(error, sqlx::Error::PoolTimedOut) {
+        } else if has_code(&error, &BUSY) || matches!(error, sqlx::Error::PoolTimedOut) {
             StoreError::Busy(text)
         } else {
             StoreError::Backend(text)

@@ -34,11 +34,7 @@ pub struct PostgresGateways {
     pub(super) longest: Duration,
 }
 
-impl From<sqlx::Error> for Unavailable {
-    fn from(error: sqlx::Error) -> Unavailable {
-        Unavailable(error.to_string())
-    }
-}
+from_failure!(sqlx::Error => Unavailable);
 
 #[async_trait]
 impl GatewayRegistry for PostgresGateways {

@@ -69,11 +69,7 @@ impl Answers for RedisAnswers {
     }
 }
 
-impl From<RedisFault> for AnswersError {
-    fn from(fault: RedisFault) -> AnswersError {
-        AnswersError(fault.to_string())
-    }
-}
+from_failure!(RedisFault => AnswersError);
 
 fn unreadable() -> AnswersError {
     AnswersError("Redis holds something else where an answer is kept".into())

@@ -53,11 +53,7 @@ impl Followers for RedisFollowers {
     }
 }
 
-impl From<RedisFault> for FollowersError {
-    fn from(fault: RedisFault) -> FollowersError {
-        FollowersError(fault.to_string())
-    }
-}
+from_failure!(RedisFault => FollowersError);
 
 fn key(call: CallId) -> String {
     format!("asp:followers:{{{}}}", hex(&call))

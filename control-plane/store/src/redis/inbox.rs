@@ -77,11 +77,7 @@ impl Inbox for RedisInbox {
     }
 }
 
-impl From<RedisFault> for InboxError {
-    fn from(fault: RedisFault) -> InboxError {
-        InboxError::Unavailable(fault.to_string())
-    }
-}
+from_failure!(RedisFault => InboxError::Unavailable);
 
 fn unreadable() -> InboxError {
     InboxError::Unavailable("Redis holds something else where the inbox of a call is kept".into())

@@ -93,11 +93,7 @@ impl Outbox for RedisOutbox {
     }
 }
 
-impl From<RedisFault> for OutboxError {
-    fn from(fault: RedisFault) -> OutboxError {
-        OutboxError::Unavailable(fault.to_string())
-    }
-}
+from_failure!(RedisFault => OutboxError::Unavailable);
 
 fn unreadable() -> OutboxError {
     OutboxError::Unavailable("Redis holds something else where the events of a call are kept".into())

@@ -65,11 +65,7 @@ impl SessionDirectory for RedisDirectory {
     }
 }
 
-impl From<RedisFault> for DirectoryError {
-    fn from(fault: RedisFault) -> DirectoryError {
-        DirectoryError(fault.to_string())
-    }
-}
+from_failure!(RedisFault => DirectoryError);
 
 fn unreadable() -> DirectoryError {
     DirectoryError("Redis holds something else where a session is kept".into())

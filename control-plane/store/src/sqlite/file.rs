@@ -82,8 +82,4 @@ pub(super) async fn migrate(pool: &SqlitePool, schema: &Schema) -> Result<(), Op
 #[error("calls store: {0}")]
 pub struct OpenError(String);
 
-impl From<sqlx::Error> for OpenError {
-    fn from(error: sqlx::Error) -> OpenError {
-        OpenError(error.to_string())
-    }
-}
+from_failure!(sqlx::Error => OpenError);

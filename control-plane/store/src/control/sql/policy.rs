@@ -10,6 +10,7 @@ use crate::control::{
     AtRevision, BindingRecord, Change, Commit, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG,
     MAX_EXPOSURE_PER_ORG, MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, Result, StoreError,
 };
+use crate::database_error::has_code;
 
 /// Error code of PostgreSQL.
 const UNIQUE_VIOLATION: &str = "23505";
@@ -313,11 +314,7 @@ impl ControlStore {
 /// Returns the error for a list whose positions a control plane of the previous version filled after they were deleted:
 /// it does not lock the resource.
 fn busy_error(error: sqlx::Error) -> StoreError {
-    let is_taken = match &error {
-        sqlx::Error::Database(said) => said.code().as_deref() == Some(UNIQUE_VIOLATION),
-        _ => false,
-    };
-    if is_taken { StoreError::Busy(error.to_string()) } else { error.into() }
+    if has_code(&error, &[UNIQUE_VIOLATION]) { StoreError::Busy(error.to_string()) } else { error.into() }
 }
 
 pub(super) async fn limits_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>> {
