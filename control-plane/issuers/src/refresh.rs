@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asp_platform::clock;
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{Change, IssuerKeysRecord, Note, Precondition, Side, StoreError};
+use asp_store::control::{Change, IssuerKeysRecord, Note, Side, StoreError};
 use asp_xds::keys::RefreshKeys;
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -269,12 +269,7 @@ impl Keeper {
 }
 
 fn change() -> Change {
-    Change {
-        actor: "issuer-keys".into(),
-        at: clock::now_ms(),
-        precondition: Precondition::None,
-        based_on: None,
-    }
+    Change::unconditional("issuer-keys", clock::now_ms())
 }
 
 #[async_trait]

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use asp_platform::clock;
 use asp_registry::Catalog;
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{AtRevision, Change, Precondition, ServerIds};
+use asp_store::control::{AtRevision, Change, ServerIds};
 
 use crate::catalog::{self, Bundle, Compiler};
 
@@ -59,12 +59,8 @@ pub async fn servers(
             .accepts(&bundle.server)
             .map_err(|fault| anyhow!("server {name} is not acceptable: {fault}"))?;
     }
-    let change = |based_on| Change {
-        actor: terms.actor.into(),
-        at: clock::now_ms(),
-        precondition: Precondition::None,
-        based_on: Some(based_on),
-    };
+    let change =
+        |based_on| Change { based_on: Some(based_on), ..Change::unconditional(terms.actor, clock::now_ms()) };
     let mut revision = match terms.prune {
         true => prune(store, &bundles, change).await?,
         false => check_conflicts(store, compiler, &bundles).await?,

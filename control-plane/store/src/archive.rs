@@ -22,7 +22,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Any, AnyConnection, AssertSqlSafe, ConnectOptions, Row, Transaction};
 
 use crate::control::sql::ControlStore;
-use crate::control::{Change, Precondition, StoreError};
+use crate::control::{Change, StoreError};
 use crate::postgres::{Postgres, former_events};
 use crate::sqlite::{SqliteAudit, SqliteCalls};
 
@@ -102,12 +102,7 @@ pub async fn raise_revision(source: &ArchiveDatabase, past: Option<u64>, at: u64
     };
     let before = store.revision().await.map_err(failed)?;
     let to = past.map_or(before.saturating_add(FAR), |past| past.saturating_add(1));
-    let change = Change {
-        actor: "asp db raise-revision".to_owned(),
-        at,
-        precondition: Precondition::None,
-        based_on: None,
-    };
+    let change = Change::unconditional("asp db raise-revision", at);
     let raised = store.raise_revision(&change, to).await.map_err(failed)?;
     store.close().await;
     Ok((before, raised.revision))

@@ -247,6 +247,13 @@ pub struct Change {
     pub based_on: Option<u64>,
 }
 
+impl Change {
+    /// A write without conditions. `at`: Unix milliseconds.
+    pub fn unconditional(actor: &str, at: u64) -> Change {
+        Change { actor: actor.to_owned(), at, precondition: Precondition::None, based_on: None }
+    }
+}
+
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {

@@ -28,7 +28,7 @@ use asp_platform::operator_list::EVERY_PRIMITIVE;
 use asp_proto::snapshot::Upstream;
 use asp_registry::Catalog;
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{Change, ControlState, Precondition, Side};
+use asp_store::control::{Change, ControlState, Side};
 use asp_store::packages::Packages;
 use asp_xds::context::Context as XdsContext;
 use asp_xds::endpoints::Endpoints;
@@ -359,13 +359,8 @@ async fn prune(store: Arc<ControlStore>, packages: Arc<dyn Packages>, stop: Canc
             () = stop.cancelled() => return,
             () = tokio::time::sleep(PRUNE_EVERY) => {}
         }
-        let change = Change {
-            actor: "retention".into(),
-            // Rounded to the hour: each deleted revocation makes edges reload the whole long list.
-            at: clock::now_ms() / HOUR * HOUR,
-            precondition: Precondition::None,
-            based_on: None,
-        };
+        // Rounded to the hour: each deleted revocation makes edges reload the whole long list.
+        let change = Change::unconditional("retention", clock::now_ms() / HOUR * HOUR);
         match store.prune(&change, KEEP_AUDIT).await {
             Ok(0) => {}
             Ok(pruned) => tracing::info!(pruned, "expired revocations and old audit rows deleted"),

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use asp_platform::clock;
 use asp_registry::CompiledServer;
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{Change, Precondition, ServerRecord, StoreError};
+use asp_store::control::{Change, ServerRecord, StoreError};
 use serde::Deserialize;
 
 use super::compile;
@@ -50,12 +50,7 @@ async fn take(store: &ControlStore, record: ServerRecord) -> Result<(), StoreErr
     let ids = tokio::task::spawn_blocking(move || of_files(&record)).await;
     let ids = ids.map_err(|error| StoreError::Backend(error.to_string()))?;
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let change = Change {
-        actor: "control plane".into(),
-        at: clock::now_ms(),
-        precondition: Precondition::None,
-        based_on: None,
-    };
+    let change = Change::unconditional("control plane", clock::now_ms());
     let written = store.take_primitives(&change, &name, &ids).await?;
     if written.changed {
         tracing::info!(server = %name, ids = ids.len(), "ids of a stored server's primitives claimed for it");
@@ -95,7 +90,7 @@ mod tests {
     }
 
     fn change() -> Change {
-        Change { actor: "before".into(), at: 1, precondition: Precondition::None, based_on: None }
+        Change::unconditional("before", 1)
     }
 
     async fn holders(store: &ControlStore, id: &str) -> Vec<(String, bool)> {

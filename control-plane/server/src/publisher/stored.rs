@@ -6,7 +6,7 @@ use anyhow::Context;
 use asp_platform::clock;
 use asp_proto::snapshot::RecentRevocations;
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{Change, Position, Precondition, RevocationPage, StateUpdate};
+use asp_store::control::{Change, Position, RevocationPage, StateUpdate};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
@@ -44,12 +44,7 @@ impl StoreSource {
     /// force.
     async fn pass(&self, known: &Position) -> anyhow::Result<()> {
         let to = known.revision.saturating_add(1);
-        let change = Change {
-            actor: ACTOR.to_owned(),
-            at: clock::now_ms(),
-            precondition: Precondition::None,
-            based_on: None,
-        };
+        let change = Change::unconditional(ACTOR, clock::now_ms());
         let raised = self.store.raise_revision(&change, to).await?;
         tracing::error!(
             published = known.revision,

@@ -21,7 +21,7 @@ fn files(spec: &str) -> Vec<SourceFile> {
 }
 
 fn change() -> Change {
-    Change { actor: "test".into(), at: 1_000, precondition: Precondition::None, based_on: None }
+    Change::unconditional("test", 1_000)
 }
 
 /// A control plane that has just started.
