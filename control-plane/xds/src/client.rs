@@ -38,8 +38,8 @@ use tonic::transport::{Channel, Uri};
 use self::controls::{ControlPlane, resolve};
 use self::revocations::RevocationLists;
 use super::contract::{ADVERTISE, BACKOFF_MS, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE};
+use super::published::reach;
 use super::refused_parts;
-use super::version::reach;
 
 /// Longest wait for one control plane to confirm the announcement of a shutdown, and for all of them together.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);

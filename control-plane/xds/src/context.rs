@@ -10,8 +10,8 @@ use super::endpoints::Endpoints;
 use super::freshness::Freshness;
 use super::keys::RefreshKeys;
 use super::peer::PeerProof;
+use super::published::XdsStateReceiver;
 use super::seen_revisions::SeenRevisions;
-use super::state::XdsStateReceiver;
 use super::subscribers::Subscribers;
 
 /// The parts of the control plane that a stream needs.

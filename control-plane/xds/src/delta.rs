@@ -14,10 +14,8 @@ use asp_proto::xds::envoy::service::discovery::v3::{
 use prost_types::Any;
 
 use super::contract::Kind;
-use super::published::GatewayParts;
-use super::state::XdsState;
+use super::published::{GatewayParts, XdsState, revision_in};
 use super::subscription::{Event, InForce, StaleSnapshot, reason};
-use super::version::revision_in;
 
 /// Size limit of the encoded parts in one message, in bytes; the part that reaches it is the last one.
 const MESSAGE: usize = 4 * 1024 * 1024;

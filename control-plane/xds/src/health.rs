@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Result, Status};
 
 use super::freshness::Freshness;
-use super::state::XdsStateReceiver;
+use super::published::XdsStateReceiver;
 
 /// Longest wait for an answer.
 const WITHIN: Duration = Duration::from_secs(1);

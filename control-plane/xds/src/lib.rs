@@ -23,8 +23,6 @@ pub mod resources;
 mod revocations;
 pub mod seen_revisions;
 pub mod service;
-pub mod state;
 pub mod stream;
 pub mod subscribers;
 pub mod subscription;
-mod version;

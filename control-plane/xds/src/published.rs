@@ -1,4 +1,5 @@
-//! The published state: two resources for edges and parts for gateways, each encoded once for all subscribers.
+//! The published state: two resources for edges and parts for gateways, each encoded once for all subscribers, and
+//! their versions: the revision of the store that a version names, and the revision that it covers.
 //!
 //! Keeps true: a version names a revision of the store and the content, and the same content keeps its version, so that
 //! nothing is sent to subscribers for which nothing changed.
@@ -12,9 +13,11 @@ use asp_proto::snapshot::{
 };
 use asp_snapshot::parts;
 use asp_snapshot::policy::Policy;
+use tokio::sync::watch;
 
+use crate::contract::Kind;
+use crate::endpoints::EndpointSet;
 use crate::parts::{EncodedPart, Parts};
-use crate::version::reach;
 
 /// Content of a revision before it is encoded for subscribers.
 pub struct Content {
@@ -118,4 +121,54 @@ impl Publication {
         let edge = EdgeSnapshot { revision: self.revision, ..(*self.edge.content).clone() };
         crate::parts::whole(self.revision, &edge, &self.gateway.parts)
     }
+}
+
+/// State that is pushed to subscribers; always replaced as a whole.
+#[derive(Clone, Default)]
+pub struct XdsState {
+    pub snapshot: Option<Arc<Publication>>,
+    /// Revision of the store up to which everything is published.
+    pub covers: u64,
+    pub endpoints: Arc<EndpointSet>,
+}
+
+impl XdsState {
+    /// Returns the store revision up to which everything is in force at a subscriber of `kind` that acknowledged
+    /// `acked` at `version`. Later changes may not have concerned it.
+    pub fn covered(&self, kind: &str, acked: u64, version: &str) -> u64 {
+        let Some(published) = &self.snapshot else { return acked };
+        let edge = &published.edge.version;
+        let recent = &published.recent.version;
+        let is_newest = match kind {
+            kind if kind == Kind::Edge.as_str() => version == edge || version == format!("{edge}+{recent}"),
+            kind if kind == Kind::Revocations.as_str() => version == recent,
+            kind if kind == Kind::Gateway.as_str() => version == published.gateway.version,
+            _ => false,
+        };
+        if is_newest { published.revision } else { acked.min(covered_by_version(version)) }
+    }
+}
+
+/// Receiver of new [`XdsState`]s.
+pub type XdsStateReceiver = watch::Receiver<XdsState>;
+
+/// Separator in the version of revocations that were published ahead of other changes; the revision up to which
+/// everything is published follows it.
+pub(crate) const OVERTAKEN: char = '~';
+
+/// Returns the revision at the start of a snapshot's version; 0 if there is none.
+pub(crate) fn revision_in(version: &str) -> u64 {
+    version.split_once('-').and_then(|(revision, _)| revision.parse().ok()).unwrap_or(0)
+}
+
+/// Returns the revision up to which everything is in force with a version, as far as the version limits it.
+fn covered_by_version(version: &str) -> u64 {
+    version.rsplit_once(OVERTAKEN).and_then(|(_, covers)| covers.parse().ok()).unwrap_or(u64::MAX)
+}
+
+/// Returns the revision of a version, and the revision up to which everything is in force with it. The second is lower
+/// if only revocations have the first.
+pub(crate) fn reach(version: &str) -> (u64, u64) {
+    let revision = revision_in(version);
+    (revision, revision.min(covered_by_version(version)))
 }

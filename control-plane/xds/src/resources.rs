@@ -18,9 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::contract::{ALL_POOLS, EDGE_FILTER, EDGE_REVOKED, Kind};
 use super::parts::{EncodedPart, PartsBuilder};
-use super::published::{Content, EdgeResource, GatewayParts, Publication};
-use super::state::XdsState;
-use super::version::OVERTAKEN;
+use super::published::{Content, EdgeResource, GatewayParts, OVERTAKEN, Publication, XdsState};
 
 const WASM_URL: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
 const BYTES_URL: &str = "type.googleapis.com/google.protobuf.BytesValue";

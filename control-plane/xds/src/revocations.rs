@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use super::context::{Context, STOPPING, end_stream};
 use super::contract::Kind;
 use super::peer::Caller;
-use super::state::XdsStateReceiver;
+use super::published::XdsStateReceiver;
 
 /// Reason sent when a control plane that cannot read its store ends or refuses a stream.
 const BEHIND: &str = "this control plane is behind its store";

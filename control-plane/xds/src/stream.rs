@@ -14,7 +14,7 @@ use super::peer::Caller;
 use super::subscription::Subscription;
 
 use super::contract::{BACKOFF_MS, CONNECT_TIMEOUT, Kind};
-use super::state::XdsStateReceiver;
+use super::published::XdsStateReceiver;
 
 /// Maximum number of queued pushes: at most one of each kind is unanswered.
 const OUTBOUND: usize = Kind::ALL.len();

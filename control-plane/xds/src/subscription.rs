@@ -7,9 +7,8 @@
 use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
 use super::contract::Kind;
+use super::published::{XdsState, revision_in};
 use super::resources::{self, Version};
-use super::state::XdsState;
-use super::version::revision_in;
 
 /// Maximum length of a rejection's reason, in bytes.
 const MAX_REASON: usize = 2_048;

@@ -61,7 +61,7 @@ struct Api {
     trust: Trust,
     stop: tokio_util::sync::CancellationToken,
     _stop: tokio_util::sync::DropGuard,
-    xds_state: asp_xds::state::XdsStateReceiver,
+    xds_state: asp_xds::published::XdsStateReceiver,
     store: Arc<ControlStore>,
     queues: Arc<OrgQueues>,
     standing: tokio::sync::watch::Receiver<crate::publisher::PublicationStatus>,

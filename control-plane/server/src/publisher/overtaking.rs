@@ -8,8 +8,8 @@ use std::convert::Infallible;
 
 use asp_proto::snapshot::RecentRevocations;
 use asp_store::control::StoreError;
+use asp_xds::published::XdsState;
 use asp_xds::resources;
-use asp_xds::state::XdsState;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 

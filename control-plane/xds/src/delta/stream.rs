@@ -10,7 +10,7 @@ use crate::context::{Context, STOPPING, end_stream};
 use crate::contract::{IN_FORCE, Kind, LEAVING};
 use crate::participant::{Participant, metadata};
 use crate::peer::Caller;
-use crate::state::XdsStateReceiver;
+use crate::published::XdsStateReceiver;
 use crate::subscribers::OVERDUE;
 use crate::subscription::Event;
 

@@ -125,10 +125,10 @@ fn what_overtakes_a_build_reaches_no_further_than_everything_else_in_force() {
     let first = published(EdgeSnapshot::default(), RecentRevocations::default(), "/f.wasm");
     let recent = RecentRevocations { revision: 9, ..RecentRevocations::default() };
     let ahead = with_recent_revocations(&first, recent, 5, "/f.wasm");
-    assert_eq!(crate::version::reach(&ahead.gateway.version), (9, 5));
+    assert_eq!(crate::published::reach(&ahead.gateway.version), (9, 5));
     assert_eq!((first.gateways_at(), ahead.gateways_at()), (0, 5));
-    assert_eq!(crate::version::reach(&version_text(9, &[0; 4])), (9, 9));
-    assert_eq!(crate::version::reach(""), (0, 0));
+    assert_eq!(crate::published::reach(&version_text(9, &[0; 4])), (9, 9));
+    assert_eq!(crate::published::reach(""), (0, 0));
 }
 
 #[test]
