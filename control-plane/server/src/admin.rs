@@ -6,7 +6,6 @@
 
 pub mod artifacts;
 pub mod auth;
-pub mod body;
 pub mod bounds;
 pub mod calls;
 pub mod certificates;
@@ -24,7 +23,6 @@ pub mod name_checks;
 pub mod offers;
 pub mod openapi;
 mod optimistic;
-pub mod params;
 mod permissions;
 pub mod policy;
 pub mod primitives;
@@ -34,6 +32,7 @@ pub mod ratelimits;
 pub mod refusals;
 pub mod regions;
 pub mod registry;
+pub mod request;
 mod resources;
 pub mod revocations;
 pub mod routes;

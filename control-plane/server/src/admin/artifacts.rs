@@ -23,9 +23,9 @@ use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
 use super::auth::Admin;
-use super::params::{Path, Query};
 use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
+use super::request::{Path, Query};
 use super::{AdminState, ApiState, off_thread};
 use crate::package_format::Format;
 

@@ -17,10 +17,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::auth::Admin;
-use super::body::Body;
 use super::etag::{precondition, tagged};
-use super::params::Path;
 use super::problem::{Code, Problem, Result};
+use super::request::{Body, Path};
 use super::{AdminState, ApiState, change_response};
 
 /// Maximum length of a scope, as in a spec.

@@ -14,8 +14,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::AdminState;
 use super::auth::Admin;
-use super::params::Query;
 use super::problem::{Code, Problem, Result};
+use super::request::Query;
 
 /// Default number of events in a response.
 const PAGE: u32 = 100;

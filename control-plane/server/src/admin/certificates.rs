@@ -23,11 +23,11 @@ use utoipa::ToSchema;
 
 use super::AdminState;
 use super::auth::Admin;
-use super::body::Body;
 use super::bounds;
 use super::machines::Terms;
 use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
+use super::request::Body;
 use crate::policy::KEY_ID_BYTES;
 
 /// Maximum length of a URI, in bytes.

@@ -29,10 +29,10 @@ use utoipa::ToSchema;
 
 use super::AdminState;
 use super::auth::Admin;
-use super::body::Body;
 use super::name_checks;
 use super::policy::{PrimitiveSelector, Target};
 use super::problem::{Code, Problem, Result};
+use super::request::Body;
 use crate::policy;
 use crate::policy::when;
 use depends::Subject;

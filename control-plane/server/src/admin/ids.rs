@@ -15,8 +15,8 @@ use utoipa::ToSchema;
 
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
-use super::params::Path;
 use super::problem::{Problem, Result};
+use super::request::Path;
 use super::{AdminState, ApiState, change_response};
 use crate::catalog::ids;
 

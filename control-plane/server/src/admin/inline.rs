@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::admin::body::{Syntax, Text};
 use crate::admin::problem::{Problem, Result};
+use crate::admin::request::{Syntax, Text};
 use crate::catalog;
 
 /// Folder in which a single spec is checked.

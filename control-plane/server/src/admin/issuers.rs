@@ -19,11 +19,10 @@ use utoipa::IntoParams;
 
 use super::AdminState;
 use super::auth::Admin;
-use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::off_thread;
-use super::params::{Path, Query};
 use super::problem::{Code, Problem, Result};
+use super::request::{Body, Path, Query};
 
 /// Lists the issuers in the store, and the status of all issuers whose keys are fetched.
 #[utoipa::path(get, path = "/api/issuers", tag = "issuers",

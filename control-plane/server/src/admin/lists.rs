@@ -19,9 +19,9 @@ use serde_json::Value;
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::name_checks::{self, ForceQuery, Mention};
-use super::params::Path;
 use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
+use super::request::Path;
 use super::{AdminState, change_response};
 use crate::admission::{Admission, AdmissionError};
 

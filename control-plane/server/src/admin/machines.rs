@@ -19,10 +19,10 @@ use utoipa::ToSchema;
 
 use super::ApiState;
 use super::auth::Admin;
-use super::body::Body;
 use super::bounds;
 use super::problem::{Problem, Result};
 use super::queues::{self, Topic};
+use super::request::Body;
 use crate::policy::KEY_ID_BYTES;
 
 /// Maximum number of groups and of scopes of a key.

@@ -21,9 +21,9 @@ use utoipa::ToSchema;
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::name_checks::{self, ForceQuery};
-use super::params::{Path, Query};
 use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
+use super::request::{Path, Query};
 use super::{AdminState, ApiState, change_response, off_thread};
 use crate::catalog::offers::{self, OfferSource};
 

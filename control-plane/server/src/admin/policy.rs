@@ -9,11 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::Body;
 use super::lists::{self, OrgRequest, PolicyList};
 use super::name_checks::{ForceQuery, Mention};
-use super::params::Query;
 use super::problem::{Code, Problem, Result};
+use super::request::{Body, Query};
 use crate::admission::{Admission, AdmissionError};
 use crate::patterns;
 use crate::policy;

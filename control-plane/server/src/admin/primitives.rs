@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::AdminState;
 use super::auth::Admin;
-use super::params::Path;
 use super::policy::{Binding, binding_body};
 use super::problem::{Problem, Result};
+use super::request::Path;
 use crate::catalog::offers::OfferTable;
 
 /// Maximum number of bindings shown with one primitive: an org has up to 10,000, and each may concern all of its

@@ -13,11 +13,10 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::auth::Admin;
-use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::optimistic::OptimisticWrite;
-use super::params::Path;
 use super::problem::{Problem, Result};
+use super::request::{Body, Path};
 use super::{AdminState, ApiState, change_response};
 use crate::catalog::budget;
 use crate::placement;

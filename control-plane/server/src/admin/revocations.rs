@@ -18,11 +18,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Admin, MORE_LEEWAY};
-use super::body::Body;
 use super::name_checks::KnownNames;
-use super::params::{Path, Query};
 use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
+use super::request::{Body, Path, Query};
 use super::{AdminState, ApiState};
 use crate::admission::AdmissionError;
 use crate::policy;

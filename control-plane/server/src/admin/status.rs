@@ -21,8 +21,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::AdminState;
 use super::auth::Admin;
-use super::params::Query;
 use super::problem::{Code, Problem, Result};
+use super::request::Query;
 use crate::catalog::fault::{Fault, MAX_LISTED, Part};
 use crate::publisher::Handle;
 

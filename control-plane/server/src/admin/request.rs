@@ -1,10 +1,11 @@
-//! Request bodies: JSON or YAML, bounded in bytes and time, decoded to one type, refused with the position of the
-//! fault.
+//! Parts of requests, refused with a problem document: parameters of paths and queries, and bodies. A body is JSON or
+//! YAML, bounded in bytes and time and decoded to one type; its problem document has the position of the fault.
 
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
@@ -13,6 +14,30 @@ use super::problem::{Code, Problem, Result};
 
 /// Maximum time from a request's headers to the end of its body: 4 MiB at some 70 KB per second.
 const WITHIN: Duration = Duration::from_secs(60);
+
+/// The parameters of a path; a name that is not text gets 404.
+pub struct Path<T>(pub T);
+
+/// The parameters of a query.
+pub struct Query<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Path<T>> {
+        let read = axum::extract::Path::from_request_parts(parts, state).await;
+        read.map(|axum::extract::Path(read)| Path(read)).map_err(|_| Problem::not_found())
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Query<T>> {
+        let read = axum::extract::Query::try_from_uri(&parts.uri);
+        read.map(|axum::extract::Query(read)| Query(read)).map_err(|fault| Problem::params(fault.body_text()))
+    }
+}
 
 /// Syntax of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
