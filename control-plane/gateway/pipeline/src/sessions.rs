@@ -14,10 +14,9 @@ use std::time::Duration;
 
 use asp_call::call::ClientAbilities;
 use asp_call::call::event::LogLevel;
-use asp_call::call::principal::principal;
+use asp_call::call::principal::{owner, principal};
 use asp_call::clock::unix_seconds;
-use asp_call::digest;
-use asp_call::quota_table::{Owner, Quota, QuotaTable, Quotas};
+use asp_call::quota_table::{Quota, QuotaTable, Quotas};
 use asp_call::seal::{Purpose, SealError, Sealer};
 use asp_edge::{Caller, Reason};
 use asp_proto::mcp_revision::Revision;
@@ -295,14 +294,6 @@ impl SealedSession {
 /// Returns the remaining lifetime of a session's id.
 fn remaining_lifetime(made: SessionOrigin) -> Duration {
     MAX_LIFE.saturating_sub(Duration::from_secs(unix_seconds().saturating_sub(made.at)))
-}
-
-/// Returns the owner charged for a session. The client is left out, because a user can register any number of them.
-fn owner(caller: &Caller) -> Owner {
-    Owner {
-        user: digest::shortened(&[&caller.issuer, &caller.org, &caller.user]),
-        org: digest::shortened(&[&caller.org]),
-    }
 }
 
 fn context(affinity: &str, server: &str, caller: &Caller) -> Vec<u8> {

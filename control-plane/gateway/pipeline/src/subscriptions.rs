@@ -20,6 +20,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use asp_call::call::principal::owner;
 use asp_call::execution::{ResourceListener, ResourceSubscription};
 use asp_edge::Caller;
 use asp_platform::quota::Counts;
@@ -39,8 +40,8 @@ mod views;
 
 pub use stream::ChangeStream;
 use subscriber::{MAX_TEXT, Profile, Stamp, Subscriber, TooManyResources};
+use table::SubscriberTable;
 pub use table::{CapacityError, SubscriptionBounds};
-use table::{SubscriberTable, owner};
 use views::Views;
 
 /// Maximum number of resources reported as changed by plugins and upstreams between two deliveries: of all servers, and

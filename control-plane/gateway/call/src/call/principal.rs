@@ -3,6 +3,7 @@
 use asp_edge::Caller;
 
 use crate::digest;
+use crate::quota_table::Owner;
 
 /// Returns the digest of the principal: issuer, org, user and client, but not the token, so that a refresh does not end
 /// a session. The same names from two issuers are two principals: each issuer vouches only for its own users.
@@ -14,6 +15,11 @@ pub fn principal(caller: &Caller) -> [u8; 16] {
 /// what is kept apply to users.
 pub fn user(caller: &Caller) -> [u8; 16] {
     digest::shortened(&[&caller.issuer, &caller.org, &caller.user])
+}
+
+/// Returns the owner charged for what is kept for a caller, whatever the client, as [`user`] has it.
+pub fn owner(caller: &Caller) -> Owner {
+    Owner { user: user(caller), org: digest::shortened(&[&caller.org]) }
 }
 
 /// Whether two tokens belong to the same principal.

@@ -15,8 +15,7 @@ use uuid::Uuid;
 
 use super::outcome::Outcome;
 use super::{Call, principal};
-use crate::digest;
-use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
+use crate::quota_table::{Quota, QuotaTable, Quotas};
 
 const MIB: usize = 1 << 20;
 /// Maximum number of ended calls, and their maximum size in bytes.
@@ -175,8 +174,7 @@ impl CallTable {
         if is_late || call.ownership.is_passed_on() || call.void().is_some() {
             return;
         }
-        let caller = &call.caller;
-        let owner = Owner { user: principal::user(caller), org: digest::shortened(&[&caller.org]) };
+        let owner = principal::owner(&call.caller);
         if !self.ended.replace_sized(call.id.into_bytes(), owner, entry, bytes) {
             tracing::debug!(call = %call.id, trace = %call.trace, bytes, "ended call is too large to be kept for a retry");
         }

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_call::call::principal::user;
+use asp_call::call::principal::owner;
 use asp_call::clock::unix_seconds;
 use asp_call::digest;
-use asp_call::quota_table::{Owner, Quota, QuotaTable, Quotas};
+use asp_call::quota_table::{Quota, QuotaTable, Quotas};
 use asp_edge::Caller;
 use asp_outbound::{Outbound, Requester};
 use asp_platform::operator_list;
@@ -160,9 +160,8 @@ impl Exchanges {
         let kept = match known.tokens.touch(&key) {
             Some(kept) => kept.clone(),
             None => {
-                let owner = Owner { user: user(caller), org: digest::shortened(&[&caller.org]) };
                 let kept = Arc::<KeptToken>::default();
-                known.tokens.replace(key, owner, kept.clone());
+                known.tokens.replace(key, owner(caller), kept.clone());
                 kept
             }
         };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::outcome::{Outcome, Output};
-use asp_call::call::principal::user;
+use asp_call::call::principal::owner;
 use asp_call::call::{Call, Invocation};
 use asp_call::digest;
 use asp_call::quota_table::{Owner, Quota, QuotaTable, Quotas};
@@ -129,14 +129,13 @@ impl Listings {
         parts.extend(caller.groups.iter().map(String::as_str));
         parts.push("");
         parts.extend(caller.scopes.iter().map(String::as_str));
-        let owner = Owner { user: user(caller), org: digest::shortened(&[&caller.org]) };
         let made = || CachedList {
             server: name.to_owned(),
             org: caller.org.clone(),
             primitive: entry.primitive.id.clone(),
             list: Default::default(),
         };
-        self.get_or(digest::shortened(&parts), owner, made)
+        self.get_or(digest::shortened(&parts), owner(caller), made)
     }
 
     fn get_or(&self, key: [u8; 16], owner: Owner, made: impl FnOnce() -> CachedList) -> Arc<CachedList> {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::authority::ends_at;
+use asp_call::call::principal::owner;
 use asp_edge::Caller;
 use asp_snapshot::Snapshot;
 use tokio::time::Instant;
 
 use super::subscriber::{NextNotice, Notice, ResumedStream, Subscriber};
-use super::table::owner;
 use super::{CapacityError, Subscriptions};
 use crate::event_id::ChangesPosition;
 

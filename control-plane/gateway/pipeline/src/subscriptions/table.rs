@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use asp_call::digest;
+use asp_call::call::principal::owner;
 use asp_call::quota_table::{Owner, Quota, QuotaTable, Quotas};
-use asp_edge::Caller;
 
 use super::subscriber::{Subscriber, TooManyResources};
 
@@ -126,14 +125,5 @@ impl SubscriberTable {
             }
         }
         Ok(())
-    }
-}
-
-/// Returns the owner charged for a subscriber. As with sessions, the client is left out, because a user can register
-/// any number of them.
-pub(super) fn owner(caller: &Caller) -> Owner {
-    Owner {
-        user: digest::shortened(&[&caller.issuer, &caller.org, &caller.user]),
-        org: digest::shortened(&[&caller.org]),
     }
 }

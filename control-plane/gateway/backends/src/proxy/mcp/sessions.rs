@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_call::call::Call;
-use asp_call::call::principal::user;
+use asp_call::call::principal::owner;
 use asp_call::digest;
-use asp_call::quota_table::{Owner, Quota, QuotaTable, Quotas};
+use asp_call::quota_table::{Quota, QuotaTable, Quotas};
 use asp_mcp_client::client::session::Session;
 use parking_lot::Mutex;
 
@@ -49,7 +49,6 @@ impl Sessions {
     /// Returns the slot of the call's session at `url`, declared with these capabilities.
     pub(super) fn slot(self: &Arc<Self>, url: &str, call: &Call, capabilities: &str) -> Slot {
         let caller = &call.caller;
-        let owner = Owner { user: user(caller), org: digest::shortened(&[&caller.org]) };
         let id = |lane: &str| {
             let client = &caller.client;
             digest::shortened(&[
@@ -83,7 +82,11 @@ impl Sessions {
         }
         let slot = Slot::default();
         if let Some(id) = found {
-            slots.replace(id, owner, SessionSlot { slot: slot.clone(), session: call.session.clone() });
+            slots.replace(
+                id,
+                owner(caller),
+                SessionSlot { slot: slot.clone(), session: call.session.clone() },
+            );
             drop(slots);
             self.sweep();
         }
