@@ -9,7 +9,7 @@ use asp_call::call::outcome::{Output, Refusal};
 use asp_call::execution::{
     Availability, Backends, Execution, ResourceSubscription, SessionNote, SubscriptionGuard,
 };
-use asp_call::telemetry::metrics::upstreams::UpstreamMetrics;
+use asp_call::telemetry::metrics::UpstreamMetrics;
 use asp_outbound::Outbound;
 pub use asp_outbound::OutboundError;
 use asp_proto::snapshot::Primitive;

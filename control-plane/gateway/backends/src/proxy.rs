@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asp_call::call::outcome::{Output, Refusal};
 use asp_call::call::{Call, CallKind};
 use asp_call::execution::{Execution, ResourceSubscription, SessionNote, SubscriptionGuard};
-use asp_call::telemetry::metrics::upstreams::UpstreamMetrics;
+use asp_call::telemetry::metrics::UpstreamMetrics;
 use asp_outbound::{Outbound, OutboundError};
 use asp_proto::snapshot::Primitive;
 use asp_proto::snapshot::runtime::Mode;

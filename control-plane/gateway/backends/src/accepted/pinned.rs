@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use asp_call::telemetry::metrics::upstreams::UpstreamMetrics;
+use asp_call::telemetry::metrics::UpstreamMetrics;
 use asp_json::held;
 use asp_mcp_client::lists::Lists;
 use asp_proto::snapshot::runtime::Mode;

@@ -5,7 +5,7 @@
 
 use asp_call::call::Call;
 use asp_call::call::question::{Answer, PendingQuestion};
-use asp_call::telemetry::metrics::delegations::Usage;
+use asp_call::telemetry::metrics::Usage;
 use asp_json::{Cursor, Json, Members};
 use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value, json};

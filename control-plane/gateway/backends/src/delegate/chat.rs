@@ -3,7 +3,7 @@
 //!
 //! Keeps true: an endpoint's answer is read leniently, and only the parts that a plugin gets are kept.
 
-use asp_call::telemetry::metrics::delegations::Usage;
+use asp_call::telemetry::metrics::Usage;
 use asp_snapshot::ListedPrimitive;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

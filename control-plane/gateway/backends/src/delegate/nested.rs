@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asp_call::call::event::cut_text;
 use asp_call::call::outcome::{Outcome, Output, Refusal};
 use asp_call::call::{Call, CallKind, ClientAbilities, IdempotencyKey, Invocation, Parent};
-use asp_call::telemetry::metrics::delegations::Usage;
+use asp_call::telemetry::metrics::Usage;
 use asp_json::{Json, Members};
 use asp_proto::snapshot::OtherPrimitive;
 use serde_json::json;

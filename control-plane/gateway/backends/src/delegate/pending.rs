@@ -4,7 +4,7 @@
 //! waited for; the answer fits the delegate's output schema; a delegation leaves one metric and one audit line.
 
 use asp_call::call::question::{Ask, PendingQuestion, Question, put};
-use asp_call::telemetry::metrics::delegations::Usage;
+use asp_call::telemetry::metrics::Usage;
 use asp_json::Json;
 use serde_json::{Map, Value};
 

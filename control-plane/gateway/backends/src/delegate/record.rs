@@ -7,7 +7,7 @@ use std::time::Duration;
 use asp_call::call::Call;
 use asp_call::execution::Platform;
 use asp_call::telemetry::audit::DelegationRecord;
-use asp_call::telemetry::metrics::delegations::Usage;
+use asp_call::telemetry::metrics::Usage;
 use tokio::time::Instant;
 
 use crate::delegate::delegation::{Delegation, DelegationFault, Way};

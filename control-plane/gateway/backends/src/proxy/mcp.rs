@@ -11,7 +11,7 @@ use asp_call::call::outcome::{Output, Refusal};
 use asp_call::call::started::StartGuard;
 use asp_call::execution::{Execution, ResourceSubscription, SessionNote, SubscriptionGuard};
 use asp_call::telemetry::log_limit::LogLimit;
-use asp_call::telemetry::metrics::upstreams::UpstreamMetrics;
+use asp_call::telemetry::metrics::UpstreamMetrics;
 use asp_mcp_client::client::modern::{Eras, mirrored};
 use asp_mcp_client::client::session::Session;
 use asp_mcp_client::client::tasks::ClientTasks;

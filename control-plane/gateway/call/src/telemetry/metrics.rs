@@ -4,11 +4,11 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use asp_platform::worker_usage::Stats;
 use asp_snapshot::policy::Effect;
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,55 +19,17 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::call::outcome::Outcome;
 
-pub mod delegations;
 pub mod plugins;
-pub mod upstreams;
 
-pub use delegations::Delegations;
 use plugins::PluginMetrics;
-use upstreams::UpstreamMetrics;
 
 /// Upper bounds of the buckets, in seconds.
 const LATENCY: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0, 60.0];
+/// The same for delegations: a model takes longer than a call.
+const DELEGATION_SECONDS: [f64; 9] = [0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct CallLabels {
-    protocol: &'static str,
-    status: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ProtocolLabel {
-    protocol: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct StageLabel {
-    stage: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct LimitLabels {
-    level: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ObservedLabels {
-    would: &'static str,
-    did: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct LanguageLabel {
-    language: &'static str,
-}
+/// Labels of a metric: their names and values.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// A stage of the pipeline (ADR 1); identity, resolve and entitlement only read the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,13 +60,13 @@ impl Stage {
 /// The gateway's metrics and their registry.
 pub struct Metrics {
     registry: Registry,
-    calls: Family<CallLabels, Counter>,
-    durations: Family<ProtocolLabel, Histogram, fn() -> Histogram>,
-    refusals: Family<ReasonLabel, Counter>,
-    stages: Family<StageLabel, Histogram, fn() -> Histogram>,
-    limits: Family<LimitLabels, Counter>,
+    calls: Family<Labels<3>, Counter>,
+    durations: Family<Labels<1>, Histogram, fn() -> Histogram>,
+    refusals: Family<Labels<1>, Counter>,
+    stages: Family<Labels<1>, Histogram, fn() -> Histogram>,
+    limits: Family<Labels<2>, Counter>,
     usual: CachedMetrics,
-    observed: Family<ObservedLabels, Counter>,
+    observed: Family<Labels<2>, Counter>,
     workers: Workers,
     /// Metrics reported by the language runtimes.
     pub plugins: Arc<PluginMetrics>,
@@ -130,12 +92,12 @@ struct CachedMetrics {
 /// Resources of workers used by plugin calls, by language.
 #[derive(Default)]
 struct Workers {
-    calls: Family<LanguageLabel, Counter>,
-    cpu_seconds: Family<LanguageLabel, Counter<f64, AtomicU64>>,
-    bytes_in: Family<LanguageLabel, Counter>,
-    bytes_out: Family<LanguageLabel, Counter>,
-    rss_max: Family<LanguageLabel, Gauge<f64, AtomicU64>>,
-    lost: Family<LanguageLabel, Counter>,
+    calls: Family<Labels<1>, Counter>,
+    cpu_seconds: Family<Labels<1>, Counter<f64, AtomicU64>>,
+    bytes_in: Family<Labels<1>, Counter>,
+    bytes_out: Family<Labels<1>, Counter>,
+    rss_max: Family<Labels<1>, Gauge<f64, AtomicU64>>,
+    lost: Family<Labels<1>, Counter>,
 }
 
 impl Workers {
@@ -239,22 +201,22 @@ impl Metrics {
             Outcome::Refused(refusal) => refusal.reason().as_str(),
         };
         self.active.dec();
-        let labels = CallLabels { protocol, status: outcome.state().as_str(), reason };
+        let labels = [("protocol", protocol), ("status", outcome.state().as_str()), ("reason", reason)];
         self.calls.get_or_create(&labels).inc();
         let seconds = Instant::now().saturating_duration_since(call.started).as_secs_f64();
-        self.durations.get_or_create(&ProtocolLabel { protocol }).observe(seconds);
+        self.durations.get_or_create(&[("protocol", protocol)]).observe(seconds);
     }
 
     /// Records a request refused before a call began.
     pub fn refused(&self, reason: &'static str) {
-        self.refusals.get_or_create(&ReasonLabel { reason }).inc();
+        self.refusals.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Records the time since `started` that a call spent in `stage`.
     pub fn stage(&self, stage: Stage, started: Instant) {
         let seconds = Instant::now().saturating_duration_since(started).as_secs_f64();
         let Some(used) = self.usual.stages.get(stage as usize) else { return };
-        let first = || self.stages.get_or_create_owned(&StageLabel { stage: stage.as_str() });
+        let first = || self.stages.get_or_create_owned(&[("stage", stage.as_str())]);
         used.get_or_init(first).observe(seconds);
     }
 
@@ -262,24 +224,23 @@ impl Metrics {
     pub fn limited(&self, refused: Option<&'static str>) {
         match refused {
             None => {
-                let labels = LimitLabels { level: "all", outcome: "granted" };
+                let labels = [("level", "all"), ("outcome", "granted")];
                 self.usual.granted.get_or_init(|| self.limits.get_or_create_owned(&labels)).inc();
             }
             Some(level) => {
-                self.limits.get_or_create(&LimitLabels { level, outcome: "refused" }).inc();
+                self.limits.get_or_create(&[("level", level), ("outcome", "refused")]).inc();
             }
         }
     }
 
     /// Records the decision that an observed binding would have made.
     pub fn observed(&self, would: Effect, did: Effect) {
-        let labels = ObservedLabels { would: would.as_str(), did: did.as_str() };
-        self.observed.get_or_create(&labels).inc();
+        self.observed.get_or_create(&[("would", would.as_str()), ("did", did.as_str())]).inc();
     }
 
     /// Records the usage of a worker by a plugin call.
     pub fn worker_used(&self, language: &'static str, stats: &Stats) {
-        let label = LanguageLabel { language };
+        let label = [("language", language)];
         self.workers.calls.get_or_create(&label).inc();
         self.workers.cpu_seconds.get_or_create(&label).inc_by(stats.cpu_ms / 1000.0);
         self.workers.bytes_in.get_or_create(&label).inc_by(stats.bytes_in as u64);
@@ -289,7 +250,7 @@ impl Metrics {
 
     /// Records the loss of a worker during a call.
     pub fn worker_lost(&self, language: &'static str) {
-        self.workers.lost.get_or_create(&LanguageLabel { language }).inc();
+        self.workers.lost.get_or_create(&[("language", language)]).inc();
     }
 
     pub fn applied(&self, revision: u64) {
@@ -309,6 +270,82 @@ impl Metrics {
         match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
             Ok(()) => text,
             Err(_) => String::new(),
+        }
+    }
+}
+
+/// The metrics of delegations.
+pub struct Delegations {
+    /// By answerer (`client`, `model`, `primitive` or `nobody`) and outcome (`ok`, or the reason why there is no answer).
+    ended: Family<Labels<2>, Counter>,
+    seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
+    tokens: Family<Labels<1>, Counter>,
+}
+
+impl Default for Delegations {
+    fn default() -> Delegations {
+        Delegations {
+            ended: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(DELEGATION_SECONDS)),
+            tokens: Family::default(),
+        }
+    }
+}
+
+impl Delegations {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("asp_delegations", "Delegations by answerer and outcome", self.ended.clone());
+        registry.register(
+            "asp_delegation_duration_seconds",
+            "Time from a plugin's question to its answer",
+            self.seconds.clone(),
+        );
+        registry.register(
+            "asp_delegation_tokens",
+            "Tokens counted by the endpoints of the platform's models",
+            self.tokens.clone(),
+        );
+    }
+
+    /// Records the end of a delegation; `by` and `outcome` are from closed sets.
+    pub fn ended(&self, by: &'static str, outcome: &'static str, took: Duration, usage: Usage) {
+        self.ended.get_or_create(&[("by", by), ("outcome", outcome)]).inc();
+        self.seconds.get_or_create(&[("by", by)]).observe(took.as_secs_f64());
+        for (direction, tokens) in [("in", usage.tokens_in), ("out", usage.tokens_out)] {
+            if tokens > 0 {
+                self.tokens.get_or_create(&[("direction", direction)]).inc_by(tokens);
+            }
+        }
+    }
+}
+
+/// The tokens of one answer as the endpoint counts them; 0 if it does not report them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub tokens_in: u64,
+    pub tokens_out: u64,
+}
+
+/// Drift between the lists of upstream MCP servers and their accepted schemas.
+#[derive(Default)]
+pub struct UpstreamMetrics {
+    drift: Family<Labels<1>, Gauge<i64, AtomicI64>>,
+}
+
+impl UpstreamMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "asp_upstream_drift",
+            "Imported items whose upstream lists them differently than accepted",
+            self.drift.clone(),
+        );
+    }
+
+    /// Records the numbers of accepted items that have changed, have become incompatible, or are no longer listed.
+    pub fn drifted(&self, changed: i64, incompatible: i64, removed: i64) {
+        for (standing, count) in [("changed", changed), ("incompatible", incompatible), ("removed", removed)]
+        {
+            self.drift.get_or_create(&[("standing", standing)]).set(count);
         }
     }
 }

@@ -6,7 +6,7 @@ use asp_call::call::outcome::Refusal;
 use asp_call::call::{Call, Invocation};
 use asp_call::execution::{DelegationGrant, Platform};
 use asp_call::telemetry::audit::{self, DelegationRecord};
-use asp_call::telemetry::metrics::delegations::Usage;
+use asp_call::telemetry::metrics::Usage;
 use asp_snapshot::{ListedPrimitive, Snapshot};
 use async_trait::async_trait;
 
