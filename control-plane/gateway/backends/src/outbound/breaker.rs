@@ -16,6 +16,8 @@ use asp_platform::breaker::{Breaker, Outcome};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::upstream::origin;
+
 /// Maximum number of breakers. Specs name the origins, so this bounds a mistake, not a client; beyond it the least
 /// recently used one is forgotten.
 const MAX_BREAKERS: usize = 10_000;
@@ -68,6 +70,11 @@ impl Breakers {
             Some(number) => Ok(Permit { origin, number, patience, settled: false }),
             None => Err(Refusal::Upstream("the service failed repeatedly and gets no requests now".into())),
         }
+    }
+
+    /// Enters for a call, whose request goes to `url`.
+    pub(crate) fn enter_for(&self, call: &Call, url: &str) -> Result<Permit, Refusal> {
+        self.enter(&call.server.message.name, &origin(url), patience(call))
     }
 
     fn of(&self, server: &str, origin: &str) -> Arc<Mutex<Origin>> {

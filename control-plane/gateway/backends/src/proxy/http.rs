@@ -2,6 +2,7 @@
 //! may be lists; headers contain the arguments unencoded; the body is the arguments or a mapping of JSON pointers, as
 //! JSON or as a form; the result is a JSON pointer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::outcome::{Output, Refusal};
@@ -12,15 +13,19 @@ use asp_json::{Json, Members};
 use asp_outbound::service_text::{sanitize, sanitize_body};
 use asp_outbound::{Destination, Outbound, retry_after};
 use asp_proto::snapshot::proxy_http::BodyFormat;
+use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
+use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use crate::backend::{Backend, misplaced, mode};
 use crate::outbound::auth::Authorizer;
+use crate::outbound::breaker::Breakers;
 use crate::outbound::refused::{by_status, is_no_result};
 use crate::outbound::upstream::{deadline_ms, idempotency_key, refusal_of, requested_by, unanswered};
 
@@ -36,8 +41,53 @@ const MAX_RESPONSE: usize = 10 << 20;
 const PAUSES: ExponentialBuilder =
     ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).without_max_delay();
 
+/// The backend of services over HTTP/JSON.
+pub struct HttpBackend {
+    outbound: Arc<Outbound>,
+    breakers: Arc<Breakers>,
+    authorizer: Arc<Authorizer>,
+}
+
+impl HttpBackend {
+    pub(crate) fn new(
+        outbound: Arc<Outbound>,
+        breakers: Arc<Breakers>,
+        authorizer: Arc<Authorizer>,
+    ) -> HttpBackend {
+        HttpBackend { outbound, breakers, authorizer }
+    }
+}
+
+#[async_trait]
+impl Backend for HttpBackend {
+    /// Sends one HTTP/JSON request. Its credentials are fetched before: a failing issuer is not a failure of the
+    /// service.
+    async fn run(&self, execution: &Execution) -> Result<Output, Refusal> {
+        let call = &execution.call;
+        let Some(Mode::ProxyHttp(mapping)) = mode(&call.entry.primitive) else {
+            return Err(misplaced(execution));
+        };
+        let mut started = execution.started();
+        let proof = match &call.entry.primitive.service_auth {
+            None => self.authorizer.extra_headers(call),
+            Some(_) => {
+                let url = destination(&self.outbound, mapping, execution)?.url;
+                let proof = self.authorizer.headers(call, &execution.snapshot, &url).await;
+                proof.map_err(|unproved| unproved.refusal)?
+            }
+        };
+        // A refusal by the breaker is final: no other gateway is tried.
+        started.mark_sent();
+        let permit = self.breakers.enter_for(call, &mapping.url)?;
+        let by = (&*self.outbound, &*self.authorizer, &proof);
+        let result = send(by, mapping, execution, &mut started).await;
+        permit.leave(&result);
+        result
+    }
+}
+
 /// Sends the request and maps the response.
-pub(super) async fn run(
+async fn send(
     by: (&Outbound, &Authorizer, &HeaderMap),
     mapping: &ProxyHttp,
     execution: &Execution,
@@ -68,11 +118,6 @@ struct HttpResponse {
     headers: HeaderMap,
     media_type: MediaType,
     body: Vec<u8>,
-}
-
-/// Returns the URL of the request.
-pub(super) fn url(outbound: &Outbound, mapping: &ProxyHttp, execution: &Execution) -> Result<Url, Refusal> {
-    Ok(destination(outbound, mapping, execution)?.url)
 }
 
 async fn once(

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_call::call::CallKind;
 use asp_call::call::outcome::{Output, Refusal};
 use asp_call::call::started::StartGuard;
 use asp_call::execution::{Execution, ResourceSubscription, SessionNote, SubscriptionGuard};
@@ -17,17 +18,21 @@ use asp_mcp_client::client::session::Session;
 use asp_mcp_client::client::tasks::ClientTasks;
 use asp_mcp_client::client::{Client, ClientFault, Exchange};
 use asp_outbound::{Outbound, OutboundError, Requester};
+use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Primitive, ProxyMcp};
 use asp_snapshot::Snapshot;
+use async_trait::async_trait;
 use reqwest::StatusCode;
 use serde_json::{Map, Value};
 
 use crate::accepted::pinned::{self, PinnedItems};
 use crate::accepted::watching::{Upstream, Watches};
+use crate::backend::{Backend, misplaced, mode};
 use crate::conversation::downstream::{Clients, capabilities};
 use crate::conversation::results::output;
 use crate::conversation::upstream_call::{self, by_status_alone, client_params, refusal};
 use crate::outbound::auth::{self, AuthFault, Authorizer};
+use crate::outbound::breaker::Breakers;
 use crate::outbound::refused::Meaning;
 
 mod completion;
@@ -43,9 +48,10 @@ use sessions::{Sessions, Slot};
 /// Longest silence of a connection; the silence of an upstream within a call is bounded there.
 const SILENCE: Duration = Duration::from_secs(3600);
 
-/// The upstream sessions of one gateway.
-pub struct McpUpstreams {
+/// The backend of upstream MCP servers.
+pub struct McpBackend {
     outbound: Outbound,
+    breakers: Arc<Breakers>,
     sessions: Arc<Sessions>,
     watches: Watches,
     followings: Followings,
@@ -56,13 +62,15 @@ pub struct McpUpstreams {
     authorizer: Arc<Authorizer>,
 }
 
-impl McpUpstreams {
-    pub(super) fn new(
+impl McpBackend {
+    pub(crate) fn new(
+        breakers: Arc<Breakers>,
         metrics: Arc<UpstreamMetrics>,
         authorizer: Arc<Authorizer>,
-    ) -> Result<McpUpstreams, OutboundError> {
-        Ok(McpUpstreams {
+    ) -> Result<McpBackend, OutboundError> {
+        Ok(McpBackend {
             outbound: Outbound::with_silence(SILENCE)?,
+            breakers,
             sessions: Arc::default(),
             watches: Watches::of(Arc::new(PinnedItems::counted_by(metrics)), polling::PATIENCE),
             followings: Followings::default(),
@@ -73,53 +81,13 @@ impl McpUpstreams {
         })
     }
 
-    /// Sets the accepted items of a new snapshot.
-    pub(super) fn prepare(&self, snapshot: &Snapshot) {
-        self.watches.items.replace(snapshot.servers().flat_map(|server| {
-            let name = server.message.name.as_str();
-            server.entries.iter().map(move |entry| (name, &entry.primitive))
-        }));
-    }
-
     /// Returns the accepted items of all upstreams, including packages.
-    pub(super) fn pinned(&self) -> Arc<PinnedItems> {
+    pub(crate) fn pinned(&self) -> Arc<PinnedItems> {
         self.watches.items.clone()
     }
 
-    /// Whether the upstream of a server's primitive still lists the primitive as accepted.
-    pub(super) fn offers(&self, server: &str, primitive: &Primitive) -> bool {
-        self.watches.items.offers(server, primitive)
-    }
-
-    /// Returns a number that changes whenever the answers of [`McpUpstreams::offers`] change.
-    pub(super) fn offers_changed(&self) -> u64 {
-        self.watches.items.changes()
-    }
-
-    /// Passes a client's notification about its session on to its upstream sessions.
-    pub(super) fn handle_session_note(&self, session: &str, said: SessionNote) {
-        // Upstream sessions of calls without a session are not shared.
-        if session.is_empty() {
-            return;
-        }
-        match said {
-            SessionNote::Ended => self.sessions.end(session),
-            SessionNote::RootsChanged => {
-                for slot in self.sessions.of(session) {
-                    // A session that is being opened will ask for the roots later.
-                    let open = slot.try_lock().ok().and_then(|held| held.clone());
-                    open.iter().for_each(|open| open.roots_changed());
-                }
-            }
-        }
-    }
-
     /// Returns a client for the call's upstream that authenticates as the call.
-    pub(super) async fn proving(
-        &self,
-        target: &ProxyMcp,
-        execution: &Execution,
-    ) -> Result<Client, AuthFault> {
+    async fn proving(&self, target: &ProxyMcp, execution: &Execution) -> Result<Client, AuthFault> {
         let call = &execution.call;
         let primitive = &call.entry.primitive;
         let client = self
@@ -133,7 +101,7 @@ impl McpUpstreams {
     }
 
     /// Runs one call; an upstream session that has ended is reopened once.
-    pub(super) async fn run(
+    async fn ask_in_session(
         &self,
         (client, target): (&Client, &ProxyMcp),
         execution: &Execution,
@@ -148,7 +116,7 @@ impl McpUpstreams {
         let name = pinned::upstream(&target.url, auth);
         let upstream = Upstream { name: &name, place: client.url.as_str(), again: opens };
         self.watches.enter(upstream, || OverHttp::of(client.apart())).await;
-        if !self.offers(&call.server.message.name, &call.entry.primitive) {
+        if !self.watches.items.offers(&call.server.message.name, &call.entry.primitive) {
             // An item that the upstream no longer lists is as unknown as one that was never here (I-10).
             started.undelivered();
             return Err(Refusal::Unknown);
@@ -278,44 +246,6 @@ impl McpUpstreams {
         }
     }
 
-    /// Starts to follow changes of an upstream's resource.
-    pub(super) fn follow(
-        &self,
-        target: &ProxyMcp,
-        subscribed: ResourceSubscription<'_>,
-    ) -> Option<SubscriptionGuard> {
-        let ResourceSubscription { primitive, server, snapshot, .. } = subscribed;
-        let auth = primitive.service_auth.as_ref();
-        let client = self.client(&target.url, snapshot, (server, primitive)).ok()?;
-        if !self.authorizer.stands((server, &primitive.id), auth, &client.url) {
-            tracing::debug!(
-                primitive = primitive.id,
-                "clients are not notified when a resource changes whose upstream requires the caller's identity"
-            );
-            return None;
-        }
-        let name = pinned::upstream(&target.url, auth);
-        let following = self.followings.follow(&name, client, &subscribed);
-        if following.is_none()
-            && let Some(count) = self.crowded.count()
-        {
-            tracing::warn!(
-                url = target.url,
-                count,
-                "clients are not notified when this resource changes: too many resources of upstreams are followed"
-            );
-        }
-        following.map(|following| Box::new(following) as SubscriptionGuard)
-    }
-
-    /// Ends every session, and returns once all closing requests are sent.
-    pub(super) async fn drained(&self) {
-        self.watches.clear();
-        self.followings.clear();
-        self.sessions.clear();
-        self.tasks.drained().await;
-    }
-
     async fn open(&self, client: &Client, slot: &Slot, declared: &Value) -> Result<Arc<Session>, Refusal> {
         let mut held = slot.lock().await;
         if let Some(session) = &*held {
@@ -339,6 +269,100 @@ impl McpUpstreams {
         let mut session = client.initialize(declared.clone()).await?;
         session.listen().await;
         Ok(Arc::new(session))
+    }
+}
+
+#[async_trait]
+impl Backend for McpBackend {
+    /// Sends one request to an upstream MCP server.
+    async fn run(&self, execution: &Execution) -> Result<Output, Refusal> {
+        let call = &execution.call;
+        let Some(Mode::ProxyMcp(target)) = mode(&call.entry.primitive) else {
+            return Err(misplaced(execution));
+        };
+        let mut started = execution.started();
+        let client = self.proving(target, execution).await;
+        let client = client.map_err(|unproved| unproved.refusal)?;
+        // As for HTTP, a breaker's refusal is this gateway's answer.
+        started.mark_sent();
+        let permit = self.breakers.enter_for(call, &target.url)?;
+        let result = self.ask_in_session((&client, target), execution, &mut started).await;
+        permit.leave(&result);
+        result
+    }
+
+    fn answers(&self, kind: &CallKind) -> bool {
+        !matches!(kind, CallKind::List)
+    }
+
+    /// Hides items that an upstream no longer lists as they were accepted.
+    fn offers(&self, server: &str, primitive: &Primitive) -> bool {
+        self.watches.items.offers(server, primitive)
+    }
+
+    fn offers_changed(&self) -> u64 {
+        self.watches.items.changes()
+    }
+
+    /// Sets the accepted items of a new snapshot.
+    fn prepare(&self, snapshot: &Snapshot) {
+        self.watches.items.replace(snapshot.servers().flat_map(|server| {
+            let name = server.message.name.as_str();
+            server.entries.iter().map(move |entry| (name, &entry.primitive))
+        }));
+    }
+
+    /// Starts to follow changes of an upstream's resource.
+    fn watch(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
+        let ResourceSubscription { primitive, server, snapshot, .. } = subscribed;
+        let Mode::ProxyMcp(target) = mode(primitive)? else { return None };
+        let auth = primitive.service_auth.as_ref();
+        let client = self.client(&target.url, snapshot, (server, primitive)).ok()?;
+        if !self.authorizer.stands((server, &primitive.id), auth, &client.url) {
+            tracing::debug!(
+                primitive = primitive.id,
+                "clients are not notified when a resource changes whose upstream requires the caller's identity"
+            );
+            return None;
+        }
+        let name = pinned::upstream(&target.url, auth);
+        let following = self.followings.follow(&name, client, &subscribed);
+        if following.is_none()
+            && let Some(count) = self.crowded.count()
+        {
+            tracing::warn!(
+                url = target.url,
+                count,
+                "clients are not notified when this resource changes: too many resources of upstreams are followed"
+            );
+        }
+        following.map(|following| Box::new(following) as SubscriptionGuard)
+    }
+
+    /// Passes a client's notification about its session on to its upstream sessions.
+    fn handle_session_note(&self, session: &str, said: SessionNote) {
+        // Upstream sessions of calls without a session are not shared.
+        if session.is_empty() {
+            return;
+        }
+        match said {
+            SessionNote::Ended => self.sessions.end(session),
+            SessionNote::RootsChanged => {
+                for slot in self.sessions.of(session) {
+                    // A session that is being opened will ask for the roots later.
+                    let open = slot.try_lock().ok().and_then(|held| held.clone());
+                    open.iter().for_each(|open| open.roots_changed());
+                }
+            }
+        }
+    }
+
+    /// Ends every session, and returns once all closing requests are sent.
+    async fn drained(&self) {
+        self.watches.clear();
+        self.followings.clear();
+        self.sessions.clear();
+        self.tasks.drained().await;
     }
 }
 
