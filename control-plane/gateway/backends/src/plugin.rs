@@ -36,7 +36,6 @@ mod asking;
 mod attempt_state;
 mod availability;
 mod backend;
-mod call_work;
 mod completion;
 mod credential_lease;
 mod following;
@@ -55,6 +54,7 @@ mod round;
 mod saved;
 mod session;
 mod state_encoding;
+mod tunnel_events;
 mod watch;
 
 pub use backend::{PluginBackend, StdioBackend};
@@ -62,7 +62,6 @@ pub use reference::plugin_language;
 pub use saved::SavedCalls;
 
 use attempt_state::AttemptState;
-use call_work::CallWork;
 use credential_lease::LeasedCredential;
 use following::Followings;
 use former::{FormerRuntimes, StillRuns};
@@ -71,6 +70,7 @@ use logs::LogListener;
 use prepare::Preparation;
 use recovery::{AttemptOutcome, Next, Recovery};
 use round::Round;
+use tunnel_events::CallWork;
 use watch::MetricsListeners;
 
 /// Maximum number of gateways that may continue a call one after the other without a checkpoint in between.
@@ -310,7 +310,7 @@ impl Plugins {
             };
             let ended = tokio::select! {
                 ended = places.former.end(&taken, call) => ended,
-                () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
+                () = call.cancelled() => return AttemptOutcome::cancelled(),
             };
             if let Err(StillRuns) = ended {
                 return AttemptOutcome::Rejected(Rejection::StillEnding);
@@ -356,17 +356,12 @@ impl Plugins {
         let opening = Tunnel::open(runtime.clone(), account, job.allocation(), messages, Some(&owner));
         let opened = tokio::select! {
             opened = opening => opened,
-            () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
+            () = call.cancelled() => return AttemptOutcome::cancelled(),
         };
         let (mut tunnel, place) = match opened {
             Ok(opened) => opened,
             Err(OpenFault::Rejected(rejection)) => return AttemptOutcome::Rejected(rejection),
-            Err(OpenFault::Lost(status)) => {
-                return AttemptOutcome::Lost {
-                    delivered: call.was_handed_over(),
-                    why: status.message().to_owned(),
-                };
-            }
+            Err(OpenFault::Lost(status)) => return AttemptOutcome::lost(call, status.message()),
         };
         if let Some(lease) = &job.lease {
             tunnel.renews(|sender| lease.follow(sender));

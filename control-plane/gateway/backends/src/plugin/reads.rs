@@ -6,20 +6,16 @@ use asp_call::call::outcome::{Output, Refusal};
 use asp_json::{Json, Members};
 use asp_proto::plugin::{ContentChunk, Failed, GetPromptResponse, content_chunk, server_message::Payload};
 use asp_proto::snapshot::Kind as PrimitiveKind;
-use asp_proto::supervisor::{TunnelEvent, tunnel_event};
-use asp_runtime_client::admission::{Rejection, crash, queue_position};
-use asp_runtime_client::tunnel::{Tunnel, TunnelFault, TunnelMessage};
+use asp_runtime_client::tunnel::{Tunnel, TunnelMessage};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use tonic::Code;
 
-use super::admission;
-use super::call_work::CallWork;
 use super::completion;
 use super::job::Job;
 use super::listing;
 use super::recovery::AttemptOutcome;
+use super::tunnel_events;
 
 /// Maximum size of a resource in bytes: the limit of one result.
 const MAX_CONTENTS: usize = 16 << 20;
@@ -37,12 +33,12 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
         let heard = tokio::select! {
             heard = tunnel.next() => heard,
             // A read has no cancel: closing the tunnel ends it.
-            () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
+            () = call.cancelled() => return AttemptOutcome::cancelled(),
         };
         let heard = match heard.map(|heard| list(job, heard)) {
             Ok(Ok(heard)) => heard,
             Ok(Err(end)) => return end,
-            Err(fault) => return cut(job, fault),
+            Err(fault) => return AttemptOutcome::cut(call, &fault),
         };
         match heard {
             TunnelMessage::Content(ContentChunk { completion, .. })
@@ -50,7 +46,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                 if call.kind.completed_argument().is_some() =>
             {
                 let none = || Refusal::Upstream("the plugin offers no values to complete with".into());
-                return ended(completion.ok_or_else(none).and_then(completion::read));
+                return AttemptOutcome::Ended(completion.ok_or_else(none).and_then(completion::read));
             }
             TunnelMessage::Content(ContentChunk { asked: Some(asked), .. })
             | TunnelMessage::Prompt(GetPromptResponse { asked: Some(asked), .. }) => {
@@ -58,13 +54,13 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             }
             TunnelMessage::Content(chunk) => {
                 if let Err(refusal) = contents.push(chunk) {
-                    return AttemptOutcome::Refused(refusal);
+                    return AttemptOutcome::Ended(Err(refusal));
                 }
             }
-            TunnelMessage::Prompt(prompt) => return ended(messages(prompt)),
-            TunnelMessage::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
+            TunnelMessage::Prompt(prompt) => return AttemptOutcome::Ended(messages(prompt)),
+            TunnelMessage::Message(Payload::Failed(end)) => return AttemptOutcome::Ended(failure(job, &end)),
             TunnelMessage::Message(Payload::McpRequested(_)) => {
-                return loss(job, "a message that only a stdio server sends");
+                return AttemptOutcome::lost(call, "a message that only a stdio server sends");
             }
             TunnelMessage::Message(Payload::Log(line)) => drop(job.handle_log(line)),
             TunnelMessage::Message(_) => {}
@@ -75,11 +71,11 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                     || !call.kind.is_invocation()
                     || call.entry.primitive.kind() == PrimitiveKind::Prompt =>
             {
-                return loss(job, "the stream ended before the result");
+                return AttemptOutcome::lost(call, "the stream ended before the result");
             }
-            TunnelMessage::End => return ended(contents.finish()),
+            TunnelMessage::End => return AttemptOutcome::Ended(contents.finish()),
             TunnelMessage::Event(event) => {
-                if let Some(end) = handle_event(job, &mut tunnel, &event).await {
+                if let Err(end) = tunnel_events::handle(job, &mut tunnel, &event).await {
                     return end;
                 }
             }
@@ -92,66 +88,14 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
 fn list(job: &Job<'_>, heard: TunnelMessage) -> Result<TunnelMessage, AttemptOutcome> {
     let call = job.call();
     match (heard, &call.kind) {
-        (TunnelMessage::Listed(listed), CallKind::List) => Err(ended(Ok(listing::read(call, listed)))),
-        (TunnelMessage::Listed(_), _) => Err(loss(job, "an unrequested list")),
-        (TunnelMessage::Content(_), CallKind::List) => Err(loss(job, "content instead of a list")),
+        (TunnelMessage::Listed(listed), CallKind::List) => {
+            Err(AttemptOutcome::Ended(Ok(listing::read(call, listed))))
+        }
+        (TunnelMessage::Listed(_), _) => Err(AttemptOutcome::lost(call, "an unrequested list")),
+        (TunnelMessage::Content(_), CallKind::List) => {
+            Err(AttemptOutcome::lost(call, "content instead of a list"))
+        }
         (heard, _) => Ok(heard),
-    }
-}
-
-/// Handles an event of the runtime about the worker; returns the attempt's outcome if the event ends it.
-async fn handle_event(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option<AttemptOutcome> {
-    let call = job.call();
-    match event.r#type() {
-        tunnel_event::Type::AllocationQueued => {
-            if let Some(details) = &event.details {
-                admission::tell_queued(call, queue_position(details));
-            }
-            None
-        }
-        tunnel_event::Type::TunnelReady => match tunnel.ready(Some(&CallWork(call))).await {
-            Ok(()) => None,
-            Err(_) => Some(loss(job, "the tunnel accepts no more frames")),
-        },
-        tunnel_event::Type::WorkerCrashed => {
-            let crash = crash(event);
-            let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
-            if !delivered {
-                tunnel.undelivered();
-            }
-            Some(AttemptOutcome::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
-        }
-        tunnel_event::Type::AdmissionRejected => {
-            Some(AttemptOutcome::Rejected(Rejection::of_reason(&event.message, None)))
-        }
-        tunnel_event::Type::CredentialRefused => {
-            job.refused();
-            None
-        }
-        // The contents are incomplete.
-        tunnel_event::Type::RuntimeOverload => Some(AttemptOutcome::Refused(admission::overload(call))),
-        _ => None,
-    }
-}
-
-fn cut(job: &Job<'_>, fault: TunnelFault) -> AttemptOutcome {
-    match fault {
-        TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
-            AttemptOutcome::Rejected(Rejection::StillEnding)
-        }
-        TunnelFault::Cut(status) => loss(job, status.message()),
-        TunnelFault::Garbage(what) => loss(job, what),
-    }
-}
-
-fn loss(job: &Job<'_>, why: &str) -> AttemptOutcome {
-    AttemptOutcome::Lost { delivered: job.call().was_handed_over(), why: why.to_owned() }
-}
-
-fn ended(result: Result<Output, Refusal>) -> AttemptOutcome {
-    match result {
-        Ok(output) => AttemptOutcome::Output(output),
-        Err(refusal) => AttemptOutcome::Refused(refusal),
     }
 }
 

@@ -9,7 +9,9 @@ use asp_call::call::Call;
 use asp_call::call::outcome::{Output, Refusal};
 use asp_proto::plugin::Asked;
 use asp_runtime_client::admission::Rejection;
+use asp_runtime_client::tunnel::TunnelFault;
 use tokio::time::Instant;
+use tonic::Code;
 
 use super::admission::refusal;
 use super::attempt_state::AttemptState;
@@ -31,8 +33,7 @@ const LEAST_TIME: Duration = Duration::from_millis(50);
 /// Outcome of one attempt.
 #[derive(Debug)]
 pub(super) enum AttemptOutcome {
-    Output(Output),
-    Refused(Refusal),
+    Ended(Result<Output, Refusal>),
     /// No worker took the call.
     Rejected(Rejection),
     /// The worker was lost without a result.
@@ -42,6 +43,30 @@ pub(super) enum AttemptOutcome {
     },
     /// A read or a prompt ended with questions.
     Asked(Asked),
+}
+
+impl AttemptOutcome {
+    /// Returns the outcome after the loss of a worker, or a violation of the protocol by it.
+    pub(super) fn lost(call: &Call, why: &str) -> AttemptOutcome {
+        AttemptOutcome::Lost { delivered: call.was_handed_over(), why: why.to_owned() }
+    }
+
+    /// Returns the outcome after a fault of the tunnel.
+    pub(super) fn cut(call: &Call, fault: &TunnelFault) -> AttemptOutcome {
+        match fault {
+            // The call was not delivered to a second worker.
+            TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
+                AttemptOutcome::Rejected(Rejection::StillEnding)
+            }
+            TunnelFault::Cut(status) => AttemptOutcome::lost(call, status.message()),
+            TunnelFault::Garbage(what) => AttemptOutcome::lost(call, what),
+        }
+    }
+
+    /// Returns the outcome of a call that was cancelled.
+    pub(super) const fn cancelled() -> AttemptOutcome {
+        AttemptOutcome::Ended(Err(Refusal::Cancelled))
+    }
 }
 
 /// Decision after an attempt.
@@ -67,8 +92,7 @@ pub(super) struct Recovery {
 impl Recovery {
     pub(super) fn after(&mut self, call: &Call, attempt_state: &AttemptState, ended: AttemptOutcome) -> Next {
         let unlucky = match ended {
-            AttemptOutcome::Output(output) => return Next::Done(Ok(output)),
-            AttemptOutcome::Refused(refusal) => return Next::Done(Err(refusal)),
+            AttemptOutcome::Ended(result) => return Next::Done(result),
             AttemptOutcome::Lost { delivered: true, why } => {
                 tracing::warn!(call = %call.id, trace = %call.trace, %why, "a worker was lost during a call, which continues with another one if that is safe, and otherwise ends with an unknown outcome");
                 self.begun = true;

@@ -15,24 +15,23 @@ use asp_proto::plugin::{
 };
 use asp_proto::snapshot::Kind;
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
-use asp_runtime_client::admission::{Rejection, crash, queue_position};
-use asp_runtime_client::tunnel::{Tunnel, TunnelFault, TunnelMessage};
+use asp_runtime_client::admission::Rejection;
+use asp_runtime_client::tunnel::{Tunnel, TunnelMessage};
 use futures::StreamExt;
 use tokio::time::Instant;
-use tonic::Code;
 
 use super::Plugins;
 use super::admission;
 use super::artifacts::{ArtifactFault, ArtifactReceiver, StoreResult};
 use super::asking::{self, DuplicateQuestion};
 use super::attempt_state::{AttemptState, Delivery, Key};
-use super::call_work::CallWork;
 use super::job::Job;
 use super::reads;
 use super::recovery::AttemptOutcome;
 use super::relayed::{self, RelayedRequests};
 use super::results::{self, Extras};
 use super::saved::SavedCalls;
+use super::tunnel_events;
 use crate::plugin::reference::STDIO;
 
 mod stdio;
@@ -82,10 +81,10 @@ pub(super) async fn run(
     };
     let ended = session.follow().await;
     session.tunnel.closes_because(match &ended {
-        AttemptOutcome::Output(_) => "completed",
-        AttemptOutcome::Refused(Refusal::Cancelled) => "cancelled",
-        AttemptOutcome::Refused(Refusal::Deadline) => "timeout",
-        AttemptOutcome::Refused(_) => "failed",
+        AttemptOutcome::Ended(Ok(_)) => "completed",
+        AttemptOutcome::Ended(Err(Refusal::Cancelled)) => "cancelled",
+        AttemptOutcome::Ended(Err(Refusal::Deadline)) => "timeout",
+        AttemptOutcome::Ended(Err(_)) => "failed",
         AttemptOutcome::Asked(_) => "asked",
         AttemptOutcome::Rejected(_) | AttemptOutcome::Lost { .. } => "lost",
     });
@@ -104,7 +103,7 @@ impl WorkerSession<'_> {
                 // (back-pressure).
                 heard = self.tunnel.next(), if self.receiving.has_room() => match heard {
                     Ok(heard) => self.hear(heard).await,
-                    Err(fault) => Err(self.handle_fault(fault)),
+                    Err(fault) => Err(AttemptOutcome::cut(&call, &fault)),
                 },
                 stored = self.receiving.stored(), if self.receiving.is_storing() => self.stored(stored),
                 Some(delivery) = self.attempt_state.waiting.next(), if !self.attempt_state.waiting.is_empty() => {
@@ -123,7 +122,7 @@ impl WorkerSession<'_> {
                 () = wait_until(self.expires) => {
                     self.cancelling = true;
                     let _ = self.send_cancel("a question was not answered in time", Mode::Hard).await;
-                    Err(AttemptOutcome::Refused(Refusal::InputExpired))
+                    Err(AttemptOutcome::Ended(Err(Refusal::InputExpired)))
                 }
             };
             if let Err(ended) = step {
@@ -139,7 +138,7 @@ impl WorkerSession<'_> {
             TunnelMessage::Content(_)
             | TunnelMessage::Prompt(_)
             | TunnelMessage::Listed(_)
-            | TunnelMessage::Updated(_) => Err(self.end_by_violation("a message of another kind")),
+            | TunnelMessage::Updated(_) => Err(self.lost_because("a message of another kind")),
             TunnelMessage::End => Err(self.lost_because("the stream ended before the call")),
         }
     }
@@ -163,16 +162,15 @@ impl WorkerSession<'_> {
             }
             Payload::Artifact(artifact) => {
                 let emitted = self.receiving.emit(&mut self.attempt_state.emitted, artifact);
-                emitted.map_err(|ArtifactFault(what)| self.end_by_violation(what))
+                emitted.map_err(|ArtifactFault(what)| self.lost_because(what))
             }
             Payload::ArtifactData(piece) => {
                 let taken = self.receiving.piece(&piece);
-                taken.map_err(|ArtifactFault(what)| self.end_by_violation(what))
+                taken.map_err(|ArtifactFault(what)| self.lost_because(what))
             }
             Payload::Checkpoint(checkpoint) => {
                 let ack = self.saved.checkpoint(self.job, self.attempt_state, checkpoint).await;
-                let sent = self.tunnel.send(client_message::Payload::CheckpointAck(ack)).await;
-                sent.map_err(|fault| self.handle_fault(fault))
+                self.send(client_message::Payload::CheckpointAck(ack)).await
             }
             Payload::Elicitation(asked) => {
                 self.begin_question(|job, attempt_state| asking::elicit(job, attempt_state, asked))?;
@@ -191,10 +189,10 @@ impl WorkerSession<'_> {
             }
             Payload::McpRequested(asked) => {
                 let taken = self.relayed.take(asked);
-                taken.map_err(|relayed::RelayFault(what)| self.end_by_violation(what))
+                taken.map_err(|relayed::RelayFault(what)| self.lost_because(what))
             }
             Payload::LineAnswer(_) | Payload::LineNotification(_) if self.job.language != STDIO => {
-                Err(self.end_by_violation("a message that only a stdio server sends"))
+                Err(self.lost_because("a message that only a stdio server sends"))
             }
             Payload::LineAnswer(answer) => Err(self.answered(&answer)),
             Payload::LineNotification(notification) => {
@@ -236,7 +234,7 @@ impl WorkerSession<'_> {
     /// Handles a result of the artifact store.
     fn stored(&mut self, stored: StoreResult) -> Step {
         let taken = self.receiving.take(&mut self.attempt_state.emitted, stored);
-        taken.map_err(|ArtifactFault(what)| self.end_by_violation(what))
+        taken.map_err(|ArtifactFault(what)| self.lost_because(what))
     }
 
     /// Checks that a worker's message is about the call that it was given.
@@ -251,49 +249,20 @@ impl WorkerSession<'_> {
         if whole_worker || request_id == self.job.call().id.to_string() {
             return Ok(());
         }
-        Err(self.end_by_violation("an unknown request id"))
+        Err(self.lost_because("an unknown request id"))
     }
 
     async fn event(&mut self, event: TunnelEvent) -> Step {
-        let call = self.job.call().clone();
+        let call = self.job.call();
         match event.r#type() {
-            tunnel_event::Type::AllocationQueued => {
-                if let Some(details) = &event.details {
-                    admission::tell_queued(&call, queue_position(details));
-                }
+            tunnel_event::Type::AllocationStarted if !self.tunnel.is_ready() => {
+                admission::tell_started(call);
                 Ok(())
-            }
-            tunnel_event::Type::AllocationStarted => {
-                if !self.tunnel.is_ready() {
-                    admission::tell_started(&call);
-                }
-                Ok(())
-            }
-            tunnel_event::Type::TunnelReady => {
-                let sent = self.tunnel.ready(Some(&CallWork(&call))).await;
-                sent.map_err(|fault| self.handle_fault(fault))
-            }
-            tunnel_event::Type::WorkerCrashed => {
-                let crash = crash(&event);
-                let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
-                if !delivered {
-                    self.tunnel.undelivered();
-                }
-                Err(AttemptOutcome::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
-            }
-            tunnel_event::Type::AdmissionRejected => {
-                Err(AttemptOutcome::Rejected(Rejection::of_reason(&event.message, None)))
             }
             tunnel_event::Type::RuntimeOverload if !call.was_handed_over() => {
                 Err(AttemptOutcome::Rejected(Rejection::of_reason("overload", None)))
             }
-            tunnel_event::Type::CredentialRefused => {
-                self.job.refused();
-                Ok(())
-            }
-            tunnel_event::Type::TunnelClosed => Err(self.lost_because("the runtime closed the tunnel")),
-            tunnel_event::Type::RuntimeOverload => Err(AttemptOutcome::Refused(admission::overload(&call))),
-            tunnel_event::Type::Unspecified => Ok(()),
+            _ => tunnel_events::handle(self.job, &mut self.tunnel, &event).await,
         }
     }
 
@@ -339,7 +308,7 @@ impl WorkerSession<'_> {
         begin: impl FnOnce(&Job<'_>, &mut AttemptState) -> Result<(), DuplicateQuestion>,
     ) -> Step {
         begin(self.job, self.attempt_state)
-            .map_err(|DuplicateQuestion| self.end_by_violation("the same question twice at once"))
+            .map_err(|DuplicateQuestion| self.lost_because("the same question twice at once"))
     }
 
     /// Sends an answer to the worker.
@@ -359,13 +328,13 @@ impl WorkerSession<'_> {
 
     async fn send(&mut self, message: client_message::Payload) -> Step {
         let sent = self.tunnel.send(message).await;
-        sent.map_err(|fault| self.handle_fault(fault))
+        sent.map_err(|fault| AttemptOutcome::cut(self.job.call(), &fault))
     }
 
     /// Passes the caller's cancel, or the deadline, to the worker, which has until the pipeline's grace period ends.
     async fn cancel(&mut self) -> Step {
         if !self.tunnel.is_ready() {
-            return Err(AttemptOutcome::Refused(Refusal::Cancelled));
+            return Err(AttemptOutcome::cancelled());
         }
         self.cancelling = true;
         let late = Instant::now() >= self.job.call().deadline();
@@ -393,7 +362,7 @@ impl WorkerSession<'_> {
 
     fn completed(&mut self, end: &asp_proto::plugin::Completed) -> AttemptOutcome {
         if let Err(refusal) = self.check_artifacts() {
-            return AttemptOutcome::Refused(refusal);
+            return AttemptOutcome::Ended(Err(refusal));
         }
         let emitted = &self.attempt_state.emitted;
         let extras = Extras {
@@ -401,10 +370,7 @@ impl WorkerSession<'_> {
             uris: emitted.uris(),
             chunks: std::mem::take(&mut self.attempt_state.chunks),
         };
-        match results::completed(end, extras) {
-            Ok(output) => AttemptOutcome::Output(output),
-            Err(refusal) => AttemptOutcome::Refused(refusal),
-        }
+        AttemptOutcome::Ended(results::completed(end, extras))
     }
 
     /// Checks the emitted artifacts against the primitive's schema for them.
@@ -419,44 +385,24 @@ impl WorkerSession<'_> {
     fn failed(&mut self, end: &asp_proto::plugin::Failed) -> AttemptOutcome {
         if end.yielded && self.preempting && self.job.call().ownership.is_stored() {
             self.job.call().ownership.pass_on();
-            return AttemptOutcome::Refused(Refusal::Upstream("the gateway ends".into()));
+            return AttemptOutcome::Ended(Err(Refusal::Upstream("the gateway ends".into())));
         }
         if end.yielded && self.attempt_state.resumes() {
             return AttemptOutcome::Lost { delivered: true, why: "the plugin yielded its place".into() };
         }
         if self.expires.is_some() {
-            return AttemptOutcome::Refused(Refusal::InputExpired);
+            return AttemptOutcome::Ended(Err(Refusal::InputExpired));
         }
         let call = self.job.call();
-        let failed = match call.entry.primitive.kind() {
+        AttemptOutcome::Ended(match call.entry.primitive.kind() {
             Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => reads::failure(self.job, end),
             _ => asp_call::call::content::failed(call, end),
-        };
-        match failed {
-            Ok(output) => AttemptOutcome::Output(output),
-            Err(refusal) => AttemptOutcome::Refused(refusal),
-        }
+        })
     }
 
-    fn handle_fault(&mut self, fault: TunnelFault) -> AttemptOutcome {
-        match fault {
-            // The call was not delivered to a second worker.
-            TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
-                AttemptOutcome::Rejected(Rejection::StillEnding)
-            }
-            TunnelFault::Cut(status) => self.lost_because(status.message()),
-            TunnelFault::Garbage(what) => self.end_by_violation(what),
-        }
-    }
-
-    fn lost_because(&mut self, why: &str) -> AttemptOutcome {
-        AttemptOutcome::Lost { delivered: self.job.call().was_handed_over(), why: why.to_owned() }
-    }
-
-    /// Ends the session after a violation of the protocol: the worker counts as lost.
-    fn end_by_violation(&mut self, what: &'static str) -> AttemptOutcome {
-        self.tunnel.closes_because("protocol");
-        self.lost_because(what)
+    /// Returns the loss of the worker. One that violates the protocol counts as lost.
+    fn lost_because(&self, why: &str) -> AttemptOutcome {
+        AttemptOutcome::lost(self.job.call(), why)
     }
 }
 

@@ -30,7 +30,7 @@ impl WorkerSession<'_> {
     /// Returns the outcome of a call that a stdio server has answered, as for an upstream over HTTP.
     pub(super) fn answered(&self, answer: &LineAnswer) -> AttemptOutcome {
         if let Err(refusal) = self.check_artifacts() {
-            return AttemptOutcome::Refused(refusal);
+            return AttemptOutcome::Ended(Err(refusal));
         }
         let call = self.job.call();
         let read = lines::outcome(answer).and_then(|result| {
@@ -38,9 +38,6 @@ impl WorkerSession<'_> {
             let schema = call.entry.output.as_ref();
             output(kind, schema, &result.sent).map_err(ClientFault::Lost)
         });
-        match read {
-            Ok(output) => AttemptOutcome::Output(output),
-            Err(fault) => AttemptOutcome::Refused(refusal(call, &[], fault)),
-        }
+        AttemptOutcome::Ended(read.map_err(|fault| refusal(call, &[], fault)))
     }
 }
