@@ -336,7 +336,7 @@ fn outcome_of(last: &server_message::Payload) -> anyhow::Result<PluginOutcome> {
 /// Hands the work to a worker that is there now. Fails on an event after which no result can come.
 async fn follow(tunnel: &mut Tunnel, event: &TunnelEvent) -> anyhow::Result<()> {
     match event.r#type() {
-        tunnel_event::Type::TunnelReady => Ok(tunnel.ready(None).await?),
+        tunnel_event::Type::TunnelReady => Ok(tunnel.ready().await?),
         tunnel_event::Type::WorkerCrashed
         | tunnel_event::Type::RuntimeOverload
         | tunnel_event::Type::AdmissionRejected => {

@@ -29,7 +29,7 @@ use super::ended::{Account, EndedTunnel};
 /// A client of the Runtime Supervisor API.
 pub type Client = RuntimeSupervisorClient<Channel>;
 
-use stream_table::{ABANDONED, FrameOutcome, StreamTable};
+use stream_table::{ABANDONED, StreamTable};
 pub use stream_table::{MAX_MESSAGE, StreamEvent};
 pub use tunnel_stream::{FrameSender, TunnelStream};
 
@@ -135,7 +135,7 @@ async fn read(
         };
         match frame {
             Ok(Some(frame)) => {
-                if let FrameOutcome::Unwanted { tunnel_id } = streams.pass(frame) {
+                if let Some(tunnel_id) = streams.pass(frame) {
                     back.send(close_frame(&tunnel_id, ABANDONED));
                 }
             }

@@ -31,19 +31,13 @@ const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of work that is sent with the request for a place: it is wasted if no worker is available at once.
 const EARLY: usize = 64 << 10;
 
-/// Mark of work that may have an effect, as its owner keeps it.
+/// Mark of work that may have an effect, as the work's owner keeps it.
 pub trait WorkMark: Send + Sync {
-    /// Keeps the mark: the work is about to leave, and may arrive whatever becomes of the wait for its answer.
+    /// Sets the mark: the work is about to leave, and may arrive whatever becomes of the wait for its answer.
     fn mark_sent(&mut self);
 
     /// Takes the mark back: the work certainly did not arrive, or was dropped unread.
     fn undelivered(&mut self);
-}
-
-/// Owner of a tunnel's work.
-pub trait WorkOwner: Sync {
-    /// Marks the work; dropping the mark takes that back until it is [`WorkMark::mark_sent`].
-    fn mark(&self) -> Box<dyn WorkMark>;
 }
 
 /// Message or event of a tunnel.
@@ -77,8 +71,8 @@ pub struct Tunnel {
     worker: Option<String>,
     /// The runtime has reported that nothing follows.
     over: bool,
-    /// Mark of its work; `None` until the work is sent.
-    started: Option<Box<dyn WorkMark>>,
+    /// Mark of its work; `None` if the work belongs to no call.
+    mark: Option<Box<dyn WorkMark>>,
     /// Messages that no worker has yet.
     held: Vec<Any>,
     /// The result, if the runtime answered the allocation with it.
@@ -102,14 +96,14 @@ pub enum OpenFault {
 
 impl Tunnel {
     /// Asks for a worker and opens the tunnel. An assigned worker gets the work at once; otherwise it is sent when
-    /// the tunnel is [`Tunnel::ready`], which may be after a wait at the returned place in a queue. `owner` is `None`
+    /// the tunnel is [`Tunnel::ready`], which may be after a wait at the returned place in a queue. `mark` is `None`
     /// if the work belongs to no call: a look at a package's lists, or a subscription.
     pub async fn open(
         runtime: Arc<Runtime>,
         account: Account,
         mut request: AllocateWorkerRequest,
         [init, work]: [Any; 2],
-        owner: Option<&dyn WorkOwner>,
+        mut mark: Option<Box<dyn WorkMark>>,
     ) -> Result<(Tunnel, Option<QueuePosition>), OpenFault> {
         let mcp_request_id = request.ctx.as_ref().map(|ctx| ctx.mcp_request_id.clone()).unwrap_or_default();
         if work.value.len() > MAX_MESSAGE {
@@ -125,14 +119,14 @@ impl Tunnel {
         // A fresh process is never available at once.
         let early = !request.force_fresh_process && work.value.len() <= EARLY;
         request.work = early.then(|| work.clone());
-        let mut started = owner.filter(|_| early).map(|owner| owner.mark());
-        started.iter_mut().for_each(|mark| mark.mark_sent());
+        if early {
+            mark.iter_mut().for_each(|mark| mark.mark_sent());
+        }
         let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, &request)).await;
-        let decided = decided.unwrap_or_else(|_| Err(AllocationFault::Lost(no_decision(&runtime))));
+        let decided = decided.unwrap_or_else(|_| Err(OpenFault::Lost(no_decision(&runtime))));
         let tasks = account.tasks.clone();
         let lease = WorkerLease { assignment: None, multiplexer: multiplexer.clone(), tasks };
-        let mut tunnel = Tunnel::of(lease, stream);
-        tunnel.started = started;
+        let mut tunnel = Tunnel::of(lease, stream, mark);
         let allocation = match decided {
             Ok(PlaceDecision::Allocated(allocation)) => allocation,
             Ok(PlaceDecision::Answered(answer)) => {
@@ -140,9 +134,9 @@ impl Tunnel {
                 tunnel.answer = Some(answer);
                 return Ok((tunnel, None));
             }
-            Err(AllocationFault::Lost(status)) if early => return Err(OpenFault::Lost(status)),
-            Err(AllocationFault::Lost(status)) => return Err(Rejection::of_status(&status).into()),
-            Err(AllocationFault::Rejected(rejection)) => {
+            Err(OpenFault::Lost(status)) if early => return Err(OpenFault::Lost(status)),
+            Err(OpenFault::Lost(status)) => return Err(Rejection::of_status(&status).into()),
+            Err(OpenFault::Rejected(rejection)) => {
                 tunnel.undelivered();
                 if rejection == Rejection::Draining {
                     runtime.drains(&multiplexer).await;
@@ -162,24 +156,15 @@ impl Tunnel {
         }
         tunnel.worker = allocation.worker;
         if tunnel.worker.is_some() {
-            let sent = tunnel.ready(owner).await;
+            let sent = tunnel.ready().await;
             sent.map_err(|_| OpenFault::Lost(Status::unavailable("the stream is over")))?;
         }
         Ok((tunnel, allocation.place))
     }
 
-    fn of(lease: WorkerLease, stream: TunnelStream) -> Tunnel {
-        Tunnel {
-            lease,
-            stream,
-            worker: None,
-            over: false,
-            started: None,
-            held: Vec::new(),
-            answer: None,
-            _renewing: None,
-            has_skipped: false,
-        }
+    fn of(lease: WorkerLease, stream: TunnelStream, mark: Option<Box<dyn WorkMark>>) -> Tunnel {
+        let (worker, held, answer) = (None, Vec::new(), None);
+        Tunnel { lease, stream, worker, over: false, mark, held, answer, _renewing: None, has_skipped: false }
     }
 
     /// Renews the worker's leased credential for as long as the tunnel is open.
@@ -190,13 +175,13 @@ impl Tunnel {
     }
 
     /// Records that the worker is attached, and sends it the work that was held back.
-    pub async fn ready(&mut self, owner: Option<&dyn WorkOwner>) -> Result<(), TunnelFault> {
+    pub async fn ready(&mut self) -> Result<(), TunnelFault> {
         if let Some(assignment) = &mut self.lease.assignment {
             assignment.ready = true;
         }
         let held = std::mem::take(&mut self.held);
-        if let Some(owner) = owner.filter(|_| !held.is_empty()) {
-            self.started.get_or_insert_with(|| owner.mark()).mark_sent();
+        if !held.is_empty() {
+            self.mark.iter_mut().for_each(|mark| mark.mark_sent());
         }
         for message in held {
             self.send_any(message).await?;
@@ -215,7 +200,7 @@ impl Tunnel {
 
     /// Records that nothing of the call reached a worker through this tunnel.
     pub fn undelivered(&mut self) {
-        self.started.iter_mut().for_each(|mark| mark.undelivered());
+        self.mark.iter_mut().for_each(|mark| mark.undelivered());
     }
 
     /// Sets the reason for closing the tunnel that the runtime is given.
@@ -271,13 +256,6 @@ fn no_decision(runtime: &Runtime) -> Status {
     status
 }
 
-/// Reason why a request for a place gave none.
-enum AllocationFault {
-    Rejected(Rejection),
-    /// The stream ended before the answer.
-    Lost(Status),
-}
-
 /// Answer to a request for a place.
 enum PlaceDecision {
     Allocated(Allocation),
@@ -289,24 +267,22 @@ enum PlaceDecision {
 async fn allocate(
     stream: &mut TunnelStream,
     request: &AllocateWorkerRequest,
-) -> Result<PlaceDecision, AllocationFault> {
-    stream.send(packed(request)).await.map_err(AllocationFault::Lost)?;
+) -> Result<PlaceDecision, OpenFault> {
+    stream.send(packed(request)).await.map_err(OpenFault::Lost)?;
     match stream.next().await {
-        StreamEvent::Allocated(answer) => {
-            admission::read(answer).map(PlaceDecision::Allocated).map_err(AllocationFault::Rejected)
-        }
+        StreamEvent::Allocated(answer) => Ok(PlaceDecision::Allocated(admission::read(answer)?)),
         StreamEvent::Last(answer @ ppp_server_frame::Payload::Ppp(_)) => Ok(PlaceDecision::Answered(answer)),
         StreamEvent::End(status) => {
-            Err(AllocationFault::Lost(status.unwrap_or_else(|| Status::unavailable("the stream ended"))))
+            Err(OpenFault::Lost(status.unwrap_or_else(|| Status::unavailable("the stream ended"))))
         }
         // The runtime rejects the request.
         StreamEvent::Payload(ppp_server_frame::Payload::Event(event))
         | StreamEvent::Last(ppp_server_frame::Payload::Event(event)) => {
             let status = fault(&event).unwrap_or_else(|| Status::unknown("the runtime closed the tunnel"));
-            Err(AllocationFault::Rejected(Rejection::of_status(&status)))
+            Err(Rejection::of_status(&status).into())
         }
         StreamEvent::Payload(ppp_server_frame::Payload::Ppp(_)) => {
-            Err(AllocationFault::Lost(Status::internal("a message before the place")))
+            Err(OpenFault::Lost(Status::internal("a message before the place")))
         }
     }
 }

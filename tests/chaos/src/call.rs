@@ -151,7 +151,7 @@ impl Running {
             TunnelMessage::Message(payload) => heard(payload, &self.request_id),
             TunnelMessage::Event(event) => {
                 if event.r#type() == tunnel_event::Type::TunnelReady {
-                    self.tunnel.ready(None).await?;
+                    self.tunnel.ready().await?;
                 }
                 Ok(event_heard(event))
             }

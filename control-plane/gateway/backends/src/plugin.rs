@@ -70,7 +70,7 @@ use logs::LogListener;
 use prepare::Preparation;
 use recovery::{AttemptOutcome, Next, Recovery};
 use round::Round;
-use tunnel_events::CallWork;
+use tunnel_events::CallMark;
 use watch::MetricsListeners;
 
 /// Maximum number of gateways that may continue a call one after the other without a checkpoint in between.
@@ -350,10 +350,10 @@ impl Plugins {
         resume: Option<Resume>,
     ) -> AttemptOutcome {
         let call = &job.execution.call;
-        let owner = CallWork(call);
         let account = self.closing.account(job.language);
         let messages = [job.init(), job.work(attempt_state, resume)];
-        let opening = Tunnel::open(runtime.clone(), account, job.allocation(), messages, Some(&owner));
+        let opening =
+            Tunnel::open(runtime.clone(), account, job.allocation(), messages, Some(CallMark::of(call)));
         let opened = tokio::select! {
             opened = opening => opened,
             () = call.cancelled() => return AttemptOutcome::cancelled(),

@@ -88,15 +88,6 @@ impl Entry {
     }
 }
 
-/// Result of passing a frame on.
-pub(super) enum FrameOutcome {
-    Taken,
-    /// A place that no call waits for any more.
-    Unwanted {
-        tunnel_id: String,
-    },
-}
-
 /// Returns the number of bytes that a frame counts in its tunnel's window.
 pub(super) fn cost(payload: &Payload) -> usize {
     match payload {
@@ -130,13 +121,13 @@ impl StreamTable {
         Ok((incoming, unread))
     }
 
-    /// Passes a frame to its tunnel.
-    pub(super) fn pass(&self, frame: PppServerFrame) -> FrameOutcome {
+    /// Passes a frame to its tunnel. Returns the id of a tunnel to close: a place that no call waits for any more.
+    pub(super) fn pass(&self, frame: PppServerFrame) -> Option<String> {
         let PppServerFrame { tunnel_id, payload, closed } = frame;
-        let Some(payload) = payload else { return FrameOutcome::Taken };
+        let payload = payload?;
         if let Some(cost) = closed {
             self.last(&tunnel_id, payload, &cost);
-            return FrameOutcome::Taken;
+            return None;
         }
         let api = match &payload {
             Payload::Ppp(any) => api_name(any),
@@ -145,7 +136,7 @@ impl StreamTable {
         match (api, &payload) {
             (Some("AllocateWorkerResponse"), Payload::Ppp(any)) => {
                 let answer = AllocateWorkerResponse::decode(any.value.as_slice());
-                self.answered(&tunnel_id, answer.unwrap_or_default())
+                return self.answered(&tunnel_id, answer.unwrap_or_default());
             }
             (Some("CloseTunnelResponse"), Payload::Ppp(any)) => {
                 let answer = CloseTunnelResponse::decode(any.value.as_slice()).unwrap_or_default();
@@ -153,17 +144,14 @@ impl StreamTable {
                 if let Some(Entry::Closing { tunnel, .. }) = closed {
                     tunnel.closed(answer.stats.as_ref());
                 }
-                FrameOutcome::Taken
             }
-            _ => {
-                self.deliver(&tunnel_id, payload);
-                FrameOutcome::Taken
-            }
+            _ => self.deliver(&tunnel_id, payload),
         }
+        None
     }
 
     /// Handles an answer to a request for a place. Further frames use the handle.
-    fn answered(&self, name: &str, answer: AllocateWorkerResponse) -> FrameOutcome {
+    fn answered(&self, name: &str, answer: AllocateWorkerResponse) -> Option<String> {
         let handle = answer.handle.as_ref().map(|handle| handle.tunnel_id.clone());
         let handle = handle.filter(|handle| !handle.is_empty());
         let mut state = self.0.lock();
@@ -172,16 +160,18 @@ impl StreamTable {
                 // Err: the call has just ended; its stream leaves under the old name.
                 let gone = sender.try_send(StreamEvent::Allocated(answer)).is_err();
                 match handle {
-                    Some(tunnel_id) if gone => return state.unwanted(tunnel_id, account),
+                    Some(tunnel_id) if gone => return Some(state.unwanted(tunnel_id, account)),
                     Some(handle) => {
                         drop(state.entries.insert(handle, Entry::Open { sender, unread, account }))
                     }
                     None => {}
                 }
-                FrameOutcome::Taken
+                None
             }
-            (Some(Entry::Abandoned { account, .. }), Some(tunnel_id)) => state.unwanted(tunnel_id, account),
-            _ => FrameOutcome::Taken,
+            (Some(Entry::Abandoned { account, .. }), Some(tunnel_id)) => {
+                Some(state.unwanted(tunnel_id, account))
+            }
+            _ => None,
         }
     }
 
@@ -282,11 +272,11 @@ impl StreamTable {
 }
 
 impl State {
-    /// Marks a place as closing that no call waits for. It may have its work already: the cost is recorded all the
-    /// same.
-    fn unwanted(&mut self, tunnel_id: String, account: Account) -> FrameOutcome {
+    /// Marks a place as closing that no call waits for, and returns its id. It may have its work already: the cost is
+    /// recorded all the same.
+    fn unwanted(&mut self, tunnel_id: String, account: Account) -> String {
         let tunnel = EndedTunnel { id: tunnel_id.clone(), reason: ABANDONED, account };
         self.entries.insert(tunnel_id.clone(), Entry::closing(tunnel));
-        FrameOutcome::Unwanted { tunnel_id }
+        tunnel_id
     }
 }

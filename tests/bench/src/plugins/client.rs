@@ -155,7 +155,7 @@ impl Client {
                     tunnel_event::Type::TunnelReady => {
                         ready = Some(began.elapsed());
                         warm &= had_place;
-                        tunnel.ready(None).await?;
+                        tunnel.ready().await?;
                     }
                     tunnel_event::Type::AllocationStarted | tunnel_event::Type::AllocationQueued => {}
                     other => bail!("{}: {}", other.as_str_name(), event.message),

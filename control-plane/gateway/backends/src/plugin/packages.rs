@@ -142,7 +142,7 @@ impl Lister for Package {
                 }
                 TunnelMessage::Message(payload) => self.hear(&mut tunnel, payload).await,
                 TunnelMessage::Event(event) => match event.r#type() {
-                    Type::TunnelReady => tunnel.ready(None).await.map_err(|fault| fault.to_string()),
+                    Type::TunnelReady => tunnel.ready().await.map_err(|fault| fault.to_string()),
                     Type::AllocationQueued
                     | Type::AllocationStarted
                     | Type::CredentialRefused

@@ -1,34 +1,37 @@
-//! The tunnel of a call: the call as the owner of its work, and the runtime's events about its worker.
+//! The tunnel of a call: the mark of its work, and the runtime's events about its worker.
+
+use std::sync::Arc;
 
 use asp_call::call::Call;
 use asp_call::call::started::StartGuard;
 use asp_proto::supervisor::{TunnelEvent, tunnel_event::Type};
 use asp_runtime_client::admission::{Rejection, crash, queue_position};
-use asp_runtime_client::tunnel::{Tunnel, WorkMark, WorkOwner};
+use asp_runtime_client::tunnel::{Tunnel, WorkMark};
 
 use super::admission;
 use super::job::Job;
 use super::recovery::AttemptOutcome;
 
-/// The work of a call.
-pub(super) struct CallWork<'a>(pub &'a Call);
+/// The mark of a call, as its tunnel keeps it.
+pub(super) struct CallMark {
+    call: Arc<Call>,
+    /// Guard of the attempt; `None` until the work is sent.
+    guard: Option<StartGuard>,
+}
 
-/// The guard of one attempt to run a call, as its tunnel keeps it.
-struct CallMark(StartGuard);
-
-impl WorkOwner for CallWork<'_> {
-    fn mark(&self) -> Box<dyn WorkMark> {
-        Box::new(CallMark(StartGuard::of(self.0)))
+impl CallMark {
+    pub(super) fn of(call: &Arc<Call>) -> Box<dyn WorkMark> {
+        Box::new(CallMark { call: call.clone(), guard: None })
     }
 }
 
 impl WorkMark for CallMark {
     fn mark_sent(&mut self) {
-        self.0.mark_sent();
+        self.guard.get_or_insert_with(|| StartGuard::of(&self.call)).mark_sent();
     }
 
     fn undelivered(&mut self) {
-        self.0.undelivered();
+        self.guard.iter_mut().for_each(StartGuard::undelivered);
     }
 }
 
@@ -47,7 +50,7 @@ pub(super) async fn handle(
             Ok(())
         }
         Type::TunnelReady => {
-            let sent = tunnel.ready(Some(&CallWork(call))).await;
+            let sent = tunnel.ready().await;
             sent.map_err(|fault| AttemptOutcome::cut(call, &fault))
         }
         Type::WorkerCrashed => {

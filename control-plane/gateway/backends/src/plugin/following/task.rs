@@ -253,7 +253,7 @@ impl Task {
         use tunnel_event::Type;
         match event.r#type() {
             Type::TunnelReady => {
-                tunnel.ready(None).await.map_err(|fault| WatchEnd::Ended(fault.to_string()))?;
+                tunnel.ready().await.map_err(|fault| WatchEnd::Ended(fault.to_string()))?;
                 self.opened();
                 Ok(())
             }
