@@ -1,10 +1,11 @@
 //! One delegation: who is to answer it, and the reasons for a missing answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use asp_call::call::Call;
 use asp_call::call::outcome::Refusal;
-use asp_call::execution::Platform;
+use asp_call::execution::{Execution, Platform};
 use asp_json::Json;
 use asp_snapshot::{Dependency, Snapshot};
 use serde_json::Map;
@@ -115,6 +116,23 @@ pub struct Delegation {
 }
 
 impl Delegation {
+    /// Creates a delegation of a call without its question; the answer takes at most `longest`, or the rest of the call.
+    pub(crate) fn of(execution: &Execution, longest: Duration) -> Delegation {
+        let began = Instant::now();
+        Delegation {
+            call: execution.call.clone(),
+            snapshot: execution.snapshot.clone(),
+            platform: execution.platform.clone(),
+            id: String::new(),
+            correlation: String::new(),
+            input: Value::Null.into(),
+            sampling: Map::new(),
+            is_conversation: false,
+            began,
+            until: execution.call.deadline().min(began + longest),
+        }
+    }
+
     /// Returns the delegate, which is in the snapshot that the delegation was made with.
     pub(crate) fn delegate(&self) -> Result<&Dependency, DelegationFault> {
         self.snapshot.dependencies.get(&self.id).map(|found| &**found).ok_or(DelegationFault::Undeclared)

@@ -35,13 +35,16 @@ pub(crate) struct CheckedAnswer {
 impl PendingDelegation {
     /// Starts a delegation. `question` returns the id of the question to the client, if the client is asked.
     pub(crate) fn begin(
+        delegates: &Delegates,
         delegation: Delegation,
-        way: Way,
         question: impl FnOnce() -> String,
     ) -> Result<PendingDelegation, DelegationFault> {
+        let delegate = delegation.delegate()?;
+        let is_conversation = delegation.is_conversation;
+        let way = delegates.way(&delegation.call, delegate, &delegation.sampling, is_conversation)?;
         let asked = match way {
             Way::Client => {
-                let ask = match delegation.delegate()?.entry.primitive.asks_roots {
+                let ask = match delegate.entry.primitive.asks_roots {
                     true => Ask::Roots,
                     false => Ask::Sampling(Value::Object(client_params(&delegation)).into()),
                 };

@@ -9,12 +9,11 @@ use asp_json::Json;
 use asp_snapshot::Dependency;
 use serde_json::{Map, Value, json};
 
-use crate::conversation::delegating::{self, DelegationRequest};
 use crate::conversation::sampling::read_messages;
 use crate::delegate::Delegates;
 use crate::delegate::answer::parsed;
 use crate::delegate::conversation;
-use crate::delegate::delegation::DelegationFault;
+use crate::delegate::delegation::{Delegation, DelegationFault};
 use crate::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::delegate::record;
 
@@ -54,17 +53,16 @@ fn begin(asking: ModelCall<'_>) -> Result<PendingDelegation, DelegationFault> {
         return Err(DelegationFault::Undeclared);
     }
     let sampling = sampling(delegate, params).ok_or(DelegationFault::InvalidInput)?;
-    let request = DelegationRequest {
-        delegate,
+    let delegation = Delegation {
         id: id.to_owned(),
         correlation: question.clone(),
         input: input(&sampling),
         // A service always sends messages; only with tools are they a conversation.
         is_conversation: needs_tools(&sampling),
         sampling,
-        longest: input_timeout(&execution.call.entry.primitive),
+        ..Delegation::of(execution, input_timeout(&execution.call.entry.primitive))
     };
-    delegating::begin(execution, delegates, request, || question)
+    PendingDelegation::begin(delegates, delegation, || question)
 }
 
 /// Builds the request from the service's messages and the spec's constants; the service may set values that the spec

@@ -18,11 +18,10 @@ use serde_json::{Map, Value, json};
 use super::super::attempt_state::{AttemptState, Delivery, Key};
 use super::super::job::Job;
 use super::DuplicateQuestion;
-use crate::conversation::delegating::{self, DelegationRequest};
 use crate::conversation::dependencies::dependency;
 use crate::delegate::conversation;
-use crate::delegate::delegation::DelegationFault;
-use crate::delegate::pending::DEFAULT_TOKENS;
+use crate::delegate::delegation::{Delegation, DelegationFault};
+use crate::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::delegate::record;
 
 /// Maximum input of a model in bytes, as JSON text.
@@ -105,17 +104,16 @@ fn begin(
     let time =
         requested.timeout.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());
     let key = Key::Delegation(requested.correlation_id.clone());
-    let request = DelegationRequest {
-        delegate,
+    let delegation = Delegation {
         id: requested.delegate_id.clone(),
         correlation: requested.correlation_id,
         input,
         sampling,
         is_conversation,
-        longest: time.unwrap_or(DEFAULT_TIME),
+        ..Delegation::of(execution, time.unwrap_or(DEFAULT_TIME))
     };
     let question = || attempt_state.question_id(&key, &requested.delegate_id);
-    let pending = delegating::begin(execution, &job.delegates, request, question)?;
+    let pending = PendingDelegation::begin(&job.delegates, delegation, question)?;
     let delegates = job.delegates.clone();
     Ok(async move { pending.answered(&delegates).await.map(|answer| answer.result) }.boxed())
 }
