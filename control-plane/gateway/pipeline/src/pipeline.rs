@@ -8,8 +8,6 @@
 pub mod admission;
 pub mod approve;
 mod caller_input;
-pub mod calls;
-pub mod capabilities;
 mod conclusion;
 pub mod entitlement;
 pub mod execute;
@@ -22,11 +20,9 @@ pub mod limits;
 pub mod listings;
 pub mod lookup;
 mod mirror;
-pub mod output;
 pub(crate) mod passes;
 mod platform;
 pub mod promise;
-pub mod resolve;
 pub mod rules;
 pub mod running;
 pub mod takeover;
@@ -52,8 +48,7 @@ use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::pipeline::admission::{AdmissionBounds, AdmissionPermit};
-use crate::pipeline::calls::CallTasks;
+use crate::pipeline::admission::{AdmissionBounds, AdmissionPermit, CallTasks};
 use crate::pipeline::entitlement::Entitlement;
 use crate::pipeline::ledger::{HeldKey, LedgerDecision, Ledgers};
 use crate::pipeline::limits::{Grant, Limiter};
@@ -157,7 +152,7 @@ impl Pipeline {
         .and_then(|entitled| {
             // A completion or a list asks no questions.
             if invocation.kind.is_invocation() {
-                capabilities::check(&snapshot, &entry.primitive, invocation.abilities)?;
+                entitlement::check_abilities(&snapshot, &entry.primitive, invocation.abilities)?;
             }
             Ok(entitled)
         });
@@ -447,7 +442,7 @@ impl CallTask {
     /// Returns the output, once it fits the schema.
     fn checked(&self, output: Output) -> Result<Output, Refusal> {
         let started = Instant::now();
-        let settled = output::settle(&self.call, output);
+        let settled = execute::settle(&self.call, output);
         self.pipeline.metrics.stage(Stage::Output, started);
         settled
     }

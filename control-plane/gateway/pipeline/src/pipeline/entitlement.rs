@@ -1,14 +1,19 @@
-//! Stage 3: decides whether this caller may call this primitive over this protocol (ADR 10).
+//! Stages 2 to 4 of a call: the primitive behind a server's exposed name; whether this caller may call it over this
+//! protocol (ADR 10); whether the caller's client has the abilities that it requires.
 //!
 //! Keeps true: list and call agree (I-10), because both use the same policy; a missing scope is different: the
-//! primitive is listed and the call is answered with a challenge.
+//! primitive is listed and the call is answered with a challenge; missing abilities are reported before anything runs,
+//! all of them at once (MCP 2026-07-28, MissingRequiredClientCapability).
 
+use std::sync::Arc;
+
+use asp_call::call::ClientAbilities;
+use asp_call::call::outcome::Refusal;
 use asp_edge::Caller;
-use asp_proto::snapshot::Protocol;
+use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::policy::{Evaluation, Ruling};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
-
-use asp_call::call::outcome::Refusal;
+use serde_json::{Map, Value};
 
 /// Decision of the stage on a call that may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,4 +92,61 @@ pub fn entitle(
 
 fn exposed(snapshot: &Snapshot, server: &VirtualServer, caller: &Caller, protocol: Protocol) -> bool {
     server.speaks(protocol) && snapshot.edge.exposed(&server.message.name, &caller.org, protocol)
+}
+
+/// The name of a primitive in a protocol.
+#[derive(Clone, Copy, Debug)]
+pub enum CallTarget<'a> {
+    Tool(&'a str),
+    Prompt(&'a str),
+    /// A URI: exact, or matched by a template.
+    Resource(&'a str),
+}
+
+/// Returns the primitive behind `target` and the variables of a matched URI template.
+pub fn resolve(
+    server: &VirtualServer,
+    target: CallTarget<'_>,
+) -> Result<(Arc<ListedPrimitive>, Map<String, Value>), Refusal> {
+    let plain = |entry: Option<&Arc<ListedPrimitive>>| entry.map(|entry| (entry.clone(), Map::new()));
+    match target {
+        CallTarget::Tool(name) => plain(server.tool(name)),
+        CallTarget::Prompt(name) => plain(server.prompt(name)),
+        CallTarget::Resource(uri) => server.resource(uri),
+    }
+    .ok_or(Refusal::Unknown)
+}
+
+/// Refuses a call that is certain to need an ability that its client lacks.
+pub fn check_abilities(
+    snapshot: &Snapshot,
+    primitive: &Primitive,
+    abilities: ClientAbilities,
+) -> Result<(), Refusal> {
+    let delegates = primitive.delegations.iter().filter_map(|id| snapshot.dependencies.get(id));
+    let mut required: Vec<String> = delegates
+        .map(|delegate| &delegate.entry.primitive)
+        .filter(|delegate| delegate.client_only)
+        .map(|delegate| match (delegate.asks_roots, delegate.sampling_tools) {
+            (true, _) => ("roots", abilities.roots),
+            (false, true) => ("sampling.tools", abilities.sampling && abilities.sampling_tools),
+            (false, false) => ("sampling", abilities.sampling),
+        })
+        .filter(|(_, can)| !can)
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    if primitive.elicitation_required {
+        let asked = primitive.elicitations.iter().filter_map(|id| snapshot.dependencies.get(id));
+        let needed = asked.map(|asked| match asked.question.contains_key("url") {
+            true => ("elicitation.url", abilities.pages),
+            false => ("elicitation.form", abilities.elicitation),
+        });
+        required.extend(needed.filter(|(_, can)| !can).map(|(name, _)| name.to_owned()));
+    }
+    if primitive.task_required && !abilities.tasks {
+        required.push("tasks".into());
+    }
+    required.sort_unstable();
+    required.dedup();
+    if required.is_empty() { Ok(()) } else { Err(Refusal::MissingCapabilities { required }) }
 }

@@ -1,14 +1,21 @@
-//! Stage 8: runs the call on its backend, bounded by the deadline and the caller's cancel.
+//! Stages 8 and 9: runs the call on its backend, bounded by the deadline and the caller's cancel; then
+//! `structuredContent` fits the output schema.
 //!
 //! Keeps true: a call runs at most once; a call that was handed over and then lost ends as `outcome_unknown`, unless
-//! repeating it is harmless; a cancelled backend has `BACKEND_STOPS_WITHIN` before it is dropped.
+//! repeating it is harmless; a cancelled backend has `BACKEND_STOPS_WITHIN` before it is dropped. A value that does not
+//! fit is never in `structuredContent`, even in errors, because clients check it there (MCP tools, output schema). A
+//! result of another service that does not fit becomes a tool error that names place and rule, and contains the answer of
+//! the service (I-14); any other result that does not fit is withheld.
 
 use std::time::Duration;
 
-use asp_call::call::State;
-use asp_call::call::outcome::{Output, Refusal, after_handover};
+use asp_call::call::outcome::{Output, Refusal, after_handover, text_block};
+use asp_call::call::{Call, State};
 use asp_call::execution::{Backends, Execution};
+use asp_json::Json;
 use asp_proto::grace::BACKEND_STOPS_WITHIN;
+use asp_snapshot::ListedPrimitive;
+use serde_json::Value;
 use tokio::time::Instant;
 
 /// Remaining time below which a call is refused instead of started (ADR 6).
@@ -42,5 +49,111 @@ pub async fn execute(backends: &dyn Backends, execution: Execution) -> Result<Ou
         // It finished after all: the result is valid and is not discarded.
         Ok(Ok(output)) => Ok(output),
         Ok(Err(_)) | Err(_) => Err(after_handover(&call, stopped)),
+    }
+}
+
+/// Returns the output for the caller, given what a backend produced.
+pub fn settle(call: &Call, mut output: Output) -> Result<Output, Refusal> {
+    let entry = &call.entry;
+    let Err(Refusal::InvalidOutput { pointer, message }) = check(entry, &output) else {
+        settle_error(entry, &mut output);
+        return Ok(output);
+    };
+    if !entry.is_forwarded() {
+        return Err(Refusal::InvalidOutput { pointer, message });
+    }
+    tracing::warn!(call = %call.id, trace = %call.trace, primitive = %entry.primitive.id, pointer, rule = message, "result of a service does not fit the output schema of its primitive; the caller gets an error with its content");
+    Ok(with_misfit(output, &pointer, &message))
+}
+
+/// Checks a tool's result. A tool error needs no structured result and is not checked.
+fn check(entry: &ListedPrimitive, output: &Output) -> Result<(), Refusal> {
+    let (Some(schema), Output::Tool { structured, is_error: false, .. }) = (&entry.output, output) else {
+        return Ok(());
+    };
+    let Some(value) = structured else {
+        return Err(Refusal::InvalidOutput {
+            pointer: String::new(),
+            message: "a structured result is required".into(),
+        });
+    };
+    schema
+        .check(value)
+        .map_err(|misfit| Refusal::InvalidOutput { pointer: misfit.pointer, message: misfit.message })
+}
+
+/// Removes the structured value of a tool error if it does not fit the schema; that of another service becomes text.
+fn settle_error(entry: &ListedPrimitive, output: &mut Output) {
+    let (Some(schema), Output::Tool { content, structured, is_error: true, .. }) = (&entry.output, output)
+    else {
+        return;
+    };
+    if let Some(value) = structured.take_if(|value| schema.check(value).is_err())
+        && entry.is_forwarded()
+    {
+        keep_as_text(content, &value);
+    }
+}
+
+/// Returns the result as a tool error: first the place and the rule, then the answer of the service.
+fn with_misfit(output: Output, pointer: &str, message: &str) -> Output {
+    let Output::Tool { mut content, structured, meta, more, .. } = output else { return output };
+    if let Some(value) = &structured {
+        keep_as_text(&mut content, value);
+    }
+    let place = match pointer {
+        "" => message.to_owned(),
+        pointer => format!("{pointer}: {message}"),
+    };
+    let note = format!(
+        "the call was completed, but its result does not match its output schema ({place}); the service's answer follows"
+    );
+    content.insert(0, text_block(&note).into());
+    Output::Tool { content, structured: None, is_error: true, meta, more }
+}
+
+/// Appends a value's JSON text, unless a block has it already.
+fn keep_as_text(content: &mut Vec<Json>, value: &Json) {
+    let is_said = content.iter().any(|block| block.get("text").and_then(Value::as_str) == Some(value.text()));
+    if !is_said {
+        content.push(text_block(value.text()).into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_json::Members;
+    use serde_json::json;
+
+    use super::*;
+
+    fn texts(content: &[Json]) -> Vec<&str> {
+        content.iter().filter_map(|block| block["text"].as_str()).collect()
+    }
+
+    #[test]
+    fn a_result_that_does_not_fit_keeps_its_content_and_its_value_as_text() {
+        let value = Json::parse(br#"{"n":1.50}"#).unwrap();
+        let rest = ["it is three", r#"{"n":1.50}"#];
+        for (said, kept) in [(&rest[..1], &rest[..]), (&rest[1..], &rest[1..]), (&rest[..0], &rest[1..])] {
+            let content = said.iter().map(|text| Json::from(text_block(text))).collect();
+            let meta = Members::from_iter([("a/b", json!(1))]);
+            let output = Output::Tool {
+                content,
+                structured: Some(value.clone()),
+                is_error: false,
+                meta: meta.clone(),
+                more: meta.clone(),
+            };
+            let Output::Tool { content, structured: None, is_error: true, meta: kept_meta, more } =
+                with_misfit(output, "/n", "is no integer")
+            else {
+                panic!("{said:?}")
+            };
+            let texts = texts(&content);
+            assert!(texts[0].contains("the call was completed") && texts[0].contains("(/n: is no integer)"));
+            assert_eq!(&texts[1..], kept, "{said:?}");
+            assert_eq!((&kept_meta, &more), (&meta, &meta));
+        }
     }
 }

@@ -13,7 +13,7 @@ use asp_call::telemetry::audit::Audit;
 use asp_call::telemetry::metrics::Metrics;
 
 use super::Pipeline;
-use super::calls::CallTasks;
+use super::admission::CallTasks;
 use super::running::RunningCalls;
 
 /// The parts of one pipeline.

@@ -7,7 +7,7 @@ use asp_call::call::terms::{self, TermFault};
 use asp_call::call::{CallKind, IdempotencyKey, Invocation};
 use asp_edge::Reason;
 use asp_json::{Json, Members};
-use asp_pipeline::pipeline::resolve::{CallTarget, resolve};
+use asp_pipeline::pipeline::entitlement::{CallTarget, resolve};
 use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value};

@@ -16,8 +16,7 @@ use asp_call::clock::wait_until;
 use asp_edge::Reason;
 use asp_json::Members;
 use asp_pipeline::event_id::ChangesPosition;
-use asp_pipeline::pipeline::entitlement::entitle;
-use asp_pipeline::pipeline::resolve::{CallTarget, resolve};
+use asp_pipeline::pipeline::entitlement::{CallTarget, entitle, resolve};
 use asp_pipeline::sessions::LegacySession;
 use asp_pipeline::subscriptions::ChangeStream;
 use asp_pipeline::subscriptions::subscriber::{
