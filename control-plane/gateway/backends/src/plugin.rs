@@ -361,7 +361,7 @@ impl Plugins {
         let (mut tunnel, place) = match opened {
             Ok(opened) => opened,
             Err(OpenFault::Rejected(rejection)) => return AttemptOutcome::Rejected(rejection),
-            Err(OpenFault::Lost(status)) => return AttemptOutcome::lost(call, status.message()),
+            Err(OpenFault::Lost(status)) => return AttemptOutcome::of_loss(call, status.message()),
         };
         if let Some(lease) = &job.lease {
             tunnel.renews(|sender| lease.follow(sender));

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 
 /// Modules for the pipeline alone. `entitlement` is missing, because lists use it too (I-10), and `resolve`, because a
 /// protocol names what is called.
-const STAGES: [&str; 14] = [
+const STAGES: [&str; 13] = [
     "pipeline::limits",
     "pipeline::input",
     "pipeline::ledger",
     "pipeline::approve",
     "pipeline::execute",
-    "pipeline::output",
     "telemetry::audit",
     "asp_snapshot::policy",
     "asp_snapshot::schema",

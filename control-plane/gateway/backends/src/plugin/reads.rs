@@ -38,7 +38,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
         let heard = match heard.map(|heard| list(job, heard)) {
             Ok(Ok(heard)) => heard,
             Ok(Err(end)) => return end,
-            Err(fault) => return AttemptOutcome::cut(call, &fault),
+            Err(fault) => return AttemptOutcome::of_fault(call, &fault),
         };
         match heard {
             TunnelMessage::Content(ContentChunk { completion, .. })
@@ -60,7 +60,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             TunnelMessage::Prompt(prompt) => return AttemptOutcome::Ended(messages(prompt)),
             TunnelMessage::Message(Payload::Failed(end)) => return AttemptOutcome::Ended(failure(job, &end)),
             TunnelMessage::Message(Payload::McpRequested(_)) => {
-                return AttemptOutcome::lost(call, "a message that only a stdio server sends");
+                return AttemptOutcome::of_loss(call, "a message that only a stdio server sends");
             }
             TunnelMessage::Message(Payload::Log(line)) => drop(job.handle_log(line)),
             TunnelMessage::Message(_) => {}
@@ -71,7 +71,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                     || !call.kind.is_invocation()
                     || call.entry.primitive.kind() == PrimitiveKind::Prompt =>
             {
-                return AttemptOutcome::lost(call, "the stream ended before the result");
+                return AttemptOutcome::of_loss(call, "the stream ended before the result");
             }
             TunnelMessage::End => return AttemptOutcome::Ended(contents.finish()),
             TunnelMessage::Event(event) => {
@@ -91,9 +91,9 @@ fn list(job: &Job<'_>, heard: TunnelMessage) -> Result<TunnelMessage, AttemptOut
         (TunnelMessage::Listed(listed), CallKind::List) => {
             Err(AttemptOutcome::Ended(Ok(listing::read(call, listed))))
         }
-        (TunnelMessage::Listed(_), _) => Err(AttemptOutcome::lost(call, "an unrequested list")),
+        (TunnelMessage::Listed(_), _) => Err(AttemptOutcome::of_loss(call, "an unrequested list")),
         (TunnelMessage::Content(_), CallKind::List) => {
-            Err(AttemptOutcome::lost(call, "content instead of a list"))
+            Err(AttemptOutcome::of_loss(call, "content instead of a list"))
         }
         (heard, _) => Ok(heard),
     }

@@ -47,19 +47,19 @@ pub(super) enum AttemptOutcome {
 
 impl AttemptOutcome {
     /// Returns the outcome after the loss of a worker, or a violation of the protocol by it.
-    pub(super) fn lost(call: &Call, why: &str) -> AttemptOutcome {
+    pub(super) fn of_loss(call: &Call, why: &str) -> AttemptOutcome {
         AttemptOutcome::Lost { delivered: call.was_handed_over(), why: why.to_owned() }
     }
 
     /// Returns the outcome after a fault of the tunnel.
-    pub(super) fn cut(call: &Call, fault: &TunnelFault) -> AttemptOutcome {
+    pub(super) fn of_fault(call: &Call, fault: &TunnelFault) -> AttemptOutcome {
         match fault {
             // The call was not delivered to a second worker.
             TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
                 AttemptOutcome::Rejected(Rejection::StillEnding)
             }
-            TunnelFault::Cut(status) => AttemptOutcome::lost(call, status.message()),
-            TunnelFault::Garbage(what) => AttemptOutcome::lost(call, what),
+            TunnelFault::Cut(status) => AttemptOutcome::of_loss(call, status.message()),
+            TunnelFault::Garbage(what) => AttemptOutcome::of_loss(call, what),
         }
     }
 

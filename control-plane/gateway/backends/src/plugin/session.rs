@@ -103,7 +103,7 @@ impl WorkerSession<'_> {
                 // (back-pressure).
                 heard = self.tunnel.next(), if self.receiving.has_room() => match heard {
                     Ok(heard) => self.hear(heard).await,
-                    Err(fault) => Err(AttemptOutcome::cut(&call, &fault)),
+                    Err(fault) => Err(AttemptOutcome::of_fault(&call, &fault)),
                 },
                 stored = self.receiving.stored(), if self.receiving.is_storing() => self.stored(stored),
                 Some(delivery) = self.attempt_state.waiting.next(), if !self.attempt_state.waiting.is_empty() => {
@@ -328,7 +328,7 @@ impl WorkerSession<'_> {
 
     async fn send(&mut self, message: client_message::Payload) -> Step {
         let sent = self.tunnel.send(message).await;
-        sent.map_err(|fault| AttemptOutcome::cut(self.job.call(), &fault))
+        sent.map_err(|fault| AttemptOutcome::of_fault(self.job.call(), &fault))
     }
 
     /// Passes the caller's cancel, or the deadline, to the worker, which has until the pipeline's grace period ends.
@@ -402,7 +402,7 @@ impl WorkerSession<'_> {
 
     /// Returns the loss of the worker. One that violates the protocol counts as lost.
     fn lost_because(&self, why: &str) -> AttemptOutcome {
-        AttemptOutcome::lost(self.job.call(), why)
+        AttemptOutcome::of_loss(self.job.call(), why)
     }
 }
 

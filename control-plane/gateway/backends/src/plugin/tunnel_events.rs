@@ -51,7 +51,7 @@ pub(super) async fn handle(
         }
         Type::TunnelReady => {
             let sent = tunnel.ready().await;
-            sent.map_err(|fault| AttemptOutcome::cut(call, &fault))
+            sent.map_err(|fault| AttemptOutcome::of_fault(call, &fault))
         }
         Type::WorkerCrashed => {
             let crash = crash(event);
