@@ -1,17 +1,17 @@
-//! Admission: the runtime's answer to an allocation.
+//! Admission: the runtime's answer to an allocation, and what a tunnel has cost once it has ended.
 //!
-//! Owns: the reading of `Admission`, of queue positions and of a closed tunnel's statistics. Keeps true: the reasons
-//! are those of the contract (supervisor.proto); an unknown reason is never taken as permission.
+//! Owns: the reading of `Admission`, of queue positions and of a closed tunnel's statistics, and their recording. Keeps
+//! true: the reasons are those of the contract (supervisor.proto); an unknown reason is never taken as permission.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use asp_platform::worker_usage::Stats;
 use asp_proto::supervisor::{AllocateWorkerResponse, TunnelCost, TunnelEvent, admission};
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
+use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
-
-use super::reason::{is_impossible, word};
 
 /// Retry delay for a rejected caller if the runtime states none.
 const DEFAULT_RETRY: Duration = Duration::from_secs(1);
@@ -213,6 +213,63 @@ fn number(details: &Struct, name: &str) -> Option<f64> {
     match details.fields.get(name) {
         Some(Value { kind: Some(Kind::NumberValue(number)) }) if *number >= 0.0 => Some(*number),
         _ => None,
+    }
+}
+
+/// Returns the word before the sentence in `<reason>: <sentence>`.
+pub fn word(reason: &str) -> &str {
+    reason.split(':').next().unwrap_or_default().trim()
+}
+
+/// Whether only an operator can remedy the reason: the language, the sandbox or the package of the plugin is missing.
+/// Any other reason, including an unknown one, may pass.
+pub fn is_impossible(reason: &str) -> bool {
+    matches!(word(reason), "language_absent" | "isolation" | "not_installed" | "digest_mismatch")
+}
+
+/// Receiver of the cost of each closed tunnel, with the language of its plugin.
+pub type UsageRecorder = Arc<dyn Fn(&'static str, &Stats) + Send + Sync>;
+
+/// Destination of a tunnel's cost.
+#[derive(Clone)]
+pub struct Account {
+    pub language: &'static str,
+    pub usage: UsageRecorder,
+    /// Tasks that the gateway waits for when it ends.
+    pub tasks: TaskTracker,
+}
+
+/// A tunnel that is to be closed at the runtime.
+pub struct EndedTunnel {
+    pub id: String,
+    pub reason: &'static str,
+    pub account: Account,
+}
+
+impl Account {
+    pub fn used(&self, reason: &'static str, stats: &Stats) {
+        tracing::debug!(
+            language = self.language,
+            reason,
+            cpu_ms = stats.cpu_ms,
+            rss_max = stats.rss_max,
+            bytes_in = stats.bytes_in,
+            bytes_out = stats.bytes_out,
+            duration_ms = stats.duration_ms,
+            "tunnel closed"
+        );
+        (self.usage)(self.language, stats);
+    }
+}
+
+impl EndedTunnel {
+    /// Records the statistics in the answer to CloseTunnel.
+    pub fn closed(&self, details: Option<&Struct>) {
+        self.used(&stats(details));
+    }
+
+    pub fn used(&self, stats: &Stats) {
+        self.account.used(self.reason, stats);
     }
 }
 

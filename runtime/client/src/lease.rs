@@ -10,7 +10,7 @@ use asp_proto::supervisor::{CancelAllocationRequest, CloseTunnelRequest};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use super::ended::{Account, EndedTunnel, UsageRecorder};
+use super::admission::{Account, EndedTunnel, UsageRecorder};
 use super::multiplexer::Multiplexer;
 use super::runtimes::Runtime;
 

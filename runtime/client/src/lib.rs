@@ -4,9 +4,7 @@
 //! tunnel's work interprets the messages. Keeps true: however a tunnel ends, its worker's place is returned.
 
 pub mod admission;
-pub mod ended;
 pub mod lease;
 pub mod multiplexer;
-pub mod reason;
 pub mod runtimes;
 pub mod tunnel;

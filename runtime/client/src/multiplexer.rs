@@ -24,7 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use super::ended::{Account, EndedTunnel};
+use super::admission::{Account, EndedTunnel};
 
 /// A client of the Runtime Supervisor API.
 pub type Client = RuntimeSupervisorClient<Channel>;

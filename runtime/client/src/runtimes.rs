@@ -6,7 +6,6 @@
 //! does not have any more gets no new call and keeps its current ones. Bound: runtimes of a language.
 
 mod choice;
-mod each;
 pub mod metrics;
 mod names;
 mod runtime;
@@ -21,7 +20,6 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use choice::{Fleet, RuntimePermit, Suitability, is_among};
-pub use each::keep_for_each;
 pub use names::{Resolve, System};
 pub use runtime::Runtime;
 
@@ -181,6 +179,37 @@ fn merged(targets: Vec<RuntimeTarget>) -> Result<Vec<RuntimeTarget>, RuntimesErr
         }
     }
     Ok(merged)
+}
+
+/// Keeps the value that `begin` makes for each runtime, and drops it once the runtime is no longer a member. `meets`
+/// is called with all members whenever they change, before the others; `gone` with each removed one. Never returns.
+pub async fn keep_for_each<T>(
+    mut all: watch::Receiver<Members>,
+    meets: impl Fn(&Members),
+    begin: impl Fn(&Arc<Runtime>) -> T,
+    gone: impl Fn(&Runtime),
+) {
+    let mut kept: Vec<(Arc<Runtime>, T)> = Vec::new();
+    loop {
+        let members = all.borrow_and_update().clone();
+        meets(&members);
+        kept.retain(|(runtime, _)| {
+            let stays = is_among(runtime, &members);
+            if !stays {
+                gone(runtime);
+            }
+            stays
+        });
+        for runtime in members.iter() {
+            if !kept.iter().any(|(known, _)| Arc::ptr_eq(known, runtime)) {
+                kept.push((runtime.clone(), begin(runtime)));
+            }
+        }
+        // Err: the members will not change any more.
+        if all.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 #[cfg(test)]

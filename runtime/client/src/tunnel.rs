@@ -20,8 +20,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
-use super::admission::{self, Allocation, QueuePosition, Rejection, fault};
-use super::ended::{Account, EndedTunnel};
+use super::admission::{self, Account, Allocation, EndedTunnel, QueuePosition, Rejection, fault};
 use super::lease::{Assignment, WorkerLease};
 use super::multiplexer::{FrameSender, MAX_MESSAGE, StreamEvent, TunnelStream};
 use super::runtimes::Runtime;

@@ -20,8 +20,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::{Code, Status};
 
 use super::api_name;
-use crate::admission;
-use crate::ended::{Account, EndedTunnel};
+use crate::admission::{self, Account, EndedTunnel};
 
 /// Bytes that a runtime sends for one tunnel before they must be acknowledged as read (supervisor.proto).
 pub(super) const WINDOW: usize = 2 << 20;

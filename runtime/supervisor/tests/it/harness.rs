@@ -19,8 +19,7 @@ use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{
     AllocateWorkerRequest, AllocateWorkerResponse, Context, HealthRequest, PluginRef, TunnelEvent,
 };
-use asp_runtime_client::admission::fault;
-use asp_runtime_client::ended::{Account, EndedTunnel};
+use asp_runtime_client::admission::{Account, EndedTunnel, fault};
 use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::multiplexer::{Client, StreamEvent, TunnelStream};
 use asp_runtime_client::runtimes::{Runtime, metrics};

@@ -4,8 +4,7 @@ use asp_call::call::Call;
 use asp_call::call::event::Event;
 use asp_call::call::outcome::Refusal;
 use asp_proto::snapshot::Mutation;
-use asp_runtime_client::admission::{QueuePosition, Rejection};
-use asp_runtime_client::reason::word;
+use asp_runtime_client::admission::{QueuePosition, Rejection, word};
 
 /// Returns the refusal of a call that got no worker.
 pub(super) fn refusal(rejection: Rejection) -> Refusal {

@@ -15,7 +15,7 @@ use asp_mcp_client::lines;
 use asp_proto::envelope::LINES;
 use asp_proto::snapshot::Primitive;
 use asp_proto::supervisor::{DrainRequest, EnsurePluginRequest, PluginRef};
-use asp_runtime_client::reason::is_impossible;
+use asp_runtime_client::admission::is_impossible;
 use asp_runtime_client::runtimes::{Members, Runtime, Runtimes, keep_for_each};
 use futures::StreamExt;
 use parking_lot::Mutex;
