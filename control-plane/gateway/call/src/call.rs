@@ -93,7 +93,7 @@ pub struct Invocation {
     pub parent: Option<Parent>,
 }
 
-/// Share of a gateway's memory (`protocols/src/memory.rs`), given back when the last clone is dropped.
+/// Share of a gateway's memory (`protocols/src/lib.rs`), given back when the last clone is dropped.
 pub type HeldMemory = Arc<dyn Any + Send + Sync>;
 
 /// The call on whose behalf another one runs.

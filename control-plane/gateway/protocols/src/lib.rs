@@ -1,11 +1,17 @@
 //! The protocols: codecs around one Call (I-2). No policy, limit, validation, ledger or audit here.
+//!
+//! Keeps true: the memory of a request is reserved before anything is built from its body, until the end of its call,
+//! and no org's requests can take all of it. A body of short values takes a hundred times its own size.
 
 use std::sync::Arc;
 
-use asp_call::call::HeldMemory;
-use asp_edge::{Caller, RequestFacts};
+use asp_call::call::outcome::Refusal;
+use asp_call::call::{CallKind, ClientAbilities, HeldMemory, Invocation};
+use asp_edge::{Caller, Reason, RequestFacts};
+use asp_json::{Json, Members, held};
 use asp_platform::secret::Secret;
-use asp_snapshot::{Snapshot, VirtualServer};
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 use axum::body::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method, Uri};
@@ -13,7 +19,6 @@ use http::{HeaderMap, Method, Uri};
 mod events;
 pub mod login;
 pub mod mcp;
-mod memory;
 pub mod registry;
 pub mod replica;
 pub mod request_state;
@@ -22,6 +27,41 @@ pub mod unserved;
 pub mod wellknown;
 
 use replica::Replica;
+
+/// Largest estimate that is not counted, in bytes: the limit of running calls suffices for these.
+const LITTLE: usize = 16 << 10;
+
+/// Returns an upper bound of the memory a body needs, in bytes: the body, its message, and the arguments again for its
+/// call.
+fn estimate(body: &[u8]) -> usize {
+    held::once_read(body).saturating_mul(2).saturating_add(body.len())
+}
+
+/// The reason why memory for a request could not be reserved.
+pub(crate) enum MemoryFault {
+    /// The request needs more than its org's limit.
+    TooMuch { bytes: usize, most: usize },
+    /// Other requests hold the memory.
+    Taken(Refusal),
+}
+
+impl MemoryFault {
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            MemoryFault::TooMuch { .. } => Reason::BodyTooLarge,
+            MemoryFault::Taken(_) => Reason::RateLimited,
+        }
+    }
+
+    pub(crate) fn message(&self) -> String {
+        match self {
+            MemoryFault::TooMuch { bytes, most } => format!(
+                "the body holds too many JSON values: they would take {bytes} bytes of memory, and the limit is {most}; send fewer values, or one text"
+            ),
+            MemoryFault::Taken(refusal) => refusal.public_message(),
+        }
+    }
+}
 
 /// One admitted HTTP request from an authenticated caller.
 pub struct ProtocolRequest {
@@ -47,5 +87,58 @@ impl ProtocolRequest {
         // The edge's code has already accepted it as a single bearer token (RFC 6750 section 2.1).
         let (scheme, token) = self.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| Arc::new(token.trim_start_matches(' ').into()))
+    }
+    /// Returns an invocation of a primitive by this request, without what only some protocols and methods have.
+    fn invocation(&self, protocol: Protocol, entry: &Arc<ListedPrimitive>, arguments: Json) -> Invocation {
+        Invocation {
+            caller: self.caller.clone(),
+            subject: self.subject(),
+            server: self.server.clone(),
+            protocol,
+            entry: entry.clone(),
+            arguments,
+            meta: Members::default(),
+            kind: CallKind::Invoke,
+            chosen: None,
+            protocol_request_id: String::new(),
+            idempotency_key: None,
+            deadline: None,
+            abilities: ClientAbilities::default(),
+            session: String::new(),
+            trace: self.admitted.trace,
+            bytes_in: self.body.len(),
+            memory: self.memory.clone(),
+            parent: None,
+        }
+    }
+
+    /// Reserves the memory of the whole request.
+    fn hold(&mut self) -> Result<(), MemoryFault> {
+        let bytes = estimate(&self.body);
+        if bytes <= LITTLE {
+            return Ok(());
+        }
+        let memory = &self.gateway.memory.of_callers;
+        let most = memory.most_of_org();
+        if bytes > most {
+            return Err(MemoryFault::TooMuch { bytes, most });
+        }
+        // The reservation made while the body arrived is included in the new one.
+        self.memory = None;
+        self.memory = Some(Arc::new(memory.take(&self.caller.org, bytes).map_err(MemoryFault::Taken)?));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_requests_are_not_counted_and_texts_take_little_more_than_they_are() {
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"order","arguments":{"item":"tea","count":2},"_meta":{"progressToken":1}}}"#;
+        assert!(estimate(call.as_bytes()) <= LITTLE);
+        let text = format!(r#"{{"data":"{}"}}"#, "a".repeat(1 << 20));
+        assert!(estimate(text.as_bytes()) < 4 << 20);
     }
 }

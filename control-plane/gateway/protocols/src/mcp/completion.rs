@@ -8,16 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::outcome::Refusal;
-use asp_call::call::{CallKind, ClientAbilities, Invocation};
+use asp_call::call::{CallKind, Invocation};
 use asp_edge::Reason;
-use asp_json::Members;
-use asp_proto::snapshot::{Kind, Protocol};
+use asp_proto::snapshot::Kind;
 use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::codec::{Message, RpcFailure};
-use super::context::{Context, RequestAnswer, trace_of};
+use super::context::{self, Context, RequestAnswer};
 use super::lacking::step_up;
 use super::lists;
 use super::results::RequestKind;
@@ -83,26 +82,12 @@ fn invocation(
         Some(_) => return Err(invalid("params.context.arguments must be an object of strings")),
     };
     arguments.insert(argument.into(), typed.into());
+    let arguments = Value::Object(arguments).into();
+    // The call changes nothing, and more typing starts another one: it has no key.
     Ok(Invocation {
-        caller: request.caller.clone(),
-        subject: request.subject(),
-        server: request.server.clone(),
-        protocol: Protocol::Mcp,
-        entry: entry.clone(),
-        arguments: Value::Object(arguments).into(),
-        meta: Members::default(),
         kind: CallKind::Complete(argument.into()),
-        chosen: None,
-        protocol_request_id: message.id_text().unwrap_or_default().into(),
-        // The call changes nothing, and more typing starts another one.
-        idempotency_key: None,
         deadline: Some(Instant::now() + LONGEST),
-        abilities: ClientAbilities::default(),
-        session: context.session.clone(),
-        trace: trace_of(request, message),
-        bytes_in: request.body.len(),
-        memory: request.memory.clone(),
-        parent: None,
+        ..context::invocation(request, message, &context.session, (entry, arguments))
     })
 }
 

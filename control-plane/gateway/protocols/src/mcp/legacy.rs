@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use asp_call::call::ClientAbilities;
 use asp_call::call::authority::Attachment;
 use asp_call::call::event::LogLevel;
-use asp_call::call::{Call, ClientAbilities};
 use asp_edge::{Envelope, EnvelopeKind, Reason};
 use asp_pipeline::sessions::{LegacySession, Profile, TooManyMessages};
 use asp_proto::mcp_revision::{Feature, Revision};
@@ -16,21 +16,20 @@ use asp_proto::snapshot::Sessions as SessionMode;
 use axum::response::Response;
 use futures::future::join_all;
 use http::{HeaderValue, StatusCode, header};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::client_messages::{answer_found, deliver};
 use super::codec::{self, Message, RpcFailure, RpcResponse, accepted};
-use super::context::{Context, RequestAnswer, trace_of};
+use super::context::{Context, RequestAnswer, progress_token, trace_of};
 use super::elsewhere;
 use super::legacy_era::{LegacyEra, abilities, accepts_stream};
-use super::progress::progress_token;
 use super::questions;
 use super::reconnection;
 use super::requests;
 use super::results;
 use super::stream::{self, StreamView};
 use super::subscriptions;
-use super::{json as json_response, listed, lists};
+use super::{json as json_response, lists};
 use crate::ProtocolRequest;
 
 /// Answers a single message.
@@ -101,16 +100,17 @@ async fn batched(
         return Some(RpcResponse::failure(Some(id), &failure, trace));
     }
     // A batch's response carries only answers, so no questions can be asked.
-    Some(match simple(request, session, message, ClientAbilities::default()).await {
-        HandlerOutcome::Result(result) => RpcResponse::result(id, &result),
-        HandlerOutcome::Failed(failure) => RpcResponse::failure(Some(id), &failure, trace),
-        HandlerOutcome::Call(call, asked) => {
-            match results::of_outcome(&*call.finished().await, &call, asked, session.profile.revision) {
-                Ok(result) => RpcResponse::result(id, &result),
-                Err(failure) => RpcResponse::failure(Some(id), &failure, trace),
-            }
+    let answered = match simple(request, session, message, ClientAbilities::default()).await {
+        Ok(RequestAnswer::Page(result) | RequestAnswer::Completion(result)) => {
+            Ok(RpcResponse::result(id, &Value::Object(result)))
         }
-    })
+        Ok(RequestAnswer::Call(call, asked)) => {
+            results::of_outcome(&*call.finished().await, &call, asked, session.profile.revision)
+                .map(|result| RpcResponse::result(id, &result))
+        }
+        Err(failure) => Err(failure),
+    };
+    Some(answered.unwrap_or_else(|failure| RpcResponse::failure(Some(id), &failure, trace)))
 }
 
 /// Returns the supported HTTP methods: GET and DELETE require sessions.
@@ -277,12 +277,6 @@ fn another(negotiated: Revision) -> RpcFailure {
     RpcFailure::with(Reason::UnsupportedVersion, &message)
 }
 
-enum HandlerOutcome {
-    Result(Value),
-    Failed(RpcFailure),
-    Call(Arc<Call>, results::RequestKind),
-}
-
 async fn handle(request: &ProtocolRequest, session: &Arc<LegacySession>, message: &Message) -> Response {
     let trace = trace_of(request, message);
     let Some(id) = message.id_text() else {
@@ -290,9 +284,11 @@ async fn handle(request: &ProtocolRequest, session: &Arc<LegacySession>, message
     };
     let abilities = abilities(request, session);
     match simple(request, session, message, abilities).await {
-        HandlerOutcome::Result(result) => json_response(RpcResponse::result(id, &result)),
-        HandlerOutcome::Failed(failure) => failure.respond(Some(id), trace),
-        HandlerOutcome::Call(call, asked) => {
+        Ok(RequestAnswer::Page(result) | RequestAnswer::Completion(result)) => {
+            json_response(RpcResponse::result(id, &Value::Object(result)))
+        }
+        Err(failure) => failure.respond(Some(id), trace),
+        Ok(RequestAnswer::Call(call, asked)) => {
             stream::respond(StreamView {
                 attachment: Attachment::to(call, abilities),
                 asked,
@@ -314,29 +310,26 @@ async fn simple(
     session: &Arc<LegacySession>,
     message: &Message,
     abilities: ClientAbilities,
-) -> HandlerOutcome {
+) -> Result<RequestAnswer, RpcFailure> {
     let (revision, key) = (session.profile.revision, session.key());
     // Runs before the request's id is reserved, because a reservation must always be released.
-    let listed = listed::of(request, message, revision, &key).await;
+    let listed = requests::listed_by_plugins(request, message, revision, &key).await;
     let context = Context { revision, abilities, session: key, listed };
+    let done = RequestAnswer::Page(Map::new());
     match message.method.as_deref() {
-        Some("ping") => HandlerOutcome::Result(json!({})),
-        Some("logging/setLevel") => match message.text_param("level").and_then(LogLevel::parse) {
-            Some(level) => {
-                request.gateway.sessions.set_log_level(session, level).await;
-                HandlerOutcome::Result(json!({}))
-            }
-            None => HandlerOutcome::Failed(
-                RpcFailure::with(Reason::InvalidParams, "params.level is not a log level").in_call(),
-            ),
-        },
+        Some("ping") => Ok(done),
+        Some("logging/setLevel") => {
+            let level = message.text_param("level").and_then(LogLevel::parse).ok_or_else(|| {
+                RpcFailure::with(Reason::InvalidParams, "params.level is not a log level").in_call()
+            })?;
+            request.gateway.sessions.set_log_level(session, level).await;
+            Ok(done)
+        }
         Some(method @ ("resources/subscribe" | "resources/unsubscribe"))
             if session.is_persistent() && lists::has_resources(&request.server) =>
         {
-            match subscriptions::change(request, session, message, method == "resources/subscribe") {
-                Ok(()) => HandlerOutcome::Result(json!({})),
-                Err(failure) => HandlerOutcome::Failed(failure),
-            }
+            subscriptions::change(request, session, message, method == "resources/subscribe")?;
+            Ok(done)
         }
         _ => dispatch(request, session, message, &context),
     }
@@ -348,25 +341,18 @@ fn dispatch(
     session: &LegacySession,
     message: &Message,
     context: &Context,
-) -> HandlerOutcome {
+) -> Result<RequestAnswer, RpcFailure> {
     let id = message.id_text().unwrap_or_default();
     if !session.reserve(id) {
-        return HandlerOutcome::Failed(
-            RpcFailure::with(Reason::InvalidRequest, "a request with this id is still running").in_call(),
-        );
+        let failure = RpcFailure::with(Reason::InvalidRequest, "a request with this id is still running");
+        return Err(failure.in_call());
     }
-    let handled = match requests::dispatch(request, message, context) {
-        Some(Ok(RequestAnswer::Call(call, asked))) => {
-            session.track(id, &call);
-            return HandlerOutcome::Call(call, asked);
-        }
-        Some(Ok(RequestAnswer::Page(result) | RequestAnswer::Completion(result))) => {
-            HandlerOutcome::Result(Value::Object(result))
-        }
-        Some(Err(failure)) => HandlerOutcome::Failed(failure),
-        None => HandlerOutcome::Failed(RpcFailure::of(Reason::UnknownMethod)),
-    };
-    session.free(id);
+    let handled = requests::dispatch(request, message, context)
+        .unwrap_or_else(|| Err(RpcFailure::of(Reason::UnknownMethod)));
+    match &handled {
+        Ok(RequestAnswer::Call(call, _)) => session.track(id, call),
+        _ => session.free(id),
+    }
     handled
 }
 

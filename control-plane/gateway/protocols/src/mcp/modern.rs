@@ -21,11 +21,9 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::codec::{self, Message, RpcFailure, RpcResponse, accepted};
-use super::context::{Context, RequestAnswer, trace_of};
+use super::context::{Context, RequestAnswer, progress_token, trace_of};
 use super::lacking::{TASKS_EXTENSION, has_scopes};
-use super::listed;
 use super::lists::McpList;
-use super::progress::progress_token;
 use super::questions;
 use super::requests;
 use super::results::{CallResult, RequestKind, SERVER_INFO, server_info, set_meta};
@@ -99,7 +97,7 @@ async fn answer(
     if message.method.as_deref() == Some("subscriptions/listen") {
         return subscriptions::listen(request, message, id, abilities);
     }
-    let listed = listed::of(request, message, REVISION, "").await;
+    let listed = requests::listed_by_plugins(request, message, REVISION, "").await;
     let context = Context { revision: REVISION, abilities, session: String::new(), listed };
     let resumed = resumed(request, message).await?;
     let again = resumed.is_some();

@@ -8,13 +8,15 @@ use asp_call::call::{CallKind, IdempotencyKey, Invocation};
 use asp_edge::Reason;
 use asp_json::{Json, Members};
 use asp_pipeline::pipeline::entitlement::{CallTarget, resolve};
-use asp_proto::snapshot::{Primitive, Protocol};
+use asp_proto::mcp_revision::{Feature, Revision};
+use asp_proto::snapshot::Primitive;
 use asp_snapshot::ListedPrimitive;
+use futures::future::join_all;
 use serde_json::{Map, Value};
 
 use super::codec::{Message, RpcFailure};
 use super::completion;
-use super::context::{Context, RequestAnswer, trace_of};
+use super::context::{Context, RequestAnswer, invocation};
 use super::lacking::{incapable, step_up};
 use super::lists::{self, McpList};
 use super::results::{self, RequestKind};
@@ -50,6 +52,36 @@ pub(super) fn dispatch(
     })
 }
 
+/// Returns all resources that plugins list themselves, in the order of the server's templates and in the form of the
+/// request's revision; none for any other request than `resources/list`. Those behind a template that the caller cannot
+/// see are not listed (I-10).
+pub(super) async fn listed_by_plugins(
+    request: &ProtocolRequest,
+    message: &Message,
+    revision: Revision,
+    session: &str,
+) -> Vec<Value> {
+    if message.method.as_deref().and_then(McpList::of_method) != Some(McpList::Resources) {
+        return Vec::new();
+    }
+    let listing = request.server.entries.iter().filter(|entry| entry.primitive.listed_by_runtime);
+    let visible = listing.filter(|entry| lists::shows(request, entry));
+    let asked = visible.map(|entry| {
+        let nothing = Value::Object(Map::new()).into();
+        let list =
+            Invocation { kind: CallKind::List, ..invocation(request, message, session, (entry, nothing)) };
+        request.gateway.pipeline.listed(&request.snapshot, list)
+    });
+    let asked: Vec<_> = asked.collect();
+    let mut listed: Vec<Value> = join_all(asked).await.iter().flat_map(|list| list.iter().cloned()).collect();
+    if !revision.has(Feature::Titles) {
+        listed.iter_mut().filter_map(Value::as_object_mut).for_each(|resource| {
+            resource.remove("title");
+        });
+    }
+    listed
+}
+
 fn begin(
     request: &ProtocolRequest,
     message: &Message,
@@ -69,7 +101,7 @@ fn begin(
             CallTarget::Resource(uri) => resource_arguments(variables, uri),
             CallTarget::Tool(_) | CallTarget::Prompt(_) => sent,
         };
-        invocation(request, message, context, (&entry, arguments))
+        checked_invocation(request, message, context, (&entry, arguments))
     });
     let invocation = match invocation {
         Ok(invocation) => invocation,
@@ -103,7 +135,7 @@ fn resource_arguments(mut variables: Map<String, Value>, uri: &str) -> Json {
 }
 
 /// Builds the call from a request and checks its form.
-fn invocation(
+fn checked_invocation(
     request: &ProtocolRequest,
     message: &Message,
     context: &Context,
@@ -115,24 +147,11 @@ fn invocation(
     let deadline = terms::deadline(&request.headers).map_err(malformed)?;
     let idempotency_key = idempotency_key(request, message, context, (&entry.primitive, arguments.view()));
     Ok(Invocation {
-        caller: request.caller.clone(),
-        subject: request.subject(),
-        server: request.server.clone(),
-        protocol: Protocol::Mcp,
         idempotency_key: idempotency_key.map_err(malformed)?,
-        entry: entry.clone(),
-        arguments,
         meta: passed_meta(message),
-        kind: CallKind::Invoke,
-        chosen: None,
-        protocol_request_id: message.id_text().unwrap_or_default().into(),
         deadline,
         abilities: context.abilities,
-        session: context.session.clone(),
-        trace: trace_of(request, message),
-        bytes_in: request.body.len(),
-        memory: request.memory.clone(),
-        parent: None,
+        ..invocation(request, message, &context.session, (entry, arguments))
     })
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use asp_call::call::chosen::ChosenId;
 use asp_call::call::outcome::Refusal;
 use asp_call::call::terms::{self, TermFault};
-use asp_call::call::{CallKind, ClientAbilities, IdempotencyKey, Invocation};
-use asp_json::{Json, Members};
+use asp_call::call::{ClientAbilities, IdempotencyKey, Invocation};
+use asp_json::Json;
 use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_pipeline::pipeline::promise::{Keeper, PromiseFault};
 use asp_proto::snapshot::Protocol;
@@ -81,14 +81,6 @@ fn malformed(fault: TermFault) -> Problem {
 fn invocation(request: &ProtocolRequest, asked: &PutRequest) -> Invocation {
     let sampling = request.preferences().sampling;
     Invocation {
-        caller: request.caller.clone(),
-        subject: request.subject(),
-        server: request.server.clone(),
-        protocol: Protocol::Rest,
-        entry: asked.entry.clone(),
-        arguments: asked.arguments.clone(),
-        meta: Members::default(),
-        kind: CallKind::Invoke,
         chosen: Some(asked.chosen),
         protocol_request_id: asked.name.clone(),
         idempotency_key: Some(IdempotencyKey::Explicit(asked.key.clone())),
@@ -103,11 +95,7 @@ fn invocation(request: &ProtocolRequest, asked: &PutRequest) -> Invocation {
             roots_change: false,
             tasks: true,
         },
-        session: String::new(),
-        trace: request.admitted.trace,
-        bytes_in: request.body.len(),
-        memory: request.memory.clone(),
-        parent: None,
+        ..request.invocation(Protocol::Rest, &asked.entry, asked.arguments.clone())
     }
 }
 

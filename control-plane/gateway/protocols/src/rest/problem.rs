@@ -12,7 +12,7 @@ use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value};
 
-use crate::memory::MemoryFault;
+use crate::MemoryFault;
 use crate::unserved;
 
 /// The reason why a request is refused.

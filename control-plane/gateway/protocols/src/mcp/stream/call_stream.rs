@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::StreamView;
 use crate::mcp::codec::{RpcFailure, RpcResponse, notification};
-use crate::mcp::progress::next_phase;
+use crate::mcp::context::next_phase;
 use crate::mcp::results;
 use crate::mcp::resume::StreamPosition;
 
