@@ -19,7 +19,7 @@ use asp_protocols::{ProtocolRequest, login, mcp, registry, rest, unserved, wellk
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{HeaderValue, StatusCode, header, request::Parts};
 
@@ -69,19 +69,15 @@ async fn misdirected() -> (StatusCode, &'static str) {
 }
 
 async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
-    let Some(reason) = gateway.unready() else { return Response::new(Body::from("ready\n")) };
-    let mut response = Response::new(Body::from(format!("{reason}\n")));
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    response
+    match gateway.unready() {
+        None => Response::new(Body::from("ready\n")),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, Body::from(format!("{reason}\n"))).into_response(),
+    }
 }
 
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
-    let mut response = Response::new(Body::from(gateway.metrics().encode()));
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
-    );
-    response
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], gateway.metrics().encode()).into_response()
 }
 
 async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {

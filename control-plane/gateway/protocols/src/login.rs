@@ -18,8 +18,8 @@ mod token;
 use asp_call::digest::PeerKey;
 use asp_proto::snapshot::{Issuer, Login};
 use asp_snapshot::{Snapshot, VirtualServer};
-use axum::body::{Body, Bytes};
-use axum::response::Response;
+use axum::body::Bytes;
+use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
@@ -159,13 +159,9 @@ fn place(path: &str) -> Option<(&str, &str)> {
 }
 
 fn answer(status: StatusCode, body: &Value) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // RFC 6749 section 5.1.
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    // RFC 6749 section 5.1: it is not cached.
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (status, headers, body.to_string()).into_response()
 }
 
 /// Returns a 429 with `Retry-After` (RFC 6585 section 4).

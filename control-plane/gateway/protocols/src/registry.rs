@@ -11,9 +11,8 @@ use asp_call::clock::rfc3339;
 use asp_platform::time::from_rfc3339;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::{Snapshot, VirtualServer};
-use axum::body::Body;
-use axum::response::Response;
-use http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode, Uri, header};
 use reqwest::Url;
 use serde_json::{Value, json};
 
@@ -38,11 +37,8 @@ pub fn serve(gateway: &Replica, snapshot: &Snapshot, method: &Method, uri: &Uri)
         Ok(body) => (StatusCode::OK, body),
         Err((status, error)) => (status, json!({"error": error})),
     };
-    let mut response = Response::new(Body::from(body.to_string()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
-    Some(response)
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "max-age=60")];
+    Some((status, headers, body.to_string()).into_response())
 }
 
 /// The filters of a list.

@@ -12,8 +12,7 @@ use asp_json::{Json, unmarked};
 use asp_pipeline::pipeline::entitlement::{ServerView, entitle};
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
-use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use serde_json::{Map, Value};
 
@@ -186,12 +185,8 @@ impl ProtocolRequest {
 
 /// Returns a JSON response that must not be cached.
 fn json(status: StatusCode, body: &impl ToString) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (status, headers, body.to_string()).into_response()
 }
 
 /// Sets a header; a value that is not a valid one is left out.

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use asp_identity::minting::FRESH;
 use asp_snapshot::{Snapshot, VirtualServer};
-use axum::body::Body;
-use axum::response::Response;
-use http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::login;
@@ -34,12 +33,9 @@ pub async fn serve(gateway: &Replica, snapshot: &Snapshot, method: &Method, path
     if !is_read {
         return Some(codec::status(StatusCode::METHOD_NOT_ALLOWED));
     }
-    let mut response = Response::new(Body::from(document));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Ok(keep) = HeaderValue::try_from(format!("max-age={}", keep.as_secs())) {
-        response.headers_mut().insert(header::CACHE_CONTROL, keep);
-    }
-    Some(response)
+    let keep = format!("max-age={}", keep.as_secs());
+    let headers = [(header::CONTENT_TYPE, "application/json".to_owned()), (header::CACHE_CONTROL, keep)];
+    Some((headers, document).into_response())
 }
 
 fn document(gateway: &Replica, snapshot: &Snapshot, path: &str) -> Option<String> {

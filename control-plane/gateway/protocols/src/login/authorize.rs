@@ -5,8 +5,7 @@ use std::collections::HashMap;
 
 use asp_call::clock::unix_seconds;
 use asp_call::seal::Purpose;
-use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderValue, StatusCode, header};
@@ -107,14 +106,9 @@ fn cookie<'a>(asked: &'a LoginRequest<'_>) -> Option<&'a str> {
 
 /// Returns a redirect that the browser follows with GET and that is never cached.
 pub(super) fn go_to(url: &str) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SEE_OTHER;
     let Ok(location) = HeaderValue::from_str(url) else { return page::refusal("The address is not valid.") };
-    let headers = response.headers_mut();
-    headers.insert(header::LOCATION, location);
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    response
+    let headers = [(header::CACHE_CONTROL, "no-store"), (header::REFERRER_POLICY, "no-referrer")];
+    (StatusCode::SEE_OTHER, headers, [(header::LOCATION, location)]).into_response()
 }
 
 /// Asks the user to let the client in.

@@ -1,9 +1,8 @@
 //! Pages for the user: the consent form, or why the login cannot continue. No script, nothing loaded from elsewhere, in
 //! no frame.
 
-use axum::body::Body;
-use axum::response::Response;
-use http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
 
 /// Content of the consent form.
 pub(super) struct Consent<'a> {
@@ -59,16 +58,15 @@ fn document(status: StatusCode, title: &str, body: &str, referrer: &'static str)
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
          <title>{title}</title><style>{STYLE}</style>{body}</html>"
     );
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static(referrer));
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    response
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, referrer),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+    ];
+    (status, headers, text).into_response()
 }
 
 /// Escapes text for an element or a quoted attribute.

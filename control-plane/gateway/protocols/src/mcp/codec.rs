@@ -5,8 +5,7 @@
 use asp_call::call::remote::InputFault;
 use asp_edge::{Reason, Trace, reason::Era};
 use asp_json::{Json, Members, Syntax};
-use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -222,10 +221,7 @@ impl RpcResponse {
     }
 
     pub fn respond(self, status: StatusCode) -> Response {
-        let mut response = Response::new(Body::from(self.text));
-        *response.status_mut() = status;
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        response
+        (status, [(header::CONTENT_TYPE, "application/json")], self.text).into_response()
     }
 }
 
@@ -252,16 +248,12 @@ pub fn accepted() -> Response {
 
 /// Returns an empty response.
 pub fn status(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
-    response
+    status.into_response()
 }
 
 /// Returns a 405 that lists the `allowed` methods.
 pub fn method_not_allowed(allowed: &'static str) -> Response {
-    let mut response = status(StatusCode::METHOD_NOT_ALLOWED);
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
-    response
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, allowed)]).into_response()
 }
 
 /// Returns a header's value if it is present and visible ASCII; OWS is trimmed.

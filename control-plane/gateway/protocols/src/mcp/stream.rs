@@ -4,7 +4,6 @@
 //! every 15 s keeps proxies from closing a quiet stream; a resumable stream ends without a result if another gateway
 //! continues the call.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ use asp_call::call::question::Question;
 use asp_call::clock::wait_until;
 use asp_json::Json;
 use asp_proto::mcp_revision::Revision;
-use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::{FutureExt, stream};
 use http::StatusCode;
@@ -174,11 +172,7 @@ fn event_stream(following: CallStream, first: Option<Frame>, has_id: bool) -> Re
     let primer = resumable.as_ref().and_then(|stream| stream.primer(following.began));
     let said = Instant::now();
     let events = Events { following, resumable, primer, has_id, held: first, said };
-    let texts = stream::unfold(events, |mut events| async move {
-        let text = events.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(text)), events))
-    });
-    respond_with(Body::from_stream(texts))
+    respond_with(stream::unfold(events, |mut events| async move { Some((events.next().await?, events)) }))
 }
 
 /// The events of a call's stream, as text.

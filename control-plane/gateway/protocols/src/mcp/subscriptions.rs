@@ -6,7 +6,6 @@
 //! other than a ping; a stream of 2026-07-28 begins with a list of its subscriptions, sends nothing else, and ends with
 //! a result.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ use asp_pipeline::subscriptions::subscriber::{
 use asp_proto::mcp_revision::Revision;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::artifact;
-use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::stream::{self, SelectAll, StreamExt};
 use serde_json::{Map, Value, json};
@@ -286,11 +284,7 @@ impl NoticeStream {
 }
 
 fn respond(telling: NoticeStream) -> Response {
-    let texts = stream::unfold(telling, |mut telling| async move {
-        let text = telling.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(text)), telling))
-    });
-    respond_with(Body::from_stream(texts))
+    respond_with(stream::unfold(telling, |mut telling| async move { Some((telling.next().await?, telling)) }))
 }
 
 /// Returns the session's subscriber, created when the session first listens or subscribes.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use asp_call::call::{Call, chosen};
 use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_proto::grace::BACKEND_STOPS_WITHIN;
-use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::Value;
 
@@ -31,8 +30,7 @@ pub(super) async fn get(request: &ProtocolRequest, tool: &str, name: &str) -> Re
     if changed(&view) {
         return Ok(respond(request, view, StatusCode::OK));
     }
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    let mut response = StatusCode::NOT_MODIFIED.into_response();
     set(&mut response, header::ETAG, &format!("\"{}\"", view.etag));
     set(&mut response, header::CACHE_CONTROL, "no-store");
     preferred(request, &mut response);

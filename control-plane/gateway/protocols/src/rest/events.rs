@@ -5,7 +5,6 @@
 //! if another gateway continues the call, because the client reconnects there; nothing is sent under a token that has
 //! expired or was revoked, and nothing of a call that its caller has lost access to.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use asp_call::call::Call;
@@ -15,8 +14,7 @@ use asp_call::call::follower::{Follower, FollowerItem};
 use asp_call::clock::wait_until;
 use asp_json::{Json, Members};
 use asp_pipeline::pipeline::admission::AdmissionPermit;
-use axum::body::{Body, Bytes};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use futures::stream;
 use http::{StatusCode, header};
 use serde_json::{Value, json};
@@ -42,9 +40,7 @@ pub(super) async fn follow(request: &ProtocolRequest, tool: &str, name: &str) ->
         Some(EventPosition::End) => {
             // A client that reconnects after the end gets 204, which stops its reconnecting (WHATWG HTML, section
             // 9.2.3).
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            return Ok(response);
+            return Ok(StatusCode::NO_CONTENT.into_response());
         }
         Some(EventPosition::Event(stream, number)) if call.events.counts(stream) => (number, false),
         // The call moved to another gateway, which numbers its events from the start.
@@ -65,11 +61,11 @@ pub(super) async fn follow(request: &ProtocolRequest, tool: &str, name: &str) ->
         ended: false,
         _place: request.waits()?,
     };
-    let events = stream::unfold(telling, |mut telling| async move {
-        let text = telling.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(text)), telling))
-    });
-    let mut response = respond_with(Body::from_stream(events));
+    let mut response =
+        respond_with(stream::unfold(
+            telling,
+            |mut telling| async move { Some((telling.next().await?, telling)) },
+        ));
     super::set(&mut response, header::CACHE_CONTROL, "no-store");
     Ok(response)
 }

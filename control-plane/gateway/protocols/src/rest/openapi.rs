@@ -8,12 +8,11 @@ use asp_pipeline::pipeline::entitlement::ServerView;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::problem::Problem;
-use super::set;
 use crate::ProtocolRequest;
 
 #[path = "openapi/parts.rs"]
@@ -27,13 +26,11 @@ pub(super) fn get(request: &ProtocolRequest) -> Result<Response, Problem> {
     let digest = digest::shortened(&["openapi", &text]);
     let etag: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let known = request.tags(&header::IF_NONE_MATCH)?.is_some_and(|tags| tags.match_weakly(&etag));
-    let mut response = Response::new(if known { Body::empty() } else { Body::from(text) });
-    *response.status_mut() = if known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
-    set(&mut response, header::CONTENT_TYPE, "application/json");
+    let (status, body) =
+        if known { (StatusCode::NOT_MODIFIED, Body::empty()) } else { (StatusCode::OK, Body::from(text)) };
     // The document differs between callers, and a removed tool must disappear from caches.
-    set(&mut response, header::CACHE_CONTROL, "private, no-cache");
-    set(&mut response, header::ETAG, &format!("\"{etag}\""));
-    Ok(response)
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "private, no-cache")];
+    Ok((status, headers, [(header::ETAG, format!("\"{etag}\""))], body).into_response())
 }
 
 fn document(request: &ProtocolRequest) -> Value {

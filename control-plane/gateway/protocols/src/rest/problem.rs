@@ -7,9 +7,8 @@ use asp_call::call::outcome::Refusal;
 use asp_call::call::remote::InputFault;
 use asp_edge::{Reason, Trace, reply};
 use asp_pipeline::pipeline::lookup::StoreFault;
-use axum::body::Body;
-use axum::response::Response;
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, StatusCode, header};
 use serde_json::{Map, Value};
 
 use crate::MemoryFault;
@@ -142,18 +141,14 @@ impl Problem {
             document.extend(self.members);
             document.insert("traceId".into(), trace.to_string().into());
         }
-        let mut response = Response::new(Body::from(document.to_string()));
+        let headers =
+            [(header::CONTENT_TYPE, "application/problem+json"), (header::CACHE_CONTROL, "no-store")];
+        let mut response = (self.status, headers, document.to_string()).into_response();
         if self.reason == Reason::UpstreamUnavailable && !self.begun {
             unserved::mark(response.extensions_mut());
         }
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         for (name, value) in self.headers {
-            if let Ok(value) = HeaderValue::try_from(value) {
-                headers.insert(name, value);
-            }
+            super::set(&mut response, name, &value);
         }
         response
     }
