@@ -14,8 +14,9 @@ use asp_edge::{
     Verdict,
 };
 use asp_issuers::trust::{StaticIssuers, Trust};
-use asp_pipeline::pipeline::entitlement::{HiddenPart, ServerView, entitle};
-use asp_pipeline::pipeline::identity::{MachineCredential, identify, machine};
+use asp_pipeline::pipeline::entitlement::{
+    HiddenPart, MachineCredential, ServerView, entitle, identify, machine,
+};
 use asp_proto::snapshot::{AuthScheme, Protocol, SnapshotPart};
 use asp_snapshot::{Snapshot, VirtualServer};
 use asp_store::control::{ControlState, StateUpdate};

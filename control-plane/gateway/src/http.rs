@@ -13,7 +13,7 @@ use asp_edge::{
     Caller, Era, MACHINE_ISSUER, PathKind, PendingBody, Reason, Reply, RequestFacts, Step, Trace, Verdict,
     reply,
 };
-use asp_pipeline::pipeline::identity;
+use asp_pipeline::pipeline::entitlement::identify;
 use asp_protocols::replica::Replica;
 use asp_protocols::{ProtocolRequest, login, mcp, registry, rest, unserved, wellknown};
 use asp_snapshot::Snapshot;
@@ -30,7 +30,6 @@ use client_certificate::ClientCertificate;
 mod body;
 mod client_certificate;
 mod header_memory;
-mod peer;
 mod proof;
 
 /// Maximum size of one request's header names and values, in bytes: the 60 KiB that Envoy admits, and the headers it
@@ -89,7 +88,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     if let Some(refusal) = refused_as_http(&parts, size, trace) {
         return reply(refusal);
     }
-    let peer = peer::key(&parts, gateway.config.in_mesh);
+    let peer = proof::peer_key(&parts, gateway.config.in_mesh);
     let _held_headers = match header_memory::hold(&gateway.memory.of_headers, (&parts, size), &peer, trace) {
         Ok(held) => held,
         Err(refusal) => {
@@ -289,7 +288,7 @@ async fn with_body(
     };
     let received = match admitted.path_kind {
         PathKind::Public => {
-            let network = peer::network(&offered.peer);
+            let network = proof::network(&offered.peer);
             body::receive(&gateway.memory.of_nobody, &network, admitted.max_body, body).await
         }
         _ => body::receive(&gateway.memory.of_callers, org(&admitted, caller), admitted.max_body, body).await,
@@ -404,7 +403,7 @@ fn with_caller(
 ) -> Result<ProtocolRequest, Reason> {
     let AdmittedRequest { snapshot, admitted, body: ReceivedBody { bytes: body, held } } = request;
     let server = snapshot.server(&admitted.server).cloned().ok_or(Reason::UnknownServer)?;
-    let caller = identity::identify(&admitted, &server)?;
+    let caller = identify(&admitted, &server)?;
     let memory = held.map(|held| Arc::new(held) as HeldMemory);
     let Parts { method, headers, uri, .. } = parts;
     Ok(ProtocolRequest { gateway, snapshot, server, caller, admitted, method, uri, headers, body, memory })

@@ -26,7 +26,6 @@ use crate::clock::unix_ms;
 
 mod abilities;
 pub mod authority;
-pub mod bounds;
 mod call_kind;
 pub mod chosen;
 pub mod claim;

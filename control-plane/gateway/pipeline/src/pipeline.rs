@@ -11,7 +11,6 @@ mod caller_input;
 mod conclusion;
 pub mod entitlement;
 pub mod execute;
-pub mod identity;
 pub mod input;
 mod input_delivery;
 pub mod internals;
@@ -23,16 +22,15 @@ mod mirror;
 pub(crate) mod passes;
 mod platform;
 pub mod promise;
-pub mod rules;
 pub mod running;
 pub mod takeover;
 mod upkeep;
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use asp_call::call::bounds::{lifetime_bound, retention, runtime_bound};
 use asp_call::call::outcome::{Outcome, Output, Refusal, Withdrawal};
 use asp_call::call::registry::CallRegistry;
+use asp_call::call::terms::{lifetime_bound, retention, runtime_bound};
 use asp_call::call::{Call, CallKind, HeldMemory, IdempotencyKey, Invocation};
 use asp_call::durable::active::ActiveTable;
 use asp_call::durable::record::Record;
@@ -176,7 +174,7 @@ impl Pipeline {
         match admitted {
             Err(refusal) => {
                 if refusal == Refusal::Unknown {
-                    rules::observe_hidden(&snapshot, &self.metrics, &call);
+                    input::observe_hidden(&snapshot, &self.metrics, &call);
                 }
                 self.refuse_unbegun(&call, refusal.clone());
                 Err(refusal)
@@ -299,7 +297,7 @@ impl CallTask {
 
         let started = Instant::now();
         let checked = input::check(call, &mut arguments);
-        let ruled = checked.and_then(|()| rules::check(snapshot, metrics, call, &arguments));
+        let ruled = checked.and_then(|()| input::check_rules(snapshot, metrics, call, &arguments));
         metrics.stage(Stage::Input, started);
         entitled.needs_approval |= ruled?;
 

@@ -11,7 +11,7 @@ use asp_edge::{Reply, Trace};
 use asp_pipeline::pipeline::admission::{Admission, AdmissionPermit};
 use http::request::Parts;
 
-use super::{peer, refuse_in_protocol};
+use super::{proof, refuse_in_protocol};
 
 /// Largest size that is not counted, in bytes.
 const LITTLE: usize = 8 * 1024;
@@ -27,7 +27,7 @@ pub(super) fn hold(
     if size <= LITTLE {
         return Ok(None);
     }
-    memory.take(&peer::network(peer), size).map(Some).map_err(|why| {
+    memory.take(&proof::network(peer), size).map(Some).map_err(|why| {
         let mut refusal = refuse_in_protocol(parts, why.reason(), trace);
         let after = why.retry_after_seconds();
         refusal.headers.extend(after.map(|seconds| ("retry-after", seconds.to_string())));

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::Call;
-use asp_call::call::bounds::runtime_bound;
 use asp_call::call::outcome::{Output, Refusal};
+use asp_call::call::terms::runtime_bound;
 use asp_platform::breaker::{Breaker, Outcome};
 use parking_lot::Mutex;
 use tokio::time::Instant;

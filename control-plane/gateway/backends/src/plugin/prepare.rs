@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_call::call::bounds::lifetime_bound;
+use asp_call::call::terms::lifetime_bound;
 use asp_call::execution::Availability;
 use asp_mcp_client::lines;
 use asp_proto::envelope::LINES;

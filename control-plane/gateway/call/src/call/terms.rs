@@ -1,13 +1,18 @@
-//! The idempotency key and the deadline of a request, as a client of any protocol over HTTP sends them.
+//! The terms of a call: the idempotency key and the deadline of a request, as a client of any protocol over HTTP sends them;
+//! the bounds of its runtime, and of the time for which it is kept for a client that may return.
 //!
 //! Refuses: malformed keys and deadlines. Keeps true: protocols read both by one rule, and a value is obeyed or
 //! refused, never ignored: a call that may have effects does not run twice, or too late, because of a typing error.
 
+use std::time::Duration;
+
 use asp_proto::snapshot::Primitive;
+use asp_store::records::MAX_KEEP;
 use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::call::question::input_timeout;
 use crate::clock;
 
 /// Maximum length of an idempotency key in characters (as Stripe's).
@@ -68,6 +73,34 @@ fn only<'h>(
 fn argument<'a>(primitive: &Primitive, arguments: &'a Value) -> Option<&'a str> {
     let name = primitive.idempotency_argument.as_str();
     if name.is_empty() { None } else { arguments.get(name)?.as_str() }
+}
+
+/// Minimum time for which the record of a call that has ended is kept.
+pub const KEEP: Duration = Duration::from_secs(3600);
+
+/// Runtime bound of a call whose spec names none.
+const DEFAULT_RUNTIME: Duration = Duration::from_secs(60);
+
+/// Returns the maximum runtime of a call. If the spec names none, a primitive that asks questions also gets the time
+/// for an answer.
+pub fn runtime_bound(primitive: &Primitive) -> Duration {
+    let asks = !primitive.elicitations.is_empty() || !primitive.delegations.is_empty();
+    match primitive.max_runtime_seconds {
+        0 if asks => DEFAULT_RUNTIME + input_timeout(primitive),
+        0 => DEFAULT_RUNTIME,
+        seconds => Duration::from_secs(u64::from(seconds)),
+    }
+}
+
+/// Returns the maximum time from a call's start to its end: the runtime bound, and the time to wait for an approval.
+pub fn lifetime_bound(primitive: &Primitive, needs_approval: bool) -> Duration {
+    let approval = if needs_approval { input_timeout(primitive) } else { Duration::ZERO };
+    runtime_bound(primitive) + approval
+}
+
+/// Returns the minimum time after its start for which a call of the primitive can be found, if a client knows of it.
+pub fn retention(primitive: &Primitive) -> Duration {
+    lifetime_bound(primitive, true).clamp(KEEP, MAX_KEEP)
 }
 
 #[cfg(test)]

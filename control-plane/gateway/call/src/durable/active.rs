@@ -26,10 +26,10 @@ use super::shared_calls::SharedCalls;
 use super::shared_events::{Rows, SharedEvents};
 use super::shared_followers::SharedFollowers;
 use crate::call::Call;
-use crate::call::bounds::retention;
 use crate::call::principal::{principal, user};
 use crate::call::registry::CallRegistry;
 use crate::call::remote::versioned;
+use crate::call::terms::retention;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
 

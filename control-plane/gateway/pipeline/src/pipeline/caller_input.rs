@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use asp_call::call::Call;
-use asp_call::call::bounds::lifetime_bound;
 use asp_call::call::question::Answer;
 use asp_call::call::remote::InputFault;
+use asp_call::call::terms::lifetime_bound;
 use asp_call::durable::inbox::CallerInput;
 use asp_edge::Caller;
 use asp_snapshot::VirtualServer;

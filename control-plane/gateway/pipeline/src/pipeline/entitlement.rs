@@ -1,7 +1,8 @@
-//! Stages 2 to 4 of a call: the primitive behind a server's exposed name; whether this caller may call it over this
-//! protocol (ADR 10); whether the caller's client has the abilities that it requires.
+//! Stages 1 to 4 of a call: the caller; the primitive behind a server's exposed name; whether this caller may call it over
+//! this protocol (ADR 10); whether the caller's client has the abilities that it requires.
 //!
-//! Keeps true: list and call agree (I-10), because both use the same policy; a missing scope is different: the
+//! Keeps true: the edge's code has evaluated the caller's token, and a request that it could not evaluate is never
+//! trusted (I-1); list and call agree (I-10), because both use the same policy; a missing scope is different: the
 //! primitive is listed and the call is answered with a challenge; missing abilities are reported before anything runs,
 //! all of them at once (MCP 2026-07-28, MissingRequiredClientCapability).
 
@@ -9,8 +10,8 @@ use std::sync::Arc;
 
 use asp_call::call::ClientAbilities;
 use asp_call::call::outcome::Refusal;
-use asp_edge::Caller;
-use asp_proto::snapshot::{Primitive, Protocol};
+use asp_edge::{Caller, Reason, RequestFacts};
+use asp_proto::snapshot::{AuthScheme, Primitive, Protocol};
 use asp_snapshot::policy::{Evaluation, Ruling};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 use serde_json::{Map, Value};
@@ -149,4 +150,63 @@ pub fn check_abilities(
     required.sort_unstable();
     required.dedup();
     if required.is_empty() { Ok(()) } else { Err(Refusal::MissingCapabilities { required }) }
+}
+
+/// Credential of a machine.
+#[derive(Clone, Copy)]
+pub enum MachineCredential<'a> {
+    /// A key, sent as a bearer credential.
+    Key(&'a str),
+    /// A certificate that the client presented to an Envoy of the platform.
+    Certificate {
+        /// SHA-256 of its DER.
+        fingerprint: [u8; 32],
+        /// Its only URI.
+        uri: Option<&'a str>,
+        all_uris: &'a [String],
+    },
+}
+
+/// Returns the machine of a credential, if the server accepts credentials of its scheme. The edge's code has yet to
+/// evaluate the machine as the caller of the request ([`asp_edge::Edge::admit`]).
+pub fn machine(
+    snapshot: &Snapshot,
+    server: &VirtualServer,
+    credential: MachineCredential<'_>,
+) -> Option<Caller> {
+    match credential {
+        MachineCredential::Key(key) if server.accepts(AuthScheme::Psk) => snapshot.machines.caller(key),
+        MachineCredential::Certificate { fingerprint, uri, all_uris } if server.accepts(AuthScheme::Mtls) => {
+            snapshot.machines.caller_with(fingerprint, uri, all_uris)
+        }
+        MachineCredential::Key(_) | MachineCredential::Certificate { .. } => None,
+    }
+}
+
+/// Returns the caller of an admitted request, or the reason for a 401.
+pub fn identify(admitted: &RequestFacts, server: &VirtualServer) -> Result<Arc<Caller>, Reason> {
+    if let Some(caller) = &admitted.caller {
+        return Ok(caller.clone());
+    }
+    if !admitted.unverified && server.accepts(AuthScheme::None) {
+        return Ok(Arc::new(anonymous()));
+    }
+    // An opaque token, or a machine's key or certificate, identified no caller (`http::proof`).
+    Err(Reason::TokenInvalid)
+}
+
+/// Returns the caller of a server whose scheme is `none` (development only).
+fn anonymous() -> Caller {
+    Caller {
+        org: String::new(),
+        user: "anonymous".into(),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        client: String::new(),
+        wcit: String::new(),
+        digest: [0; 32],
+        issuer: String::new(),
+        issued_at: 0,
+        expires_at: u64::MAX,
+    }
 }

@@ -1,11 +1,19 @@
-//! Stage 5: the arguments fit the input schema; defaults are filled in first. The variables of a resource template must
-//! follow the rules of their positions in the URI, in every protocol. The values of a completion are not arguments yet:
-//! only those that the primitive declares are passed on, up to a maximum length.
+//! Stage 5: the arguments fit the input schema, in which defaults are filled in first, and the bindings of the caller's org
+//! decide on them (`when`). The variables of a resource template must follow the rules of their positions in the URI, in
+//! every protocol. The values of a completion are not arguments yet: only those that the primitive declares are passed
+//! on, up to a maximum length.
+//!
+//! Keeps true: a binding hides nothing here (I-10): a refused primitive is listed, and its refusal names the arguments; an
+//! observed binding changes nothing, and is counted once per call at each gateway that runs it. Completions and lists
+//! are not evaluated. The bindings are evaluated when a call starts, and when another gateway continues it: a rule that
+//! comes into force while it runs does not end it.
 
 use asp_call::call::outcome::Refusal;
 use asp_call::call::{Call, CallKind};
+use asp_call::telemetry::metrics::Metrics;
 use asp_json::Json;
-use asp_snapshot::ListedPrimitive;
+use asp_snapshot::policy::{Decision, Effect, ObservedDecision, in_words};
+use asp_snapshot::{ListedPrimitive, Snapshot};
 use serde_json::Value;
 
 /// Maximum length of a value that is passed on for a completion, in bytes.
@@ -31,7 +39,7 @@ pub fn check(call: &Call, arguments: &mut Json) -> Result<(), Refusal> {
 
 /// Refuses duplicate keys where arguments are checked before the call: the last value is checked, and the recipient may
 /// read the first.
-pub fn check_keys(arguments: &Json) -> Result<(), Refusal> {
+fn check_keys(arguments: &Json) -> Result<(), Refusal> {
     match asp_json::repeated(arguments.text()) {
         Some(pointer) => {
             let message = "is there twice, and these arguments are checked before the call; send it once";
@@ -70,5 +78,61 @@ fn typed(call: &Call, arguments: &mut Json) -> Result<(), Refusal> {
             *arguments = arguments.changed_to(Value::Object(known));
             Ok(())
         }
+    }
+}
+
+/// Whether a person must approve the call because of its arguments. Duplicate keys are refused if an enforced binding
+/// asks about them.
+pub fn check_rules(
+    snapshot: &Snapshot,
+    metrics: &Metrics,
+    call: &Call,
+    arguments: &Json,
+) -> Result<bool, Refusal> {
+    if call.kind.is_invocation()
+        && snapshot.policy.asks_about(&call.caller, &call.entry.primitive, call.protocol)
+    {
+        check_keys(arguments)?;
+    }
+    let Some(Decision { effect, by, observed }) = decision(snapshot, call, arguments) else {
+        return Ok(false);
+    };
+    if let Some(seen) = observed {
+        count(metrics, call, &seen, effect);
+    }
+    // A binding without conditions was evaluated by entitlement already.
+    let by = by.filter(|binding| !binding.when.is_empty());
+    call.ruling.decides(by.as_deref().map(in_words));
+    match (by, effect) {
+        (Some(binding), Effect::Deny) => {
+            let pointers: Vec<&str> = binding.when.iter().map(|when| when.pointer.as_str()).collect();
+            Err(Refusal::Barred(format!(
+                "a rule denies this call for its arguments ({})",
+                pointers.join(", ")
+            )))
+        }
+        (Some(_), Effect::Approve) => Ok(true),
+        _ => Ok(false),
+    }
+}
+
+/// Counts the effect that an observed binding would have had on a call that is hidden from its caller.
+pub fn observe_hidden(snapshot: &Snapshot, metrics: &Metrics, call: &Call) {
+    // The arguments were not read, so no condition holds.
+    let decision = decision(snapshot, call, &Value::Null);
+    if let Some(Decision { effect: Effect::Deny, observed: Some(seen), .. }) = decision {
+        count(metrics, call, &seen, Effect::Deny);
+    }
+}
+
+fn decision(snapshot: &Snapshot, call: &Call, arguments: &Value) -> Option<Decision> {
+    let Call { caller, entry, protocol, kind, .. } = call;
+    let is_asked = kind.is_invocation() && snapshot.policy.has_rules(caller);
+    is_asked.then(|| snapshot.policy.decide(caller, &entry.primitive, *protocol, arguments))
+}
+
+fn count(metrics: &Metrics, call: &Call, seen: &ObservedDecision, did: Effect) {
+    if call.ruling.observes(seen.effect.as_str(), in_words(&seen.by)) {
+        metrics.observed(seen.effect, did);
     }
 }

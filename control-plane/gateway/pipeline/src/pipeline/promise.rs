@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::Call;
-use asp_call::call::bounds::retention;
 use asp_call::call::outcome::{Outcome, Refusal};
 use asp_call::call::question::input_timeout;
+use asp_call::call::terms::retention;
 use asp_call::durable::active::{ActiveFault, ActiveTable};
 use asp_edge::Caller;
 use tokio::time::Instant;

@@ -30,7 +30,6 @@ use super::execute;
 use super::input;
 use super::ledger::HeldKey;
 use super::lookup::GONE;
-use super::rules;
 use super::running::ends_with_its_token;
 use crate::pipeline::{CallTask, Pipeline};
 
@@ -310,7 +309,7 @@ impl CallTask {
         }
         let entitled =
             entitlement::entitle(snapshot, &call.server, &call.caller, &call.entry, call.protocol).ok()?;
-        let ruled = rules::check(snapshot, &self.pipeline.metrics, call, arguments).ok()?;
+        let ruled = input::check_rules(snapshot, &self.pipeline.metrics, call, arguments).ok()?;
         Some(entitled.needs_approval || ruled)
     }
 

@@ -221,7 +221,8 @@ impl RpcResponse {
     }
 
     pub fn respond(self, status: StatusCode) -> Response {
-        (status, [(header::CONTENT_TYPE, "application/json")], self.text).into_response()
+        let kind = HeaderValue::from_static("application/json");
+        (status, [(header::CONTENT_TYPE, kind)], self.text).into_response()
     }
 }
 

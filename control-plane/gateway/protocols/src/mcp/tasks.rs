@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::authority::Attachment;
-use asp_call::call::bounds::retention;
 use asp_call::call::event::Event;
 use asp_call::call::event::log::{EventReader, LoggedEvent};
 use asp_call::call::follower::CallSnapshot;
 use asp_call::call::remote::{InputFault, RemoteCall};
+use asp_call::call::terms::retention;
 use asp_call::call::{self, Call, ClientAbilities, State};
 use asp_call::clock::rfc3339;
 use asp_edge::{Caller, Reason};

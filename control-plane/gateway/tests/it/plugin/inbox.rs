@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asp_call::call::bounds::lifetime_bound;
+use asp_call::call::terms::lifetime_bound;
 use asp_gateway::gateway::{EVENT_BYTES, Shared, Stores};
 use asp_protocols::mcp::elsewhere;
 use asp_runtime_client::runtimes::Runtimes;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{ActiveFault, ActiveTable, Record, context, in_time};
-use crate::call::bounds::KEEP;
+use crate::call::terms::KEEP;
 use crate::seal::Purpose;
 
 /// Time limit of a takeover. If the store executes it after the limit, that is found out later.

@@ -19,8 +19,8 @@ use uuid::Uuid;
 use super::stored_outcome::StoredOutcome;
 use super::{ActiveFault, ActiveTable, LATE_STATEMENT, context, end_attempt, end_taken_over, in_time, key};
 use crate::call::Call;
-use crate::call::bounds::{KEEP, retention};
 use crate::call::outcome::Outcome;
+use crate::call::terms::{KEEP, retention};
 use crate::clock::unix_ms;
 use crate::seal::Purpose;
 
