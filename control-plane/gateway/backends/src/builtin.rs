@@ -68,13 +68,7 @@ impl Backend for BuiltinBackend {
 fn echo(execution: &Execution) -> Output {
     let message = execution.arguments.member("message").unwrap_or_else(|| Value::Null.into());
     let text = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
-    Output::Tool {
-        content: vec![text_block(&text).into()],
-        structured: Some(Members::from_iter([("message", message)]).to_json()),
-        is_error: false,
-        meta: Members::default(),
-        more: Members::default(),
-    }
+    Output::of_tool(text_block(&text), Some(Members::from_iter([("message", message)]).to_json()), false)
 }
 
 fn clock() -> Result<Output, Refusal> {

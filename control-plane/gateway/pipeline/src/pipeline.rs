@@ -395,7 +395,7 @@ impl CallTask {
             match self.call.kind {
                 CallKind::Invoke => {}
                 CallKind::Complete(_) => {
-                    return Ok(Output::Completion { values: Vec::new(), total: Some(0), has_more: false });
+                    return Ok(Output::completion(Vec::new(), Some(0), false));
                 }
                 CallKind::List => return Ok(Output::contents(Vec::new())),
             }

@@ -12,11 +12,6 @@ const MAX_VALUES: usize = 100;
 /// Maximum length of a value in bytes.
 const MAX_VALUE: usize = 1024;
 
-/// Returns the empty answer: a plugin without values is no error for the client.
-pub(super) fn none() -> Output {
-    Output::Completion { values: Vec::new(), total: Some(0), has_more: false }
-}
-
 /// Converts the values into the call's output.
 pub(super) fn read(said: Completion) -> Result<Output, Refusal> {
     let Completion { values, total, has_more } = said;
@@ -34,9 +29,7 @@ pub(super) fn read(said: Completion) -> Result<Output, Refusal> {
             "completion values were left out that are empty or too long"
         );
     }
-    // A wrong total is not passed on.
-    let total = total.filter(|total| usize::try_from(*total).is_ok_and(|total| total >= values.len()));
-    Ok(Output::Completion { values, total, has_more })
+    Ok(Output::completion(values, total, has_more))
 }
 
 #[cfg(test)]

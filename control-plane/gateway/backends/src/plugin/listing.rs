@@ -16,11 +16,6 @@ const MAX_LISTED: usize = 1000;
 /// Maximum size in bytes of the texts of one list: it is cached for a while for each user.
 const MAX_TEXT: usize = 256 << 10;
 
-/// Returns the empty list: a plugin without a list is no error for the client.
-pub(super) fn none() -> Output {
-    Output::contents(Vec::new())
-}
-
 /// Converts the resources into the call's output, each as MCP's `Resource`.
 pub(super) fn read(call: &Call, said: ListResourcesResponse) -> Output {
     let given = said.resources.len();

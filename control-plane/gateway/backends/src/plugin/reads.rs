@@ -4,7 +4,9 @@ use asp_call::call::CallKind;
 use asp_call::call::content::{misfit, own_meta};
 use asp_call::call::outcome::{Output, Refusal};
 use asp_json::{Json, Members};
-use asp_proto::plugin::{ContentChunk, Failed, GetPromptResponse, content_chunk, server_message::Payload};
+use asp_proto::plugin::content_chunk::Data;
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::{ContentChunk, Failed, GetPromptResponse};
 use asp_proto::snapshot::Kind as PrimitiveKind;
 use asp_runtime_client::tunnel::{Tunnel, TunnelMessage};
 use base64::Engine;
@@ -104,8 +106,9 @@ pub(super) fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
     if end.code == UNSUPPORTED {
         match job.call().kind {
             CallKind::Invoke => {}
-            CallKind::Complete(_) => return Ok(completion::none()),
-            CallKind::List => return Ok(listing::none()),
+            // A plugin without values or a list is no error for the client.
+            CallKind::Complete(_) => return Ok(Output::completion(Vec::new(), Some(0), false)),
+            CallKind::List => return Ok(Output::contents(Vec::new())),
         }
     }
     if end.code == "NOT_FOUND" {
@@ -135,18 +138,13 @@ struct Item {
     data: Data,
 }
 
-enum Data {
-    Text(String),
-    Blob(Vec<u8>),
-}
-
 impl Contents {
     fn push(&mut self, chunk: ContentChunk) -> Result<(), Refusal> {
         let ContentChunk { uri, mime_type, data, meta, starts, asked: _, completion: _ } = chunk;
         self.size += meta.as_ref().map_or(0, |meta| meta.value.len());
         self.size += match &data {
-            Some(content_chunk::Data::Text(text)) => text.len(),
-            Some(content_chunk::Data::Blob(bytes)) => bytes.len(),
+            Some(Data::Text(text)) => text.len(),
+            Some(Data::Blob(bytes)) => bytes.len(),
             None => 0,
         };
         if self.size > MAX_CONTENTS {
@@ -158,11 +156,7 @@ impl Contents {
             (Some(item), data) => item.append(data),
             (None, _) if full => Err(misfit("the resource has too many contents")),
             (None, data) => {
-                let data = match data {
-                    Some(content_chunk::Data::Blob(bytes)) => Data::Blob(bytes),
-                    Some(content_chunk::Data::Text(text)) => Data::Text(text),
-                    None => Data::Text(String::new()),
-                };
+                let data = data.unwrap_or_else(|| Data::Text(String::new()));
                 let meta = own_meta(asp_call::call::content::parse(meta.as_ref())?.as_ref());
                 self.items.push(Item { uri, mime_type, meta, data });
                 Ok(())
@@ -176,14 +170,14 @@ impl Contents {
 }
 
 impl Item {
-    fn append(&mut self, data: Option<content_chunk::Data>) -> Result<(), Refusal> {
+    fn append(&mut self, data: Option<Data>) -> Result<(), Refusal> {
         match (&mut self.data, data) {
             (_, None) => Ok(()),
-            (Data::Text(text), Some(content_chunk::Data::Text(more))) => {
+            (Data::Text(text), Some(Data::Text(more))) => {
                 text.push_str(&more);
                 Ok(())
             }
-            (Data::Blob(bytes), Some(content_chunk::Data::Blob(more))) => {
+            (Data::Blob(bytes), Some(Data::Blob(more))) => {
                 bytes.extend(more);
                 Ok(())
             }
@@ -234,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    fn chunk(uri: &str, data: content_chunk::Data) -> ContentChunk {
+    fn chunk(uri: &str, data: Data) -> ContentChunk {
         ContentChunk {
             uri: uri.into(),
             mime_type: "text/plain".into(),
@@ -247,10 +241,10 @@ mod tests {
     fn pieces_of_one_uri_are_joined_and_bytes_are_encoded() {
         let mut contents = Contents::default();
         for (uri, text) in [("a:1", "one "), ("a:1", "two"), ("a:2", "three")] {
-            contents.push(chunk(uri, content_chunk::Data::Text(text.into()))).unwrap();
+            contents.push(chunk(uri, Data::Text(text.into()))).unwrap();
         }
-        contents.push(chunk("a:3", content_chunk::Data::Blob(b"hi".to_vec()))).unwrap();
-        assert!(contents.push(chunk("a:3", content_chunk::Data::Text("x".into()))).is_err());
+        contents.push(chunk("a:3", Data::Blob(b"hi".to_vec()))).unwrap();
+        assert!(contents.push(chunk("a:3", Data::Text("x".into()))).is_err());
         let Output::Contents { contents, .. } = contents.finish().unwrap() else { panic!("no contents") };
         assert_eq!(contents[0], json!({"uri": "a:1", "mimeType": "text/plain", "text": "one two"}));
         assert_eq!(contents[1]["text"], "three");
@@ -262,10 +256,10 @@ mod tests {
         let mut contents = Contents::default();
         let texts = [("one ", true), ("more", false), ("two", true)];
         for (text, starts) in texts {
-            let data = content_chunk::Data::Text(text.into());
+            let data = Data::Text(text.into());
             contents.push(ContentChunk { starts, ..chunk("a:1", data) }).unwrap();
         }
-        let blob = chunk("a:1", content_chunk::Data::Blob(b"hi".to_vec()));
+        let blob = chunk("a:1", Data::Blob(b"hi".to_vec()));
         contents.push(ContentChunk { starts: true, ..blob }).unwrap();
         let Output::Contents { contents, .. } = contents.finish().unwrap() else { panic!("no contents") };
         assert_eq!(contents.len(), 3);
@@ -278,10 +272,10 @@ mod tests {
     #[test]
     fn a_resource_is_bounded() {
         let mut contents = Contents::default();
-        let half = content_chunk::Data::Blob(vec![0; MAX_CONTENTS / 2]);
+        let half = Data::Blob(vec![0; MAX_CONTENTS / 2]);
         assert!(contents.push(chunk("a", half.clone())).is_ok());
         assert!(contents.push(chunk("a", half)).is_ok());
-        assert!(contents.push(chunk("a", content_chunk::Data::Blob(vec![0]))).is_err());
+        assert!(contents.push(chunk("a", Data::Blob(vec![0]))).is_err());
     }
 
     #[test]

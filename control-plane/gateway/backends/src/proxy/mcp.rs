@@ -198,7 +198,7 @@ impl McpBackend {
         session.proves_as(client);
         let (method, mut params) = request(target, execution);
         if method == completion::METHOD && !session.offers.completions {
-            return Ok(completion::none());
+            return Ok(Output::completion(Vec::new(), Some(0), false));
         }
         let id = self.tasks.next_id();
         let traceparent = self.authorizer.tells_trace().then(|| call.trace.traceparent());

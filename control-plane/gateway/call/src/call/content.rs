@@ -31,11 +31,7 @@ pub fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
         "INVALID_OUTPUT" => Err(Refusal::InvalidOutput { pointer: pointer(), message }),
         code => {
             let text = if message.is_empty() { "the tool failed" } else { message.as_str() };
-            let mut output = Output::tool_error(text);
-            if let Output::Tool { meta, .. } = &mut output {
-                meta.insert(META_CODE, readable(code));
-            }
-            Ok(output)
+            Ok(Output::tool_error(text).with_meta(META_CODE, readable(code)))
         }
     }
 }

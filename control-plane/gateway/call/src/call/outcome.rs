@@ -59,13 +59,13 @@ impl Output {
     /// Returns a structured result, with its JSON text as the content that older clients read.
     pub fn structured(value: impl Into<Json>) -> Output {
         let value = value.into();
-        Output::Tool {
-            content: vec![text_block(value.text()).into()],
-            structured: Some(value),
-            is_error: false,
-            meta: Members::default(),
-            more: Members::default(),
-        }
+        Output::of_tool(text_block(value.text()), Some(value), false)
+    }
+
+    /// Returns the output of a tool with one content block.
+    pub fn of_tool(block: Value, structured: Option<Json>, is_error: bool) -> Output {
+        let (meta, more) = (Members::default(), Members::default());
+        Output::Tool { content: vec![block.into()], structured, is_error, meta, more }
     }
 
     /// Returns the contents of a resource.
@@ -80,37 +80,36 @@ impl Output {
 
     /// Returns text for the model.
     pub fn text(text: &str) -> Output {
-        Output::Tool {
-            content: vec![text_block(text).into()],
-            structured: None,
-            is_error: false,
-            meta: Members::default(),
-            more: Members::default(),
-        }
+        Output::of_tool(text_block(text), None, false)
     }
 
     /// Returns an error that the model should see, such as a failed upstream call.
     pub fn tool_error(text: &str) -> Output {
-        Output::Tool {
-            content: vec![text_block(text).into()],
-            structured: None,
-            is_error: true,
-            meta: Members::default(),
-            more: Members::default(),
+        Output::of_tool(text_block(text), None, true)
+    }
+
+    /// Returns values for an argument; a total that is less than their number is left out.
+    pub fn completion(values: Vec<String>, total: Option<u32>, has_more: bool) -> Output {
+        let total = total.filter(|total| usize::try_from(*total).is_ok_and(|total| total >= values.len()));
+        Output::Completion { values, total, has_more }
+    }
+
+    /// Adds a member to the `_meta` of a tool's output.
+    pub(super) fn with_meta(mut self, name: &str, value: impl Into<Json>) -> Output {
+        if let Output::Tool { meta, .. } = &mut self {
+            meta.insert(name, value);
         }
+        self
     }
 
     /// Returns a replacement for an answer that is gone. An error, because the result that the tool's schema promises
     /// is missing.
     pub fn too_large() -> Output {
-        let mut output = Output::tool_error(
+        let output = Output::tool_error(
             "The first request of this call was completed and took effect. Its answer was too large to store \
              and is no longer available. Do not repeat the call under another key; read its effect instead.",
         );
-        if let Output::Tool { meta, .. } = &mut output {
-            meta.insert(NOT_KEPT, true);
-        }
-        output
+        output.with_meta(NOT_KEPT, true)
     }
 
     /// Returns the approximate size of the output on the wire in bytes, for audit.

@@ -13,11 +13,6 @@ pub(super) const METHOD: &str = "completion/complete";
 const MAX_VALUES: usize = 100;
 const MAX_VALUE: usize = 1024;
 
-/// Returns the empty answer.
-pub(super) fn none() -> Output {
-    Output::Completion { values: Vec::new(), total: Some(0), has_more: false }
-}
-
 /// Builds the request for the values of `argument`; the known values of the others are sent along.
 pub(super) fn request(target: &ProxyMcp, execution: &Execution, argument: &str) -> Map<String, Value> {
     let reference = match execution.call.entry.primitive.kind() {
@@ -37,7 +32,9 @@ pub(super) fn request(target: &ProxyMcp, execution: &Execution, argument: &str) 
 
 /// Converts the answer into the call's output.
 pub(super) fn output(result: &Map<String, Value>) -> Output {
-    let Some(Value::Object(completion)) = result.get("completion") else { return none() };
+    let Some(Value::Object(completion)) = result.get("completion") else {
+        return Output::completion(Vec::new(), Some(0), false);
+    };
     let mut completion = completion.clone();
     let all = match completion.remove("values") {
         Some(Value::Array(all)) => all,
@@ -48,13 +45,7 @@ pub(super) fn output(result: &Map<String, Value>) -> Output {
         |value: Value| value.as_str().filter(|text| (1..=MAX_VALUE).contains(&text.len())).map(str::to_owned);
     let values: Vec<String> = all.into_iter().take(MAX_VALUES).filter_map(text).collect();
     let total = completion.get("total").and_then(Value::as_u64).and_then(|total| u32::try_from(total).ok());
-    // A wrong total is not passed on.
-    let total = total.filter(|total| usize::try_from(*total).is_ok_and(|total| total >= values.len()));
-    Output::Completion {
-        has_more: is_cut || completion.get("hasMore") == Some(&Value::Bool(true)),
-        values,
-        total,
-    }
+    Output::completion(values, total, is_cut || completion.get("hasMore") == Some(&Value::Bool(true)))
 }
 
 #[cfg(test)]
@@ -78,6 +69,6 @@ mod tests {
             offered(&["a"; MAX_VALUES], None, true)
         );
         assert_eq!(said(json!({})), offered(&[], None, false));
-        assert_eq!(said(json!(7)), none());
+        assert_eq!(said(json!(7)), offered(&[], Some(0), false));
     }
 }
