@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::Context;
-use asp_backends::plugin::logs::LogListener;
+use asp_backends::plugin::LogListener;
 use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_command::failure::Failure;
 use asp_command::state_dir;

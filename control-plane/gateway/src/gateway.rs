@@ -13,7 +13,7 @@ use asp_backends::artifacts::Artifacts;
 use asp_backends::delegate::Delegates;
 use asp_backends::delegate::endpoint::Endpoints;
 use asp_backends::outbound::auth::CallHeaders;
-use asp_backends::plugin::logs::LogListener;
+use asp_backends::plugin::LogListener;
 use asp_backends::plugin::{PluginDeps, SavedCalls};
 use asp_call::call::registry::CallRegistry;
 use asp_call::seal::Sealer;

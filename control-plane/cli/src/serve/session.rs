@@ -12,7 +12,7 @@ mod watch;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use asp_backends::plugin::logs::LogListener;
+use asp_backends::plugin::LogListener;
 use asp_control::catalog::Compiler;
 use asp_control::publisher::Handle;
 use asp_gateway::gateway::Gateway;

@@ -69,8 +69,8 @@ impl BackendTable {
             http: HttpBackend::new(outbound.clone(), breakers.clone(), authorizer.clone()),
             mcp,
             hosted: HostedBackend::new(outbound, breakers, delegates, authorizer),
-            plugin: PluginBackend::of(plugins.clone()),
-            stdio: StdioBackend::of(plugins),
+            plugin: PluginBackend(plugins.clone()),
+            stdio: StdioBackend(plugins),
         })
     }
 

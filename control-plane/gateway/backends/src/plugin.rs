@@ -7,19 +7,21 @@
 
 use std::sync::Arc;
 
+use asp_call::call::event::LogLevel;
 use asp_call::call::outcome::{Output, Refusal};
 use asp_call::execution::{Availability, Execution};
 use asp_call::telemetry::log_limit::LogLimit;
 use asp_call::telemetry::metrics::Metrics;
 use asp_identity::minting::Minter;
 use asp_proto::plugin::Resume;
-use asp_proto::snapshot::{Kind, Primitive};
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive, service_auth};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use asp_runtime_client::admission::{Rejection, UsageRecorder};
 use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::runtimes::{Runtime, Runtimes};
 use asp_runtime_client::tunnel::{OpenFault, Tunnel};
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::artifacts::Artifacts;
 use super::delegate::Delegates;
@@ -27,7 +29,6 @@ use crate::accepted::pinned::PinnedItems;
 use crate::accepted::watching::Watches;
 use crate::conversation::downstream::Clients;
 use crate::outbound::auth::{AuthFault, Authorizer};
-use crate::plugin::reference::{STDIO, language_name, run_by};
 
 mod admission;
 mod artifacts;
@@ -41,12 +42,10 @@ mod following;
 mod former;
 mod job;
 mod listing;
-pub mod logs;
 mod packages;
 mod prepare;
 mod reads;
 mod recovery;
-mod reference;
 mod relayed;
 pub(super) mod results;
 mod round;
@@ -57,20 +56,21 @@ mod tunnel_events;
 mod watch;
 
 pub use backend::{PluginBackend, StdioBackend};
-pub use reference::plugin_language;
 pub use saved::SavedCalls;
 
 use attempt_state::AttemptState;
+use availability::PluginLocation;
 use credential_lease::LeasedCredential;
 use following::Followings;
 use former::{FormerRuntimes, StillRuns};
 use job::Job;
-use logs::LogListener;
 use prepare::Preparation;
 use recovery::{AttemptOutcome, Next, Recovery};
 use round::Round;
 use tunnel_events::CallMark;
-use watch::MetricsListeners;
+
+/// Language of stdio MCP servers, whatever they are written in.
+const STDIO: &str = "mcp-stdio";
 
 /// Maximum number of gateways that may continue a call one after the other without a checkpoint in between.
 const MAX_TAKEN: u32 = 8;
@@ -80,19 +80,14 @@ pub struct Plugins {
     runtimes: Arc<Runtimes>,
     metrics: Arc<Metrics>,
     closing: TunnelContext,
-    saved: SavedCalls,
-    artifacts: Artifacts,
-    minter: Arc<Minter>,
-    authorizer: Arc<Authorizer>,
-    delegates: Arc<Delegates>,
-    listener: Option<LogListener>,
+    deps: PluginDeps,
     preparing: Preparation,
     /// Watches over the lists of stdio packages.
     packages: Arc<Watches>,
     followings: Followings,
     /// Rate limit of the warning that too many resources are followed.
     crowded: LogLimit,
-    _watching: MetricsListeners,
+    _watching: AbortOnDropHandle<()>,
 }
 
 /// Runtimes that are involved in a call.
@@ -102,6 +97,10 @@ struct Places {
     own: Option<Arc<Runtime>>,
     former: FormerRuntimes,
 }
+
+/// Receives the plugin's id, the level of a line and its text, which is as bounded as for callers and as the plugin wrote
+/// it: a listener that displays it escapes it. Called on the path of calls.
+pub type LogListener = Arc<dyn Fn(&str, LogLevel, &str) + Send + Sync>;
 
 /// Dependencies of plugin calls.
 pub struct PluginDeps {
@@ -122,7 +121,6 @@ fn usage_recorder(metrics: Arc<Metrics>) -> UsageRecorder {
 
 impl Plugins {
     pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, deps: PluginDeps) -> Plugins {
-        let PluginDeps { saved, artifacts, minter, authorizer, delegates, listener } = deps;
         let preparing = Preparation::default();
         let _watching = watch::begin(&runtimes, &metrics.plugins, &preparing.known);
         let closing = TunnelContext { tasks: TaskTracker::new(), usage: usage_recorder(metrics.clone()) };
@@ -130,12 +128,7 @@ impl Plugins {
             runtimes,
             metrics,
             closing,
-            saved,
-            artifacts,
-            minter,
-            authorizer,
-            delegates,
-            listener,
+            deps,
             preparing,
             packages: packages::watches(Arc::default()),
             followings: Followings::default(),
@@ -167,6 +160,18 @@ impl Plugins {
         Some(self.preparing.known.state(&plugin))
     }
 
+    /// Returns where the workers of a plugin are; `None` if its language has no runtime.
+    fn location(&self, plugin: &PluginRef, hints: RuntimeHints, fresh: bool) -> Option<PluginLocation> {
+        Some(PluginLocation {
+            fleet: self.runtimes.get(&plugin.language)?.clone(),
+            known: self.preparing.known.clone(),
+            language: language_name(&plugin.language)?,
+            hints,
+            fresh,
+            closing: self.closing.clone(),
+        })
+    }
+
     async fn run(
         &self,
         execution: &Execution,
@@ -181,33 +186,29 @@ impl Plugins {
                 plugin.language
             )));
         };
-        let minter = self.minter.clone();
+        let authorizer = &self.deps.authorizer;
         let unproved = |unproved: AuthFault| match execution.resume_state {
             // Another gateway may have begun the call.
             Some(_) => execution.call.unanswered(unproved.refusal),
             None => unproved.refusal,
         };
-        self.authorizer.check_plugin_token(&execution.call).map_err(unproved)?;
-        let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await;
+        authorizer.check_plugin_token(&execution.call).map_err(unproved)?;
+        let exchanged = authorizer.exchanged(&execution.call, &execution.snapshot).await;
         let exchanged = exchanged.map_err(unproved)?;
-        let lease = LeasedCredential::of(&self.authorizer, &execution.call).await.map_err(unproved)?;
-        let delegates = self.delegates.clone();
-        let listener = self.listener.clone();
+        let lease = LeasedCredential::of(authorizer, &execution.call).await.map_err(unproved)?;
         let clients = Arc::new(Clients::of(execution.call.clone(), &[]));
         let job = Job {
+            plugins: self,
             execution,
             plugin,
             language,
             primitive,
             hints,
             fleet,
-            minter,
             exchanged,
             lease,
-            delegates,
-            listener,
             clients,
-            package: package.map(|name| (self.packages.clone(), name)),
+            package,
         };
         let mut attempt_state = AttemptState::default();
         let mut recovery = Recovery::default();
@@ -217,7 +218,7 @@ impl Plugins {
                 tracing::error!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, "a plugin call was taken over by eight gateways without a checkpoint in between and is not run again; its outcome is unknown");
                 return Err(Refusal::OutcomeUnknown);
             }
-            self.saved.save_takeover(&job, &mut attempt_state).await;
+            self.deps.saved.save_takeover(&job, &mut attempt_state).await;
             if let Next::Done(result) = recovery.taken_over(&execution.call, &attempt_state) {
                 return result;
             }
@@ -262,7 +263,7 @@ impl Plugins {
                         }
                     }
                     // The gateway that took the call over may have ended its execution here: another one would end its own.
-                    if !self.saved.active.is_ours(&execution.call).await {
+                    if !self.deps.saved.active.is_ours(&execution.call).await {
                         return Err(Refusal::Upstream("another gateway continues this call".into()));
                     }
                 }
@@ -291,7 +292,7 @@ impl Plugins {
         let call = &job.execution.call;
         let resume = match attempt_state.succession() {
             None => None,
-            Some(resume) => match self.saved.with_capsule(job, resume).await {
+            Some(resume) => match self.deps.saved.with_capsule(job, resume).await {
                 Ok(resume) => Some(resume),
                 Err(error) => {
                     tracing::warn!(call = %call.id, trace = %call.trace, error = %error, "a call waits until its last checkpoint can be read from the store");
@@ -372,7 +373,74 @@ impl Plugins {
             Kind::Resource | Kind::ResourceTemplate | Kind::Prompt if job.language != STDIO => {
                 reads::run(job, tunnel).await
             }
-            _ => session::run(self, job, attempt_state, tunnel).await,
+            _ => session::run(job, attempt_state, tunnel).await,
         }
     }
+}
+
+/// Returns the plugin reference of a primitive; `None` if it needs no runtime.
+fn run_by(primitive: &Primitive) -> Option<(PluginRef, RuntimeHints)> {
+    match primitive.runtime.as_ref()?.mode.as_ref()? {
+        Mode::Plugin(plugin) => Some(plugin_ref(primitive, plugin)),
+        Mode::McpStdio(target) => Some(stdio_ref(primitive, target)),
+        _ => None,
+    }
+}
+
+/// Returns the language of the runtime that the primitive needs, if it needs one.
+pub fn plugin_language(primitive: &Primitive) -> Option<&str> {
+    match primitive.runtime.as_ref()?.mode.as_ref()? {
+        Mode::Plugin(plugin) => Some(&plugin.language),
+        Mode::McpStdio(_) => Some(STDIO),
+        _ => None,
+    }
+}
+
+/// Returns the reference and the resource hints of a primitive's plugin.
+fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, RuntimeHints) {
+    let reference = PluginRef {
+        id: primitive.id.clone(),
+        version: primitive.version.clone(),
+        language: plugin.language.clone(),
+        entrypoint: plugin.entrypoint.clone(),
+        artifact_sha256: plugin.artifact_sha256.clone(),
+        credential: credential(primitive).unwrap_or_default().to_owned(),
+        called_as: String::new(),
+    };
+    (reference, hints(plugin.cpu_millis, plugin.memory_bytes))
+}
+
+/// Adds the called primitive: the runtime decides by it which private networks a worker may reach.
+fn called_as(plugin: &PluginRef, server: &str, primitive: &str) -> PluginRef {
+    PluginRef { called_as: format!("{server}/{primitive}"), ..plugin.clone() }
+}
+
+/// Returns the operator's credential that the spec names.
+fn credential(primitive: &Primitive) -> Option<&str> {
+    match primitive.service_auth.as_ref()?.kind.as_ref()? {
+        service_auth::Kind::Credential(name) => Some(name),
+        service_auth::Kind::Token(_) | service_auth::Kind::Exchange(_) => None,
+    }
+}
+
+/// Returns the reference of a stdio server, which is installed under the name of its package.
+fn stdio_ref(primitive: &Primitive, target: &McpStdio) -> (PluginRef, RuntimeHints) {
+    let (id, version) = asp_registry::stdio_package(target, &primitive.version);
+    let reference = PluginRef {
+        id,
+        version,
+        language: STDIO.into(),
+        artifact_sha256: target.artifact_sha256.clone(),
+        ..PluginRef::default()
+    };
+    (reference, hints(target.cpu_millis, target.memory_bytes))
+}
+
+fn hints(cpu_millis: u32, memory_bytes: u64) -> RuntimeHints {
+    RuntimeHints { cpu_millis, memory_bytes, ..RuntimeHints::default() }
+}
+
+/// Returns the language as a metric's label, from a closed set.
+fn language_name(language: &str) -> Option<&'static str> {
+    ["python", "node", "java", STDIO].into_iter().find(|known| *known == language)
 }

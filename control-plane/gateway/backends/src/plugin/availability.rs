@@ -13,9 +13,78 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use asp_call::execution::Availability;
-use asp_proto::supervisor::{PluginRef, RuntimeHints};
+use asp_proto::plugin::{self as ppp, client_message};
+use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
+use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::runtimes::{Fleet, Runtime, RuntimePermit, Suitability, is_among};
+use asp_runtime_client::tunnel::{self, OpenFault, Tunnel};
 use parking_lot::RwLock;
+use prost_types::Any;
+use tonic::Status;
+
+/// Location of a plugin, and what its workers need for work that belongs to no call.
+pub(super) struct PluginLocation {
+    pub fleet: Arc<Fleet>,
+    /// Known availability of the plugin at the runtimes.
+    pub known: Arc<KnownPlugins>,
+    pub language: &'static str,
+    pub hints: RuntimeHints,
+    /// Whether the worker must be a process of its own.
+    pub fresh: bool,
+    pub closing: TunnelContext,
+}
+
+impl PluginLocation {
+    /// Returns the request for a worker, the context of its work, and the message that initializes the worker. It has no
+    /// credential, because there is no call that could renew one.
+    pub(super) fn request(
+        &self,
+        plugin: PluginRef,
+        tenant: &str,
+        request_id: &str,
+        primitive: &str,
+    ) -> (AllocateWorkerRequest, ppp::Context, Any) {
+        let ctx = Context {
+            tenant_id: tenant.to_owned(),
+            correlation_id: request_id.to_owned(),
+            mcp_request_id: request_id.to_owned(),
+            primitive: primitive.to_owned(),
+            ..Context::default()
+        };
+        let request = AllocateWorkerRequest {
+            plugin: Some(plugin),
+            ctx: Some(ctx),
+            hints: Some(self.hints.clone()),
+            force_fresh_process: self.fresh,
+            ..AllocateWorkerRequest::default()
+        };
+        let ctx = ppp::Context { tenant_id: tenant.to_owned(), ..ppp::Context::default() };
+        let init = ppp::InitRequest { ctx: Some(ctx.clone()), ..ppp::InitRequest::default() };
+        (request, ctx, tunnel::pack(client_message::Payload::Init(init)))
+    }
+
+    /// Opens a tunnel at the best runtime, in whose load it counts as a call while the permit is held.
+    pub(super) async fn open(
+        &self,
+        plugin: &PluginRef,
+        request: AllocateWorkerRequest,
+        messages: [Any; 2],
+    ) -> Result<(Tunnel, RuntimePermit), OpenFault> {
+        let taken = self.known.choose(&self.fleet, plugin, None, &[]);
+        let taken = taken.ok_or_else(|| OpenFault::Lost(Status::unavailable("no runtime is available")))?;
+        let account = self.closing.account(self.language);
+        let (tunnel, _) = Tunnel::open(Arc::clone(&taken), account, request, messages, None).await?;
+        Ok((tunnel, taken))
+    }
+}
+
+/// Describes why no tunnel opened.
+pub(super) fn unopened(fault: &OpenFault) -> String {
+    match fault {
+        OpenFault::Rejected(rejection) => format!("no worker: {rejection:?}"),
+        OpenFault::Lost(status) => status.message().to_owned(),
+    }
+}
 
 /// Requirements of a plugin in a snapshot.
 #[derive(Clone)]

@@ -13,22 +13,14 @@ use asp_proto::snapshot::{Primitive, RiskClass};
 use asp_snapshot::Snapshot;
 use async_trait::async_trait;
 
-use super::Plugins;
-use super::following::PluginLocation;
-use super::packages::{self, Package};
-use super::reference::{language_name, plugin_ref, run_by, stdio_ref};
+use super::packages::Package;
+use super::{Plugins, plugin_ref, run_by, stdio_ref};
 use crate::accepted::pinned;
 use crate::accepted::watching::Upstream;
 use crate::backend::{Backend, misplaced, mode};
 
 /// The backend of plugins.
-pub struct PluginBackend(Arc<Plugins>);
-
-impl PluginBackend {
-    pub(crate) fn of(plugins: Arc<Plugins>) -> PluginBackend {
-        PluginBackend(plugins)
-    }
-}
+pub struct PluginBackend(pub(crate) Arc<Plugins>);
 
 #[async_trait]
 impl Backend for PluginBackend {
@@ -74,11 +66,7 @@ impl Backend for PluginBackend {
             return None;
         }
         let (plugin, hints) = run_by(primitive)?;
-        let fleet = plugins.runtimes.get(&plugin.language)?.clone();
-        let known = plugins.preparing.known.clone();
-        let language = language_name(&plugin.language)?;
-        let fresh = primitive.risk_class() == RiskClass::High;
-        let place = PluginLocation { fleet, known, language, hints, fresh, closing: plugins.closing.clone() };
+        let place = plugins.location(&plugin, hints, primitive.risk_class() == RiskClass::High)?;
         let following = plugins.followings.follow(plugin, place, &subscribed);
         if following.is_none()
             && let Some(count) = plugins.crowded.count()
@@ -105,13 +93,7 @@ impl Backend for PluginBackend {
 }
 
 /// The backend of stdio MCP servers in the sandbox.
-pub struct StdioBackend(Arc<Plugins>);
-
-impl StdioBackend {
-    pub(crate) fn of(plugins: Arc<Plugins>) -> StdioBackend {
-        StdioBackend(plugins)
-    }
-}
+pub struct StdioBackend(pub(crate) Arc<Plugins>);
 
 #[async_trait]
 impl Backend for StdioBackend {
@@ -122,17 +104,9 @@ impl Backend for StdioBackend {
         let (plugin, hints) = stdio_ref(primitive, target);
         let server = &execution.call.server.message.name;
         let name = pinned::package(server, primitive, target);
-        if let Some(fleet) = plugins.runtimes.get(&plugin.language) {
+        if let Some(place) = plugins.location(&plugin, hints.clone(), false) {
             let upstream = Upstream { name: &name, place: &name, again: false };
-            let poller = || {
-                let place = packages::PackageLocation {
-                    fleet: fleet.clone(),
-                    known: plugins.preparing.known.clone(),
-                    closing: plugins.closing.clone(),
-                };
-                let called_as = (server.clone(), primitive.id.clone());
-                Package::of((plugin.clone(), hints.clone()), place, called_as)
-            };
+            let poller = || Package::of(plugin.clone(), place, (server.clone(), primitive.id.clone()));
             tokio::select! {
                 () = plugins.packages.enter(upstream, poller) => {}
                 () = execution.call.cancelled() => return Err(Refusal::Cancelled),

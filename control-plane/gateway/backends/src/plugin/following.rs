@@ -18,11 +18,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::reference::run_by;
+use super::availability::PluginLocation;
+use super::run_by;
 
 mod task;
 
-pub(super) use task::PluginLocation;
 use task::Task;
 
 /// Maximum number of streams, of streams of one org, and of subscriptions of one user.

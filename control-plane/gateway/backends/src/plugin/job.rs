@@ -7,16 +7,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use asp_call::call::event::LogLevel;
+use asp_call::call::event::{LogLevel, cut_text};
 use asp_call::call::{Call, CallKind};
 use asp_call::clock::since_epoch;
 use asp_call::execution::Execution;
-use asp_identity::minting::{self, Minter};
+use asp_identity::minting;
 use asp_json::Json;
 use asp_mcp_client::lines;
 use asp_platform::secret::Secret;
 use asp_proto::envelope::packed;
-use asp_proto::plugin::{self as ppp, client_message};
+use asp_proto::plugin::{self as ppp, client_message, log_line};
 use asp_proto::snapshot::{Kind, RiskClass};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
 use asp_runtime_client::runtimes::Fleet;
@@ -27,15 +27,13 @@ use tokio::time::Instant;
 
 use super::attempt_state::AttemptState;
 use super::credential_lease::LeasedCredential;
-use super::logs::{self, LogListener};
-use crate::accepted::watching::Watches;
+use super::{Plugins, STDIO, called_as};
 use crate::conversation::downstream::Clients;
 use crate::conversation::upstream_call;
-use crate::delegate::Delegates;
-use crate::plugin::reference::{STDIO, called_as};
 
 /// One call with what its plugin needs.
 pub(super) struct Job<'a> {
+    pub plugins: &'a Plugins,
     pub execution: &'a Execution,
     pub plugin: PluginRef,
     pub language: &'static str,
@@ -44,17 +42,14 @@ pub(super) struct Job<'a> {
     pub hints: RuntimeHints,
     /// The runtimes of its language.
     pub fleet: Arc<Fleet>,
-    pub minter: Arc<Minter>,
     /// Token that the plugin presents to services instead of the platform's, if its spec asks for an exchange.
     pub exchanged: Option<Secret>,
     /// Credential with which the worker's proxy authenticates requests.
     pub lease: Option<LeasedCredential>,
-    pub delegates: Arc<Delegates>,
-    pub listener: Option<LogListener>,
     /// Clients that a stdio server's own requests are sent to.
     pub clients: Arc<Clients>,
-    /// Watches over the lists of stdio servers, and this server's name there; `None` for a plugin.
-    pub package: Option<(Arc<Watches>, String)>,
+    /// Name of the stdio server in the watches over their lists; `None` for a plugin.
+    pub package: Option<String>,
 }
 
 impl Job<'_> {
@@ -64,16 +59,26 @@ impl Job<'_> {
 
     /// Converts a log line of the plugin to the form of events, and passes it to the listener.
     pub(super) fn handle_log(&self, line: ppp::LogLine) -> (LogLevel, String) {
-        logs::convert(line, &self.plugin.id, self.listener.as_ref())
+        let level = LogLevel::parse(&line.severity).unwrap_or_else(|| match line.level() {
+            log_line::Level::Trace | log_line::Level::Debug => LogLevel::Debug,
+            log_line::Level::Info => LogLevel::Info,
+            log_line::Level::Warn => LogLevel::Warning,
+            log_line::Level::Error => LogLevel::Error,
+        });
+        let text = cut_text(line.message);
+        if let Some(listener) = &self.plugins.deps.listener {
+            listener(&self.plugin.id, level, &text);
+        }
+        (level, text)
     }
 
     /// Passes a log message of a stdio server to the listener.
     pub(super) fn pass_to_listener(&self, level: Option<&str>, data: &Json) {
-        if self.listener.is_none() {
+        if self.plugins.deps.listener.is_none() {
             return;
         }
         let line = ppp::LogLine {
-            level: ppp::log_line::Level::Info.into(),
+            level: log_line::Level::Info.into(),
             severity: level.unwrap_or_default().to_owned(),
             message: data.as_str().map_or_else(|| data.text().to_owned(), str::to_owned),
             ..ppp::LogLine::default()
@@ -83,8 +88,8 @@ impl Job<'_> {
 
     /// Reports that the stdio server has announced a change of its lists.
     pub(super) fn lists_changed(&self) {
-        if let Some((watches, name)) = &self.package {
-            watches.changed(name);
+        if let Some(name) = &self.package {
+            self.plugins.packages.changed(name);
         }
     }
 
@@ -235,7 +240,9 @@ impl Job<'_> {
     /// field for it.
     fn access_token(&self) -> String {
         let plugin = self.plugin_name();
-        let minted = || self.minter.access(minting::PluginExecution { call: self.call(), plugin: &plugin });
+        let minted = || {
+            self.plugins.deps.minter.access(minting::PluginExecution { call: self.call(), plugin: &plugin })
+        };
         let token = self.exchanged.clone().or_else(minted);
         token.map_or_else(String::new, |token| token.expose().to_owned())
     }
@@ -244,7 +251,7 @@ impl Job<'_> {
     fn resume_token(&self, attempt: u32) -> String {
         let plugin = self.plugin_name();
         let execution = minting::PluginExecution { call: self.call(), plugin: &plugin };
-        let token = self.minter.succession(execution, attempt, attempt.saturating_sub(1));
+        let token = self.plugins.deps.minter.succession(execution, attempt, attempt.saturating_sub(1));
         token.map_or_else(String::new, |token| token.expose().to_owned())
     }
 

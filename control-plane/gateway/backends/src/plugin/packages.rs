@@ -14,15 +14,13 @@ use asp_mcp_client::listing::Lister;
 use asp_mcp_client::message::UpstreamObject;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{self as ppp, LineRequest, client_message};
-use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints, tunnel_event};
-use asp_runtime_client::lease::TunnelContext;
-use asp_runtime_client::runtimes::Fleet;
-use asp_runtime_client::tunnel::{self, OpenFault, Tunnel, TunnelMessage};
+use asp_proto::supervisor::{AllocateWorkerRequest, PluginRef, tunnel_event};
+use asp_runtime_client::tunnel::{self, Tunnel, TunnelMessage};
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::availability::KnownPlugins;
-use super::reference::{STDIO, called_as};
+use super::availability::{PluginLocation, unopened};
+use super::called_as;
 use crate::accepted::pinned::PinnedItems;
 use crate::accepted::watching::{PollResult, Poller, Watches};
 
@@ -45,8 +43,7 @@ pub(super) fn watches(items: Arc<PinnedItems>) -> Arc<Watches> {
 /// One package.
 pub(super) struct Package {
     plugin: PluginRef,
-    hints: RuntimeHints,
-    place: PackageLocation,
+    place: PluginLocation,
     /// The server that the look is for, and the primitive of its first call, whose networks and secrets the look
     /// uses.
     called_as: (String, String),
@@ -54,45 +51,23 @@ pub(super) struct Package {
     has_changed: bool,
 }
 
-/// Location of a package's workers.
-pub(super) struct PackageLocation {
-    pub fleet: Arc<Fleet>,
-    pub known: Arc<KnownPlugins>,
-    pub closing: TunnelContext,
-}
-
 impl Package {
-    pub(super) fn of(
-        (plugin, hints): (PluginRef, RuntimeHints),
-        place: PackageLocation,
-        called_as: (String, String),
-    ) -> Package {
-        Package { plugin, hints, place, called_as, has_changed: false }
+    pub(super) fn of(plugin: PluginRef, place: PluginLocation, called_as: (String, String)) -> Package {
+        Package { plugin, place, called_as, has_changed: false }
     }
 
     /// Opens a tunnel to one of its workers for one request.
     async fn open(&self, method: &str, params: &Value) -> Result<Tunnel, String> {
-        let PackageLocation { fleet, known, closing } = &self.place;
-        let taken = known.choose(fleet, &self.plugin, None, &[]).ok_or("no runtime is available")?;
         // Random, because other gateways look at the same workers.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let request_id = format!("look-{:016x}-{number}", rand::random::<u64>());
-        let ctx = Context {
-            tenant_id: TENANT.into(),
-            correlation_id: request_id.clone(),
-            mcp_request_id: request_id.clone(),
-            ..Context::default()
-        };
+        let plugin = called_as(&self.plugin, &self.called_as.0, &self.called_as.1);
+        let (request, ctx, init) = self.place.request(plugin, TENANT, &request_id, "");
         let request = AllocateWorkerRequest {
-            plugin: Some(called_as(&self.plugin, &self.called_as.0, &self.called_as.1)),
-            ctx: Some(ctx),
-            hints: Some(self.hints.clone()),
             soft_deadline: prost_types::Duration::try_from(TIMEOUT).ok(),
             lines: Some(lines::protocol()),
-            ..AllocateWorkerRequest::default()
+            ..request
         };
-        let ctx = ppp::Context { tenant_id: TENANT.into(), ..ppp::Context::default() };
-        let init = ppp::InitRequest { ctx: Some(ctx.clone()), ..ppp::InitRequest::default() };
         let work = LineRequest {
             ctx: Some(ctx),
             request_id,
@@ -100,14 +75,10 @@ impl Package {
             params: Some(ppp::Json { value: params.to_string().into_bytes() }),
             ..LineRequest::default()
         };
-        let messages = [
-            tunnel::pack(client_message::Payload::Init(init)),
-            tunnel::pack(client_message::Payload::LineRequest(work)),
-        ];
-        match Tunnel::open(Arc::clone(&taken), closing.account(STDIO), request, messages, None).await {
+        let messages = [init, tunnel::pack(client_message::Payload::LineRequest(work))];
+        match self.place.open(&self.plugin, request, messages).await {
             Ok((tunnel, _)) => Ok(tunnel),
-            Err(OpenFault::Rejected(rejection)) => Err(format!("no worker: {rejection:?}")),
-            Err(OpenFault::Lost(status)) => Err(status.message().to_owned()),
+            Err(fault) => Err(unopened(&fault)),
         }
     }
 

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::job::Job;
 use crate::conversation::downstream::Clients;
-use crate::plugin::reference::STDIO;
+use crate::plugin::STDIO;
 
 /// Open requests of one worker.
 pub(super) struct RelayedRequests {

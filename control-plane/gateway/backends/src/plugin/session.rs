@@ -20,7 +20,6 @@ use asp_runtime_client::tunnel::{Tunnel, TunnelMessage};
 use futures::StreamExt;
 use tokio::time::Instant;
 
-use super::Plugins;
 use super::admission;
 use super::artifacts::{ArtifactFault, ArtifactReceiver, StoreResult};
 use super::asking::{self, DuplicateQuestion};
@@ -32,7 +31,7 @@ use super::relayed::{self, RelayedRequests};
 use super::results::{self, Extras};
 use super::saved::SavedCalls;
 use super::tunnel_events;
-use crate::plugin::reference::STDIO;
+use crate::plugin::STDIO;
 
 mod stdio;
 
@@ -61,18 +60,13 @@ pub(super) struct WorkerSession<'a> {
 }
 
 /// Follows the worker to the end of its attempt.
-pub(super) async fn run(
-    plugins: &Plugins,
-    job: &Job<'_>,
-    attempt_state: &mut AttemptState,
-    tunnel: Tunnel,
-) -> AttemptOutcome {
+pub(super) async fn run(job: &Job<'_>, attempt_state: &mut AttemptState, tunnel: Tunnel) -> AttemptOutcome {
     let mut session = WorkerSession {
         job,
         attempt_state,
-        saved: &plugins.saved,
+        saved: &job.plugins.deps.saved,
         tunnel,
-        receiving: ArtifactReceiver::new(plugins.artifacts.clone(), job.call().clone()),
+        receiving: ArtifactReceiver::new(job.plugins.deps.artifacts.clone(), job.call().clone()),
         relayed: RelayedRequests::of(job),
         cancelling: false,
         preempting: false,

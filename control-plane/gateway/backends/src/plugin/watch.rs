@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::availability::KnownPlugins;
-use super::reference::language_name;
+use super::language_name;
 
 /// Name of the event that the metrics need.
 const EVENT: &str = "plugin_sample";
@@ -26,11 +26,6 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Maximum number of plugins of a runtime; the runtime's own limit.
 const MAX_PLUGINS: usize = 512;
 
-/// Listeners to the runtimes; they stop when this is dropped.
-pub(super) struct MetricsListeners {
-    _task: AbortOnDropHandle<()>,
-}
-
 /// Recipients of the reports.
 #[derive(Clone)]
 struct Hearers {
@@ -38,14 +33,14 @@ struct Hearers {
     known: Arc<KnownPlugins>,
 }
 
-/// Starts to listen. Needs a running tokio runtime.
+/// Starts to listen, until the handle is dropped. Needs a running tokio runtime.
 pub(super) fn begin(
     runtimes: &Runtimes,
     metrics: &Arc<PluginMetrics>,
     known: &Arc<KnownPlugins>,
-) -> MetricsListeners {
+) -> AbortOnDropHandle<()> {
     let hearers = Hearers { metrics: metrics.clone(), known: known.clone() };
-    MetricsListeners { _task: AbortOnDropHandle::new(tokio::spawn(follow_all(runtimes.all(), hearers))) }
+    AbortOnDropHandle::new(tokio::spawn(follow_all(runtimes.all(), hearers)))
 }
 
 async fn follow_all(all: watch::Receiver<Members>, hearers: Hearers) {

@@ -9,19 +9,17 @@ use std::time::Duration;
 
 use asp_platform::pauses::doubling;
 use asp_proto::envelope::packed;
+use asp_proto::plugin::SubscribeRequest;
 use asp_proto::plugin::server_message::Payload;
-use asp_proto::plugin::{self as ppp, SubscribeRequest, client_message};
-use asp_proto::supervisor::{AllocateWorkerRequest, Context, RuntimeHints, TunnelEvent, tunnel_event};
+use asp_proto::supervisor::{AllocateWorkerRequest, TunnelEvent, tunnel_event};
 use asp_runtime_client::admission::Rejection;
-use asp_runtime_client::lease::TunnelContext;
-use asp_runtime_client::runtimes::Fleet;
-use asp_runtime_client::tunnel::{self, OpenFault, Tunnel, TunnelFault, TunnelMessage};
+use asp_runtime_client::tunnel::{OpenFault, Tunnel, TunnelFault, TunnelMessage};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::reference::called_as;
 use super::{FollowedResource, InForce, MAX_URI};
-use crate::plugin::availability::KnownPlugins;
+use crate::plugin::availability::{PluginLocation, unopened};
+use crate::plugin::called_as;
 use crate::plugin::reads::UNSUPPORTED;
 
 /// Pause after a stream; it doubles up to the longest after each stream that was shorter than that.
@@ -33,18 +31,6 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// to the subscribed one.
 const BETWEEN: Duration = Duration::from_millis(100);
 const MAX_CHANGED: usize = 100;
-
-/// Location of a plugin and what its workers need.
-pub(in super::super) struct PluginLocation {
-    pub fleet: Arc<Fleet>,
-    /// Known availability of the plugin at the runtimes.
-    pub known: Arc<KnownPlugins>,
-    pub language: &'static str,
-    pub hints: RuntimeHints,
-    /// Whether the worker must be a process of its own.
-    pub fresh: bool,
-    pub closing: TunnelContext,
-}
 
 pub(super) struct Task {
     followed: Arc<FollowedResource>,
@@ -143,21 +129,12 @@ impl Task {
 
     /// Runs one stream, from the request for a worker to its end.
     async fn stream(&mut self) -> WatchEnd {
-        let PluginLocation { fleet, known, language, closing, .. } = &self.place;
-        // The open stream counts as a call in the runtime's load.
-        let Some(taken) = known.choose(fleet, &self.followed.key.plugin, None, &[]) else {
-            return WatchEnd::Ended("no runtime is available".into());
-        };
         let (request, messages) = self.request();
-        let account = closing.account(*language);
-        let opened = Tunnel::open(Arc::clone(&taken), account, request, messages, None).await;
-        let mut tunnel = match opened {
-            Ok((tunnel, _)) => tunnel,
+        // The open stream counts as a call in the runtime's load.
+        let (mut tunnel, _taken) = match self.place.open(&self.followed.key.plugin, request, messages).await {
+            Ok(opened) => opened,
             Err(OpenFault::Rejected(Rejection::Busy { .. })) => return WatchEnd::Full,
-            Err(OpenFault::Rejected(rejection)) => {
-                return WatchEnd::Ended(format!("no worker: {rejection:?}"));
-            }
-            Err(OpenFault::Lost(status)) => return WatchEnd::Ended(status.message().to_owned()),
+            Err(fault) => return WatchEnd::Ended(unopened(&fault)),
         };
         if tunnel.is_ready() {
             self.opened();
@@ -183,30 +160,16 @@ impl Task {
     fn request(&self) -> (AllocateWorkerRequest, [prost_types::Any; 2]) {
         let key = &self.followed.key;
         let request_id = format!("subscription-{:032x}", rand::random::<u128>());
-        let ctx = Context {
-            tenant_id: key.org.clone(),
-            correlation_id: request_id.clone(),
-            mcp_request_id: request_id.clone(),
-            primitive: self.followed.primitive.clone(),
-            ..Context::default()
-        };
-        let request = AllocateWorkerRequest {
-            plugin: Some(called_as(&key.plugin, &self.followed.server, &self.followed.primitive)),
-            ctx: Some(ctx),
-            hints: Some(self.place.hints.clone()),
-            soft_deadline: prost_types::Duration::try_from(LONGEST).ok(),
-            force_fresh_process: self.place.fresh,
-            work: None,
-            // There is no call that could renew one.
-            credential: None,
-            subscription: true,
-            lines: None,
-        };
-        let ctx = ppp::Context { tenant_id: key.org.clone(), ..ppp::Context::default() };
-        let init = ppp::InitRequest { ctx: Some(ctx.clone()), ..ppp::InitRequest::default() };
         let primitive = self.followed.primitive.clone();
+        let plugin = called_as(&key.plugin, &self.followed.server, &primitive);
+        let (request, ctx, init) = self.place.request(plugin, &key.org, &request_id, &primitive);
+        let request = AllocateWorkerRequest {
+            soft_deadline: prost_types::Duration::try_from(LONGEST).ok(),
+            subscription: true,
+            ..request
+        };
         let work = SubscribeRequest { ctx: Some(ctx), primitive, uri: key.uri.clone(), request_id };
-        (request, [tunnel::pack(client_message::Payload::Init(init)), packed(&work)])
+        (request, [init, packed(&work)])
     }
 
     /// Notes that a worker has the request, and reports a change if something may have been missed.
