@@ -38,39 +38,19 @@ pub(super) struct ArtifactFault(pub &'static str);
 /// Artifacts that a call has emitted, over all its workers.
 #[derive(Default)]
 pub(super) struct EmittedArtifacts {
-    items: Vec<Item>,
-}
-
-struct Item {
-    /// URI used by the plugin.
-    own_uri: String,
-    /// URI for the caller.
-    uri: String,
-    /// Description in the form of the primitive's artifact schema.
-    described: Value,
-    /// Content block in the result.
-    block: Value,
+    items: Vec<EmittedItem>,
 }
 
 impl EmittedArtifacts {
     pub(super) fn stored_items(&self) -> Vec<EmittedItem> {
-        let kept = |item: &Item| EmittedItem {
-            own_uri: item.own_uri.clone(),
-            uri: item.uri.clone(),
-            described: item.described.to_string(),
-            block: item.block.to_string(),
-        };
-        self.items.iter().map(kept).collect()
+        self.items.clone()
     }
 
     /// Restores items from [`EmittedArtifacts::stored_items`]; an item that cannot be parsed is left out.
     pub(super) fn restored(kept: Vec<EmittedItem>) -> EmittedArtifacts {
-        let item = |kept: EmittedItem| {
-            let described = serde_json::from_str(&kept.described).ok()?;
-            let block = serde_json::from_str(&kept.block).ok()?;
-            Some(Item { own_uri: kept.own_uri, uri: kept.uri, described, block })
-        };
-        EmittedArtifacts { items: kept.into_iter().filter_map(item).take(MAX_ARTIFACTS).collect() }
+        let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+        let items = kept.into_iter().filter(|item| is_json(&item.described) && is_json(&item.block));
+        EmittedArtifacts { items: items.take(MAX_ARTIFACTS).collect() }
     }
 
     pub(super) fn clear(&mut self) {
@@ -79,7 +59,7 @@ impl EmittedArtifacts {
 
     /// The blocks of the result, in the order of emission.
     pub(super) fn blocks(&self) -> Vec<Value> {
-        self.items.iter().map(|item| item.block.clone()).collect()
+        self.items.iter().filter_map(|item| serde_json::from_str(&item.block).ok()).collect()
     }
 
     /// Public URIs by the plugin's own.
@@ -89,11 +69,11 @@ impl EmittedArtifacts {
 
     /// The list that the primitive's artifact schema describes.
     pub(super) fn described(&self) -> Value {
-        self.items.iter().map(|item| item.described.clone()).collect()
+        self.items.iter().filter_map(|item| serde_json::from_str::<Value>(&item.described).ok()).collect()
     }
 
     /// Adds an item, or replaces the one with the same URI: a worker that took over emits again what it repeats.
-    fn put(&mut self, item: Item) -> Result<(), ArtifactFault> {
+    fn put(&mut self, item: EmittedItem) -> Result<(), ArtifactFault> {
         let full = self.items.len() >= MAX_ARTIFACTS;
         match self.items.iter_mut().find(|known| known.own_uri == item.own_uri) {
             Some(known) => *known = item,
@@ -237,8 +217,9 @@ impl ArtifactReceiver {
         };
         let name = name_of(&artifact.uri);
         let block = text_block(&format!("The artifact {name} was not stored: {why}."));
-        let described = describe(&artifact, &artifact.uri);
-        emitted.put(Item { own_uri: artifact.uri.clone(), uri: artifact.uri, described, block })
+        let (own_uri, uri) = (artifact.uri.clone(), artifact.uri.clone());
+        let described = describe(&artifact, &uri).to_string();
+        emitted.put(EmittedItem { own_uri, uri, described, block: block.to_string() })
     }
 
     /// Reports an artifact that is available at `uri` to the caller.
@@ -253,9 +234,9 @@ impl ArtifactReceiver {
             content_type: non_empty(&artifact.content_type),
             description: non_empty(&artifact.description),
         });
-        let described = describe(&artifact, &uri);
-        let block = link(&artifact, name_of(&artifact.uri), &uri);
-        emitted.put(Item { own_uri: artifact.uri, uri, described, block })
+        let described = describe(&artifact, &uri).to_string();
+        let block = link(&artifact, name_of(&artifact.uri), &uri).to_string();
+        emitted.put(EmittedItem { own_uri: artifact.uri, uri, described, block })
     }
 }
 
@@ -305,14 +286,18 @@ fn link(artifact: &ArtifactEmitted, name: &str, uri: &str) -> Value {
 /// One artifact; the two values as JSON text.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EmittedItem {
+    /// URI used by the plugin.
     #[prost(string, tag = "1")]
-    pub own_uri: String,
+    own_uri: String,
+    /// URI for the caller.
     #[prost(string, tag = "2")]
-    pub uri: String,
+    uri: String,
+    /// Description in the form of the primitive's artifact schema.
     #[prost(string, tag = "3")]
-    pub described: String,
+    described: String,
+    /// Content block in the result.
     #[prost(string, tag = "4")]
-    pub block: String,
+    block: String,
 }
 
 #[cfg(test)]
