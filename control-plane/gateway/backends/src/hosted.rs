@@ -75,7 +75,7 @@ impl Backend for HostedBackend {
         // dropped, which would otherwise cancel it there.
         let yielded = async {
             call.ownership.preempted().await;
-            call.ownership.pass_on();
+            call.ownership.passed_on.set();
         };
         tokio::select! {
             ended = running => ended,

@@ -257,8 +257,8 @@ impl Plugins {
                     tokio::select! {
                         () = tokio::time::sleep_until(at.max(job.fleet.retry_at().unwrap_or(at))) => {}
                         () = execution.call.cancelled() => return Err(Refusal::Cancelled),
-                        () = execution.call.ownership.preempted(), if execution.call.ownership.resumes() => {
-                            execution.call.ownership.pass_on();
+                        () = execution.call.ownership.preempted(), if execution.call.ownership.resumes.is_set() => {
+                            execution.call.ownership.passed_on.set();
                             return Err(Refusal::Upstream("the gateway ends".into()));
                         }
                     }

@@ -285,7 +285,7 @@ impl Call {
             if changes {
                 let unbegun = *state == State::Submitted
                     && matches!(next, State::Rejected | State::Failed)
-                    && !self.ownership.is_announced();
+                    && !self.ownership.announced.is_set();
                 self.unbegun.store(unbegun, Ordering::Release);
                 *state = next;
                 self.changed_ms.store(unix_ms(), Ordering::Relaxed);
@@ -305,7 +305,7 @@ impl Call {
     pub(crate) fn is_void_by(&self, outcome: &Outcome) -> bool {
         let is_unbegun =
             self.state() == State::Submitted && matches!(outcome.state(), State::Rejected | State::Failed);
-        is_unbegun && !self.ownership.is_announced() && self.leaves_id_free(outcome)
+        is_unbegun && !self.ownership.announced.is_set() && self.leaves_id_free(outcome)
     }
 
     /// Notes that the store has acknowledged the call's record and a client relies on it: the id stays taken, whatever
@@ -313,7 +313,7 @@ impl Call {
     pub fn note_announced(&self) {
         // Under the lock of the state: the call is announced either before it ends or not at all.
         watched::change(&self.state, |_| {
-            self.ownership.set_announced();
+            self.ownership.announced.set();
             false
         });
     }

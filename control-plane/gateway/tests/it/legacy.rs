@@ -142,7 +142,7 @@ async fn a_cancel_that_does_not_reach_the_gateway_of_its_call_is_sent_again() {
     let _running = client.open(&call).await;
     let call = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
     // Another gateway goes on with it, and the two share nothing but the store.
-    call.ownership.pass_on();
+    call.ownership.passed_on.set();
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "c"}});
     let answer = client.post(&cancel).await;
     assert_eq!(answer.json()["error"]["data"]["reason"], "upstream_unavailable", "{}", answer.text);

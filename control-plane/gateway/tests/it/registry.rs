@@ -125,7 +125,7 @@ async fn a_call_that_another_gateway_goes_on_with_is_found_there() {
     let fixture = Fixture::new();
     let call = running(&fixture);
     fixture.gateway.pipeline.internals().registry.promise(&call, Instant::now() + HOUR);
-    call.ownership.pass_on();
+    call.ownership.passed_on.set();
     call.cancel();
     call.finished().await;
     assert!(!is_found(&fixture, &call, &caller("alice")));

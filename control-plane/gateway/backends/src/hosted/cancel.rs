@@ -38,7 +38,7 @@ impl CancelNotice {
 
 impl Drop for CancelNotice {
     fn drop(&mut self) {
-        if !self.due || self.call.ownership.is_passed_on() || self.tasks.len() >= MOST {
+        if !self.due || self.call.ownership.passed_on.is_set() || self.tasks.len() >= MOST {
             return;
         }
         // Without a runtime the process is about to end.

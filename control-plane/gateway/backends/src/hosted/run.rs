@@ -120,7 +120,7 @@ impl<'a> HostedCall<'a> {
                 Ok(answer) if answer.status.is_success() => {
                     if call.ownership.is_stored() {
                         // The service has everything that is needed to continue, and the row says where.
-                        call.ownership.can_resume();
+                        call.ownership.resumes.set();
                     }
                     return self.read(answer);
                 }

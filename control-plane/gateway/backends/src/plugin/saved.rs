@@ -86,7 +86,9 @@ impl SavedCalls {
     /// would crash every gateway in turn.
     pub(super) async fn save_takeover(&self, job: &Job<'_>, attempt_state: &mut AttemptState) {
         match self.active.save_memory(job.call(), &attempt_state.memory(false)).await {
-            Ok(()) if attempt_state.resumes() => job.call().ownership.can_resume(),
+            Ok(()) if attempt_state.resumes() => {
+                job.call().ownership.resumes.set();
+            }
             Ok(()) => {}
             Err(error) => {
                 tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "the takeover of a call was not stored: if the call crashes this gateway, the next one does not count it; check the store");
@@ -120,7 +122,7 @@ impl SavedCalls {
 /// Records that the state and the answers in it are stored.
 fn note_saved(job: &Job<'_>, attempt_state: &mut AttemptState) {
     let call = job.call();
-    call.ownership.can_resume();
+    call.ownership.resumes.set();
     for question in attempt_state.unsaved.drain(..) {
         call.questions.note_saved(question);
     }

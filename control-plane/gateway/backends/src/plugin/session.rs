@@ -378,7 +378,7 @@ impl WorkerSession<'_> {
 
     fn failed(&mut self, end: &asp_proto::plugin::Failed) -> AttemptOutcome {
         if end.yielded && self.preempting && self.job.call().ownership.is_stored() {
-            self.job.call().ownership.pass_on();
+            self.job.call().ownership.passed_on.set();
             return AttemptOutcome::Ended(Err(Refusal::Upstream("the gateway ends".into())));
         }
         if end.yielded && self.attempt_state.resumes() {

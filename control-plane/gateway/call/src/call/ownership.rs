@@ -23,28 +23,45 @@ pub struct Ownership {
     has_row: AtomicBool,
     /// Number of statements on the row that have no answer yet.
     unanswered: AtomicU32,
-    /// Whether a client knows of the call and may return for it.
-    known: AtomicBool,
+    /// Whether a client knows of the call and may return for it. If setting this races with giving up the row, at least
+    /// one side sees the other.
+    pub known: Flag,
     /// Whether the store has acknowledged a record by which other gateways find the call, and a client relies on it.
-    announced: AtomicBool,
+    pub announced: Flag,
     /// Whether the call has ended and its row is being deleted.
-    given_up: AtomicBool,
+    pub given_up: Flag,
     /// Whether its end is being stored.
-    ending: AtomicBool,
+    pub(crate) ending: Flag,
     /// Held while the end is stored of a call that ended before the store knew of it.
     late_end: Mutex<()>,
     /// Whether the stored records suffice for another gateway to continue it.
-    resumes: AtomicBool,
+    pub resumes: Flag,
     /// Whether another gateway continues it: this gateway may touch neither its row nor its ledger key.
-    passed_on: AtomicBool,
-    /// Whether it has ended here without its own outcome, which the other gateway reports.
-    continued: AtomicBool,
+    pub passed_on: Flag,
+    /// Whether it has ended here without its own outcome, which the other gateway reports. A remote call that is only
+    /// followed here ends with its outcome.
+    pub continued: Flag,
     /// Publication of its events; set if there are other gateways and a client may return for the call.
     publication: OnceLock<Publication>,
     /// Notified when the inbox may have entries.
     nudged: Notify,
     /// Asks the call to save and yield.
     preempted: CancellationToken,
+}
+
+/// A fact that stays true.
+#[derive(Debug, Default)]
+pub struct Flag(AtomicBool);
+
+impl Flag {
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Makes it true; returns whether it was not before.
+    pub fn set(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
 }
 
 impl Ownership {
@@ -108,39 +125,6 @@ impl Ownership {
         self.unanswered.load(Ordering::Acquire) > 0
     }
 
-    /// Notes that the row is no longer needed.
-    pub(crate) fn give_row_up(&self) {
-        self.given_up.store(true, Ordering::SeqCst);
-    }
-
-    pub fn has_given_row_up(&self) -> bool {
-        self.given_up.load(Ordering::SeqCst)
-    }
-
-    /// Whether a client may return for the call.
-    pub fn is_known(&self) -> bool {
-        self.known.load(Ordering::SeqCst)
-    }
-
-    /// Notes that a client knows of the call; true for the first time. If this races with giving up the row, at least
-    /// one side sees the other.
-    pub fn note_known(&self) -> bool {
-        !self.known.swap(true, Ordering::SeqCst)
-    }
-
-    pub(crate) fn set_announced(&self) {
-        self.announced.store(true, Ordering::Release);
-    }
-
-    pub fn is_announced(&self) -> bool {
-        self.announced.load(Ordering::Acquire)
-    }
-
-    /// Notes that its end is to be stored; true for the first time.
-    pub(crate) fn begin_end(&self) -> bool {
-        !self.ending.swap(true, Ordering::SeqCst)
-    }
-
     /// Starts the publication to other gateways at event number `next`; only the first start counts.
     pub fn publish_from(&self, next: u64) {
         self.publication.get_or_init(|| Publication::from(next));
@@ -154,35 +138,6 @@ impl Ownership {
     /// Waits until no late end is being stored, and keeps others waiting until the guard is dropped.
     pub(crate) async fn lock_late_end(&self) -> MutexGuard<'_, ()> {
         self.late_end.lock().await
-    }
-
-    pub fn resumes(&self) -> bool {
-        self.resumes.load(Ordering::Acquire)
-    }
-
-    /// Notes that the stored records suffice for another gateway to continue the call.
-    pub fn can_resume(&self) {
-        self.resumes.store(true, Ordering::Release);
-    }
-
-    pub fn is_passed_on(&self) -> bool {
-        self.passed_on.load(Ordering::Acquire)
-    }
-
-    /// Notes that the call belongs to another gateway from now on.
-    pub fn pass_on(&self) {
-        self.passed_on.store(true, Ordering::Release);
-    }
-
-    /// Notes that the call ends here, and that the gateway it was passed on to reports its outcome.
-    pub fn note_continued(&self) {
-        self.continued.store(true, Ordering::Release);
-    }
-
-    /// Whether the call has ended here without its outcome because another gateway continues it. A remote call that is
-    /// only followed here ends with its outcome.
-    pub fn is_continued_remotely(&self) -> bool {
-        self.continued.load(Ordering::Acquire)
     }
 
     /// Notes that the call's inbox, where other gateways store what its caller sends them, may have entries.

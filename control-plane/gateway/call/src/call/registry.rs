@@ -171,7 +171,7 @@ impl CallTable {
     fn keep(&mut self, entry: CallEntry, bytes: usize) {
         let call = entry.call.clone();
         let is_late = entry.promised.is_none_or(|until| until <= Instant::now());
-        if is_late || call.ownership.is_passed_on() || call.void().is_some() {
+        if is_late || call.ownership.passed_on.is_set() || call.void().is_some() {
             return;
         }
         let owner = principal::owner(&call.caller);

@@ -202,7 +202,7 @@ impl ActiveTable {
     /// Returns the running calls that have a row, or may still get one.
     pub fn stored_calls(&self) -> Vec<Arc<Call>> {
         let mut calls = self.registry.running();
-        calls.retain(|call| call.ownership.may_be_stored() && !call.ownership.has_given_row_up());
+        calls.retain(|call| call.ownership.may_be_stored() && !call.ownership.given_up.is_set());
         calls
     }
 
@@ -304,8 +304,8 @@ impl ActiveTable {
     /// Whether this gateway decides the call's outcome. Asks the store only after a pause in which another gateway
     /// could have taken the call.
     pub async fn is_ours(&self, call: &Call) -> bool {
-        if call.ownership.is_passed_on() || !call.ownership.may_be_stored() {
-            return !call.ownership.is_passed_on();
+        if call.ownership.passed_on.is_set() || !call.ownership.may_be_stored() {
+            return !call.ownership.passed_on.is_set();
         }
         let holds = self.held_until.lock().is_some_and(|until| Instant::now() < until);
         if holds && !self.unsure.load(Ordering::Acquire) {
@@ -328,7 +328,7 @@ impl ActiveTable {
     /// an end from this gateway, has ended elsewhere. A row that this gateway has given up proves nothing: it has no
     /// owner, or is gone.
     fn is_taken(&self, call: &Call, row: Option<Option<OwnerId>>) -> bool {
-        if call.ownership.has_given_row_up() {
+        if call.ownership.given_up.is_set() {
             return false;
         }
         match row {
@@ -363,7 +363,7 @@ impl ActiveTable {
 
     fn noted(&self, call: &Call, saved: Save) -> Result<Save, ActiveFault> {
         if saved == Save::NotOwner {
-            if call.ownership.has_given_row_up() || call.ownership.is_passed_on() {
+            if call.ownership.given_up.is_set() || call.ownership.passed_on.is_set() {
                 return Err(ActiveFault("the call has ended".into()));
             }
             if is_first_record(call) {
@@ -393,14 +393,14 @@ fn is_first_record(call: &Call) -> bool {
 /// Ends the attempt here, because another gateway has started the call with this client-chosen id.
 fn end_attempt(call: &Call) {
     tracing::debug!(call = %call.id, trace = %call.trace, "another gateway has started the call with this id; the attempt here ends");
-    call.ownership.pass_on();
+    call.ownership.passed_on.set();
     call.cancel();
 }
 
 /// Passes the call on: another gateway took it over when this one seemed dead.
 fn end_taken_over(call: &Call) {
     tracing::warn!(call = %call.id, trace = %call.trace, "another gateway has taken over this call, because the lease here had lapsed; it ends here");
-    call.ownership.pass_on();
+    call.ownership.passed_on.set();
     call.cancel();
 }
 

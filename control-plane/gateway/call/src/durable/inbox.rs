@@ -109,7 +109,7 @@ impl InboxEntry {
                 return true;
             }
         }
-        call.questions.is_saved(question) || (self.is_applied && !call.ownership.resumes())
+        call.questions.is_saved(question) || (self.is_applied && !call.ownership.resumes.is_set())
     }
 }
 

@@ -131,7 +131,7 @@ impl Record {
             claim: call.ownership.claim().cloned(),
             handed_over,
             approved: call.ruling.is_approved(),
-            announced: call.ownership.is_announced(),
+            announced: call.ownership.announced.is_set(),
         }
     }
 

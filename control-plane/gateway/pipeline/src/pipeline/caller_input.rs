@@ -31,7 +31,7 @@ impl Pipeline {
         question: &str,
         answer: Answer,
     ) -> Result<bool, InputFault> {
-        if call.ownership.is_passed_on() {
+        if call.ownership.passed_on.is_set() {
             if !call.questions.takes(question, &answer) {
                 return Ok(false);
             }
@@ -66,8 +66,8 @@ impl Pipeline {
 
     /// Cancels a call that runs here, or at another gateway by now: then the cancel is stored for that gateway.
     pub async fn cancel(self: &Arc<Self>, call: &Call) -> Result<(), InputFault> {
-        let is_elsewhere = call.ownership.is_continued_remotely() || call.outcome().is_none();
-        if call.ownership.is_passed_on() && is_elsewhere {
+        let is_elsewhere = call.ownership.continued.is_set() || call.outcome().is_none();
+        if call.ownership.passed_on.is_set() && is_elsewhere {
             self.store(&CallerInput::Cancel, (call.caller.org.as_str(), call.id), input_expiry(call)).await?;
             if !self.running.is_mirror(call) {
                 tokio::spawn(InputDelivery::of(self, call).deliver(CallerInput::Cancel, true));
@@ -127,7 +127,7 @@ impl Pipeline {
 
     /// Makes the calls that run here read their inboxes, because messages of other gateways may have been lost.
     pub fn look_into_inboxes(&self) {
-        for call in self.registry.running().iter().filter(|call| call.ownership.is_known()) {
+        for call in self.registry.running().iter().filter(|call| call.ownership.known.is_set()) {
             call.ownership.nudge();
         }
     }

@@ -20,7 +20,7 @@ const STOPPED: &str = "the gateway stopped before the call had ended: call again
 /// Returns the local outcome of a call that another gateway continues. Clients that can return never see it. The others
 /// are told to repeat the call only if nothing runs twice: a retry under a key gets the answer of the call that has it.
 pub(super) fn passed_on(call: &Call) -> Outcome {
-    call.ownership.note_continued();
+    call.ownership.continued.set();
     let again = Refusal::Upstream("another gateway continues this call".into());
     Outcome::Refused(if call.idempotency_key.is_some() { again } else { call.unanswered(again) })
 }
@@ -95,7 +95,7 @@ impl Pipeline {
     /// Returns the outcome of a call, stored for other gateways that are asked for it.
     async fn settled(self: &Arc<Self>, call: &Arc<Call>, result: Result<(Output, bool), Refusal>) -> Outcome {
         let mut outcome = match result {
-            _ if call.ownership.is_passed_on() => passed_on(call),
+            _ if call.ownership.passed_on.is_set() => passed_on(call),
             result => match (call.withdrawal(), result) {
                 // If it had a key, the result is in the ledger; this caller does not get it.
                 (Some(why), _) => Outcome::Refused(Refusal::Withdrawn(why)),

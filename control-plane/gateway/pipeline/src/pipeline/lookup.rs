@@ -74,7 +74,7 @@ impl FoundCall {
 
     /// Whether it is no longer here, because another gateway continues it: look it up again.
     pub fn has_moved(&self) -> bool {
-        self.call().is_some_and(|call| call.ownership.is_continued_remotely())
+        self.call().is_some_and(|call| call.ownership.continued.is_set())
     }
 }
 
@@ -138,7 +138,7 @@ impl Pipeline {
     /// Returns the call if this gateway has it, and no other one continues it.
     pub fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let call = self.registry.attach(id, caller, server);
-        let call = call.filter(|call| !call.ownership.is_continued_remotely())?;
+        let call = call.filter(|call| !call.ownership.continued.is_set())?;
         (call.outcome().is_none() || self.running.shows(&call, caller)).then_some(call)
     }
 
@@ -180,7 +180,7 @@ impl Pipeline {
         // A call that never started has no record: this one's id stays taken.
         call.enter(State::Working);
         // Its gateway has stored its end and its events: this one stores nothing of it.
-        call.ownership.note_known();
+        call.ownership.known.set();
         call.finish(outcome);
         let call = Arc::new(call);
         if is_known {

@@ -89,8 +89,8 @@ impl Pipeline {
         call.id = id;
         call.continues(kept.log, Vec::new(), kept.first);
         // Neither its row nor its permit belongs to this gateway.
-        call.ownership.pass_on();
-        call.ownership.note_known();
+        call.ownership.passed_on.set();
+        call.ownership.known.set();
         StartGuard::of(&call).mark_sent();
         call.enter(seen.call.state);
         if let Some(claim) = seen.record.as_ref().and_then(|record| record.claim.clone()) {

@@ -91,7 +91,7 @@ impl Pipeline {
     /// Returns once the store has the end of a chosen call, or has not accepted it in time, so that no client sees an end
     /// that other gateways contradict. A call that ended before it could be acknowledged is not stored yet.
     pub async fn end_stored(&self, call: &Arc<Call>) {
-        let has_ended_here = call.outcome().is_some() && call.ownership.has_given_row_up();
+        let has_ended_here = call.outcome().is_some() && call.ownership.given_up.is_set();
         if call.chosen.is_none() || !has_ended_here || call.void().is_some() {
             return;
         }
@@ -142,12 +142,12 @@ impl Pipeline {
         accept(call).await?;
         // Bounded by the time limit of the store.
         let stored = storing.await;
-        if call.ownership.is_passed_on() {
+        if call.ownership.passed_on.is_set() {
             return Ok(Keeper::AnotherGateway);
         }
         // A client gets no confirmation of a running call that only this gateway knows.
         let Ok(Ok(())) = stored else { return Err(PromiseFault::Unstored) };
-        if call.ownership.has_given_row_up() {
+        if call.ownership.given_up.is_set() {
             // Its end is being stored: a quick call is answered with its result; if the store takes longer, the call is
             // reported as running.
             let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
@@ -166,7 +166,7 @@ async fn store(active: Arc<ActiveTable>, call: Arc<Call>) -> Result<(), ActiveFa
         return Ok(());
     }
     if call.outcome().is_none() {
-        if call.ownership.is_known() {
+        if call.ownership.known.is_set() {
             return Ok(());
         }
         match active.announce(&call).await {

@@ -229,7 +229,7 @@ impl Pipeline {
     /// Postpones a call that was taken; clients that have attached to it since return for it.
     fn put_off(&self, call: &Call) {
         self.active.put_off(call.id.into_bytes());
-        call.ownership.pass_on();
+        call.ownership.passed_on.set();
         call.finish(passed_on(call));
         self.registry.end(call);
     }
@@ -239,7 +239,7 @@ impl Pipeline {
     /// call in this state.
     async fn let_go(&self, call: &Arc<Call>, left_in: State, outcome: Outcome) {
         call.enter(left_in);
-        call.ownership.note_known();
+        call.ownership.known.set();
         // Any gateway that has taken it since reports the same.
         let _ = self.active.end(call, &outcome).await;
         call.finish(outcome);
@@ -251,7 +251,7 @@ impl Pipeline {
     pub async fn hand_on(&self) {
         self.calls.leave();
         let calls: Vec<Arc<Call>> =
-            self.active.stored_calls().into_iter().filter(|call| call.ownership.resumes()).collect();
+            self.active.stored_calls().into_iter().filter(|call| call.ownership.resumes.is_set()).collect();
         for call in &calls {
             call.ownership.preempt();
         }
@@ -259,7 +259,7 @@ impl Pipeline {
         // In time or not: calls that have not ended are handled below.
         let _ = tokio::time::timeout(YIELD, yielded).await;
         for call in calls.iter().filter(|call| call.outcome().is_none()) {
-            call.ownership.pass_on();
+            call.ownership.passed_on.set();
         }
         if !calls.is_empty() {
             tracing::info!(calls = calls.len(), "calls were left for other gateways");

@@ -121,7 +121,7 @@ pub(super) async fn respond(mut view: StreamView) -> Response {
             following.are_seen(following.place().next_event).await;
             let mut response = response.respond(status);
             let call = following.view.attachment.call();
-            let is_unbegun = !call.was_handed_over() && !call.ownership.is_passed_on();
+            let is_unbegun = !call.was_handed_over() && !call.ownership.passed_on.is_set();
             if is_unbegun && matches!(call.outcome().as_deref(), Some(Outcome::Refused(Refusal::Upstream(_))))
             {
                 unserved::mark(response.extensions_mut());

@@ -120,7 +120,7 @@ impl TaskFollower {
     async fn next(mut self) -> Option<(Members, TaskFollower)> {
         loop {
             let task = detailed(&self.call, self.abilities);
-            if self.call.ownership.is_continued_remotely() {
+            if self.call.ownership.continued.is_set() {
                 self = self.continued().await?;
                 continue;
             }

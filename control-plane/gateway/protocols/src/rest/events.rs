@@ -139,7 +139,7 @@ impl EventStream {
                 None => COMMENT.to_owned(),
             },
             // The client reconnects for the rest, which the other gateway sends.
-            FollowerItem::Ended(_) if self.call.ownership.is_continued_remotely() => {
+            FollowerItem::Ended(_) if self.call.ownership.continued.is_set() => {
                 self.ended = true;
                 return None;
             }

@@ -278,7 +278,7 @@ async fn a_stream_ends_without_an_answer_where_another_gateway_goes_on_with_the_
         let mut stream = Stream::of(client.open(&serde_json::from_str(SWEEP).unwrap()).await);
         stream.message().await;
         let call = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
-        call.ownership.pass_on();
+        call.ownership.passed_on.set();
         call.cancel();
         assert_eq!(messages(&stream.rest().await), Vec::<Value>::new(), "{revision}");
     }

@@ -179,7 +179,7 @@ async fn an_answer_at_the_former_gateway_of_a_call_arrives_where_it_goes_on() {
     let orphan =
         Orphan { call: call_id(&dead), owner: gateways.first.gateway.pipeline.internals().active.owner() };
     assert!(gateways.first.active.take(&orphan, OwnerId([9; 16])).await.unwrap());
-    call.ownership.pass_on();
+    call.ownership.passed_on.set();
     let answered = send(answering(&asked), &gateways.first);
     until("the answer is stored", || gateways.inbox.has_stored()).await;
     let living = Runtime::start(asks());

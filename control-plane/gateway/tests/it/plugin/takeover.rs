@@ -153,7 +153,8 @@ async fn a_call_that_has_ended_was_taken_over_by_nobody() {
     let row = fixture.active.find(call_id(&runtime)).await.unwrap().unwrap();
     assert_eq!(row.owner, None, "it says how the call ended");
     assert!(
-        fixture.gateway.pipeline.internals().active.is_ours(&call).await && !call.ownership.is_passed_on()
+        fixture.gateway.pipeline.internals().active.is_ours(&call).await
+            && !call.ownership.passed_on.is_set()
     );
 }
 

@@ -472,7 +472,7 @@ async fn who_listens_is_told_how_a_task_ends_at_the_gateway_that_goes_on_with_it
     let other = gateways.another(living.runtimes());
     take_over(&other).await;
     // The first gateway learns that it has lost the call.
-    call.ownership.pass_on();
+    call.ownership.passed_on.set();
     call.cancel();
     loop {
         let change = told(&mut body).await;

@@ -162,7 +162,7 @@ async fn a_stream_ends_without_an_end_where_another_gateway_goes_on_with_the_cal
     let waiting = async { waiting.get().await };
     let passed_on = async {
         let running = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
-        running.ownership.pass_on();
+        running.ownership.passed_on.set();
         running.cancel();
         let rest = body.collect().await.unwrap().to_bytes();
         String::from_utf8(rest.to_vec()).unwrap()

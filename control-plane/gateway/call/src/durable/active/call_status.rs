@@ -98,10 +98,10 @@ impl ActiveTable {
         call: &Arc<Call>,
         stored: Option<State>,
     ) -> Option<JoinHandle<EndResult>> {
-        if !call.ownership.note_known() {
+        if !call.ownership.known.set() {
             return None;
         }
-        if call.ownership.has_given_row_up() {
+        if call.ownership.given_up.is_set() {
             return Some(self.end_late(call));
         }
         if let Some(shared) = &self.shared {
@@ -115,7 +115,7 @@ impl ActiveTable {
 
     /// Does the same, and returns once the store has the call's record, or its end if it has ended.
     pub async fn announce(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
-        if call.ownership.is_passed_on() {
+        if call.ownership.passed_on.is_set() {
             // Its gateway has announced it.
             return Ok(());
         }

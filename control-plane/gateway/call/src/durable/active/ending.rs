@@ -108,22 +108,22 @@ impl ActiveTable {
     /// continues the same request: its outcome counts.
     pub async fn end(self: &Arc<Self>, call: &Arc<Call>, outcome: &Outcome) -> bool {
         let ownership = &call.ownership;
-        ownership.give_row_up();
-        if ownership.is_passed_on() || !(ownership.may_be_stored() || ownership.is_known()) {
+        ownership.given_up.set();
+        if ownership.passed_on.is_set() || !(ownership.may_be_stored() || ownership.known.is_set()) {
             return true;
         }
         let is_in_ledger = ownership.claim().is_some_and(|claim| claim.mutating);
-        if call.is_void_by(outcome) || (is_in_ledger && !ownership.is_known()) {
+        if call.is_void_by(outcome) || (is_in_ledger && !ownership.known.is_set()) {
             drop(self.forget_row(call));
             return true;
         }
-        if !ownership.is_known() {
+        if !ownership.known.is_set() {
             return self.ends_within(BRIEFLY, call, outcome, self.forget_row(call)).await;
         }
-        if !ownership.begin_end() {
+        if !ownership.ending.set() {
             return true;
         }
-        let longest = if ownership.is_announced() { ANNOUNCED } else { BRIEFLY };
+        let longest = if ownership.announced.is_set() { ANNOUNCED } else { BRIEFLY };
         self.ends_within(longest, call, outcome, self.store_end(call, outcome)).await
     }
 
@@ -168,14 +168,14 @@ impl ActiveTable {
         let call = call.clone();
         self.endings.tasks.spawn(async move {
             let outcome = call.finished().await;
-            if call.ownership.is_passed_on() {
+            if call.ownership.passed_on.is_set() {
                 return EndResult::Taken;
             }
             if call.void().is_some() {
                 drop(table.forget_row(&call));
                 return EndResult::Stored;
             }
-            if !call.ownership.begin_end() {
+            if !call.ownership.ending.set() {
                 return EndResult::Stored;
             }
             // The task continues even if it is not awaited.

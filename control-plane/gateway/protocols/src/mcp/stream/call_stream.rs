@@ -72,7 +72,7 @@ impl CallStream {
 
     /// Whether another gateway continues the call, so that its end here is not its outcome.
     pub(super) fn is_continued_remotely(&self) -> bool {
-        self.view.attachment.call().ownership.is_continued_remotely()
+        self.view.attachment.call().ownership.continued.is_set()
     }
 
     /// Whether, in addition, the client can resume the stream after its first event.
