@@ -1,9 +1,10 @@
 //! The caller proved by a verified token, and the `revoked` entries that match this token.
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// A caller proved by a verified token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A caller proved by a verified token. Gateways store it with the calls that another gateway may continue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caller {
     pub org: String,
     pub user: String,
@@ -15,6 +16,7 @@ pub struct Caller {
     pub wcit: String,
     /// SHA-256 of the compact token. Zeros for a caller without a token, and for one that the edge evaluated itself: it
     /// hashes only tokens that a revocation list might name.
+    #[serde(default)]
     pub digest: [u8; 32],
     /// The issuer's name in the snapshot.
     pub issuer: String,

@@ -23,7 +23,7 @@ use crate::clock::unix_ms;
 /// The record of one call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
-    caller: StoredCaller,
+    caller: Caller,
     server: String,
     primitive: String,
     version: String,
@@ -72,41 +72,11 @@ fn no_meta() -> Json {
     Members::default().to_json()
 }
 
-/// Claims of the client's token.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct StoredCaller {
-    org: String,
-    user: String,
-    groups: Vec<String>,
-    scopes: Vec<String>,
-    client: String,
-    wcit: String,
-    #[serde(default)]
-    digest: [u8; 32],
-    issuer: String,
-    issued_at: u64,
-    expires_at: u64,
-}
-
-impl StoredCaller {
-    fn of(caller: &Caller) -> StoredCaller {
-        let Caller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at } =
-            caller.clone();
-        StoredCaller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at }
-    }
-
-    fn caller(&self) -> Caller {
-        let StoredCaller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at } =
-            self.clone();
-        Caller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at }
-    }
-}
-
 impl Record {
     /// Creates the record of a call whose arguments are complete.
     pub fn of(call: &Call, arguments: &Json, budget: Option<u64>, handed_over: bool) -> Record {
         Record {
-            caller: StoredCaller::of(&call.caller),
+            caller: Caller::clone(&call.caller),
             server: call.server.message.name.clone(),
             primitive: call.entry.primitive.id.clone(),
             version: call.entry.primitive.version.clone(),
@@ -139,7 +109,7 @@ impl Record {
     pub fn from_row(row: &CallRecord, caller: &Caller) -> Record {
         let (primitive, version) = row.plugin.rsplit_once('@').unwrap_or((row.plugin.as_str(), ""));
         Record {
-            caller: StoredCaller::of(caller),
+            caller: caller.clone(),
             server: row.server.clone(),
             primitive: primitive.to_owned(),
             version: version.to_owned(),
@@ -210,7 +180,7 @@ impl Record {
         let entry = server.entries.iter().find(|entry| called(&entry.primitive))?.clone();
         let left = Duration::from_millis(self.deadline_ms.saturating_sub(unix_ms()));
         Some(Invocation {
-            caller: Arc::new(self.caller.caller()),
+            caller: Arc::new(self.caller.clone()),
             // No token is stored.
             subject: None,
             server,
