@@ -309,20 +309,15 @@ impl RunningWorker {
 
     /// Runs the worker until it ends. The caller notifies its calls ([`Session::notify_end`]) and clears the process.
     pub async fn run_to_end(mut self) -> (Death, Process) {
-        let outcome = self.watch().await;
+        let cause = self.watch().await;
         let lived = self.born.elapsed();
-        let asked = outcome.is_none();
-        let cause = match outcome {
-            None => Cause::Drained,
-            Some(WorkerOutcome::Killed(cause)) => cause,
-            Some(WorkerOutcome::Ended(cause)) => cause,
-        };
-        let culprit = self.worker.session.culprit().filter(|_| cause == Cause::Deadline).map(str::to_owned);
-        (Death { cause: (!asked).then_some(cause), lived, calls: 0, culprit }, self.process)
+        let late = cause == Some(Cause::Deadline);
+        let culprit = self.worker.session.culprit().filter(|_| late).map(str::to_owned);
+        (Death { cause, lived, calls: 0, culprit }, self.process)
     }
 
-    /// Returns when the worker has ended or must end; `None` if it was asked to stop.
-    async fn watch(&mut self) -> Option<WorkerOutcome> {
+    /// Returns the cause when the worker has ended or was killed; `None` if it was asked to stop.
+    async fn watch(&mut self) -> Option<Cause> {
         let mut next_ping = Instant::now() + PING_EVERY;
         let mut rate = Rate::new(MESSAGES_PER_SECOND, Instant::now());
         let leave = self.worker.leave.clone();
@@ -346,7 +341,7 @@ impl RunningWorker {
             };
             let message = match self.read(message).await {
                 Ok(message) => message,
-                Err(outcome) => return Some(outcome),
+                Err(cause) => return Some(cause),
             };
             let before = Instant::now();
             // A gateway that reads slowly blocks this, and the worker must be stoppable all the same.
@@ -368,18 +363,18 @@ impl RunningWorker {
     }
 
     /// Ends the worker as `end` requires.
-    async fn end(&mut self, end: StopReason) -> Option<WorkerOutcome> {
+    async fn end(&mut self, end: StopReason) -> Option<Cause> {
         match end {
             StopReason::Kill(cause) => {
                 self.process.kill();
-                Some(WorkerOutcome::Killed(cause))
+                Some(cause)
             }
             StopReason::Leave => {
                 self.process.terminate();
                 let _ = timeout(GO_WITHIN, self.process.exited()).await;
                 None
             }
-            StopReason::Exited(cause) => Some(WorkerOutcome::Ended(cause)),
+            StopReason::Exited(cause) => Some(cause),
         }
     }
 
@@ -387,7 +382,7 @@ impl RunningWorker {
     async fn read(
         &mut self,
         message: Result<Option<ServerMessage>, StreamError>,
-    ) -> Result<ServerMessage, WorkerOutcome> {
+    ) -> Result<ServerMessage, Cause> {
         let fault = match message {
             Ok(Some(message)) => return Ok(message),
             Ok(None) => return Err(self.end_lost("the session stream ended").await),
@@ -403,19 +398,19 @@ impl RunningWorker {
             }
         };
         self.process.kill();
-        Err(WorkerOutcome::Killed(fault))
+        Err(fault)
     }
 
     /// Handles a lost stream: either the process is ending too, or it violated the protocol.
-    async fn end_lost(&mut self, fault: &'static str) -> WorkerOutcome {
+    async fn end_lost(&mut self, fault: &'static str) -> Cause {
         self.worker.lost.cancel();
         match timeout(EXIT_WITHIN, self.process.exited()).await {
-            Ok(cause) => WorkerOutcome::Ended(cause),
+            Ok(cause) => cause,
             Err(_) => {
                 // The limit that it exceeded is known before all of it is gone.
                 let seen = self.process.accounting().verdict();
                 self.process.kill();
-                WorkerOutcome::Killed(seen.unwrap_or(Cause::Protocol(fault)))
+                seen.unwrap_or(Cause::Protocol(fault))
             }
         }
     }
@@ -478,11 +473,4 @@ async fn ends(
         () = leave.cancelled() => StopReason::Leave,
         cause = process.exited() => StopReason::Exited(cause),
     }
-}
-
-enum WorkerOutcome {
-    /// The runtime killed the worker.
-    Killed(Cause),
-    /// The worker ended by itself.
-    Ended(Cause),
 }
