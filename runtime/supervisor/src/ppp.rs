@@ -12,8 +12,7 @@ use asp_proto::plugin::{
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{Credential, PppServerFrame, TunnelEvent, ppp_server_frame};
 use prost::Message;
-use prost_types::value::Kind;
-use prost_types::{Any, ListValue, Struct, Timestamp, Value};
+use prost_types::{Any, Struct, Timestamp, Value};
 use tonic::Status;
 
 /// Maximum size of a PPP message in either direction (`proto/plugin.proto`).
@@ -108,23 +107,7 @@ pub fn fields<const N: usize>(fields: [(&str, Value); N]) -> Struct {
 pub fn number(value: impl TryInto<u64>) -> Value {
     #[expect(clippy::cast_precision_loss, reason = "a Struct has only doubles; 2^53 bytes or ms are enough")]
     let number = value.try_into().map_or(f64::MAX, |value: u64| value as f64);
-    Value { kind: Some(Kind::NumberValue(number)) }
-}
-
-pub fn text(value: impl Into<String>) -> Value {
-    Value { kind: Some(Kind::StringValue(value.into())) }
-}
-
-pub fn boolean(value: bool) -> Value {
-    Value { kind: Some(Kind::BoolValue(value)) }
-}
-
-pub fn object(value: Struct) -> Value {
-    Value { kind: Some(Kind::StructValue(value)) }
-}
-
-pub fn list(values: impl IntoIterator<Item = Value>) -> Value {
-    Value { kind: Some(Kind::ListValue(ListValue { values: values.into_iter().collect() })) }
+    Value::from(number)
 }
 
 pub fn milliseconds(duration: Duration) -> Value {

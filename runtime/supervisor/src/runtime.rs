@@ -9,7 +9,7 @@ use asp_proto::grace::{CALL_YIELDS_WITHIN, WORKER_STOPS_WITHIN};
 use asp_proto::supervisor::health_response::Status as Health;
 use asp_proto::supervisor::{LineProtocol, PluginRef};
 use parking_lot::Mutex;
-use prost_types::Struct;
+use prost_types::{Struct, Value};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,7 +22,7 @@ use crate::pool::sampling;
 use crate::pool::scheduler::QueuePosition;
 use crate::pool::{Pool, TicketState, WorkerRequest};
 use crate::ppp::outbox::budget::OutboxBudget;
-use crate::ppp::{boolean, fields, number, object, text};
+use crate::ppp::{fields, number};
 use crate::refusal::Refusal;
 use crate::tunnel::handles::{AttachedTunnel, Handles, TooManyTunnels};
 use crate::tunnel::peer::Peer;
@@ -224,10 +224,11 @@ impl Runtime {
         let settings = &self.machine.settings;
         let runtimes = Language::ALL.map(|language| {
             let there = language::present(&settings.languages, language);
-            (language.name().to_owned(), text(if there { "present" } else { "absent" }))
+            (language.name().to_owned(), Value::from(if there { "present" } else { "absent" }))
         });
         let missing = self.machine.missing.iter();
-        let missing = missing.map(|(level, why)| (format!("level{}", level.number()), text(why.as_str())));
+        let missing =
+            missing.map(|(level, why)| (format!("level{}", level.number()), Value::from(why.as_str())));
         let pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
         let degraded = pools.iter().any(|pool| {
             let stats = pool.stats();
@@ -236,19 +237,19 @@ impl Runtime {
         let (memory, memory_left, workers, workers_left) = self.machine.budget.stats();
         let draining = self.draining.load(Ordering::Relaxed);
         let details = fields([
-            ("languages", object(Struct { fields: runtimes.into_iter().collect() })),
+            ("languages", BTreeMap::from(runtimes).into()),
             ("isolation_level", number(self.machine.level.number())),
-            ("bounds", text(self.machine.bounds().name())),
-            ("bounds_reason", text(self.machine.no_cgroup.as_deref().unwrap_or_default())),
-            ("own_user", boolean(self.machine.own_user)),
-            ("missing", object(Struct { fields: missing.collect() })),
+            ("bounds", self.machine.bounds().name().into()),
+            ("bounds_reason", self.machine.no_cgroup.as_deref().unwrap_or_default().into()),
+            ("own_user", self.machine.own_user.into()),
+            ("missing", missing.collect::<BTreeMap<_, _>>().into()),
             ("memory_budget", number(memory)),
             ("memory_left", number(memory_left)),
             ("max_workers", number(workers as u64)),
             ("workers_left", number(workers_left as u64)),
             ("tunnels", number(self.handles.len() as u64)),
-            ("draining", boolean(draining)),
-            ("plugins", object(sampling::plugins(&pools))),
+            ("draining", draining.into()),
+            ("plugins", sampling::plugins(&pools).into()),
         ]);
         let status = if draining || degraded { Health::Degraded } else { Health::Ok };
         (status, details)

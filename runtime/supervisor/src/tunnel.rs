@@ -29,7 +29,7 @@ use crate::pool::scheduler::QueuePosition;
 use crate::pool::{Pool, TicketState};
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
-use crate::ppp::{FromGateway, closed_frame, event_frame, fields, milliseconds, number, text};
+use crate::ppp::{FromGateway, closed_frame, event_frame, fields, milliseconds, number};
 use crate::refusal::Refusal;
 use crate::telemetry::metrics::Metrics;
 use crate::tunnel::handles::{AttachedTunnel, Handles, TunnelStats};
@@ -351,7 +351,7 @@ impl Tunnel {
 
     /// Reports to the gateway that workers died before they received the call.
     fn report_undelivered(&self, cause: Cause) {
-        let details = fields([("cause", text(cause.name())), ("delivered", crate::ppp::boolean(false))]);
+        let details = fields([("cause", cause.name().into()), ("delivered", false.into())]);
         let frame = event_frame(&self.id, Type::WorkerCrashed, &cause.to_string(), Some(details));
         self.outbox.send_last(frame);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Pool;
 use super::scheduler::QuarantineScope;
-use crate::ppp::{fields, number, text};
+use crate::ppp::{fields, number};
 use crate::worker::{Death, Worker};
 
 impl Pool {
@@ -71,7 +71,7 @@ impl Pool {
         self.machine.metrics.emit(
             "host_trouble",
             [("plugin", plugin.as_str())],
-            fields([("why", text(why))]),
+            fields([("why", why.into())]),
         );
     }
 
@@ -96,7 +96,7 @@ impl Pool {
                     why,
                     "a worker was stopped; no call was lost by it, and another one starts when needed"
                 );
-                let details = fields([("lived_ms", number(lived_ms)), ("cause", text(name))]);
+                let details = fields([("lived_ms", number(lived_ms)), ("cause", name.into())]);
                 self.machine.metrics.emit("worker_gone", labels, details);
             }
             Some(cause) => {
@@ -105,7 +105,7 @@ impl Pool {
                 tracing::warn!(runtime = true, plugin, worker, lived_ms, calls, cause = %cause, "a worker crashed");
                 let details = fields([
                     ("lived_ms", number(lived_ms)),
-                    ("cause", text(cause.name())),
+                    ("cause", cause.name().into()),
                     ("calls", number(calls as u64)),
                 ]);
                 self.machine.metrics.emit("worker_crashed", labels, details);

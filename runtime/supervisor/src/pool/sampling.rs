@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::plugin::manifest::Mode;
 use crate::pool::Pool;
-use crate::ppp::{boolean, fields, list, milliseconds, number, object, text};
+use crate::ppp::{fields, milliseconds, number};
 use crate::telemetry::metrics::{Metrics, event};
 use crate::telemetry::totals::{ResourceUse, Totals};
 use crate::telemetry::vitals::Vitals;
@@ -52,21 +52,21 @@ pub fn now(pools: &[Arc<Pool>]) -> Vec<MetricsEvent> {
 }
 
 /// Returns the plugins for Health.
-pub fn plugins(pools: &[Arc<Pool>]) -> Struct {
+pub fn plugins(pools: &[Arc<Pool>]) -> StatFields {
     let mut room = LISTED;
     let described = pools.iter().map(|pool| {
         let readings = readings(pool);
         let mut stats = plugin(pool, &readings);
         let listed = readings.iter().take(room).map(|reading| {
             let mut stats = reading.stats();
-            stats.insert("id".to_owned(), text(reading.worker.id.as_str()));
-            object(object_of(stats))
+            stats.insert("id".to_owned(), reading.worker.id.as_str().into());
+            Value::from(stats)
         });
-        stats.insert("worker_list".to_owned(), list(listed));
+        stats.insert("worker_list".to_owned(), listed.collect::<Vec<_>>().into());
         room = room.saturating_sub(readings.len());
-        (pool.key.to_string(), object(object_of(stats)))
+        (pool.key.to_string(), Value::from(stats))
     });
-    Struct { fields: described.collect() }
+    described.collect()
 }
 
 /// One sample of one worker.
@@ -76,7 +76,7 @@ struct WorkerSample {
     vitals: Vitals,
 }
 
-type StatFields = BTreeMap<String, Value>;
+pub type StatFields = BTreeMap<String, Value>;
 
 async fn refresh(worker: Arc<Worker>) {
     if let Some(reported) = ask(&worker).await {
@@ -97,7 +97,7 @@ fn emit_samples(metrics: &Metrics, pool: &Pool) {
     let key = pool.key.to_string();
     for reading in &readings {
         let labels = [("plugin", key.as_str()), ("worker", reading.worker.id.as_str())];
-        metrics.emit("worker_sample", labels, object_of(reading.stats()));
+        metrics.emit("worker_sample", labels, Struct { fields: reading.stats() });
     }
     metrics.send(sample(pool, &readings));
 }
@@ -105,7 +105,7 @@ fn emit_samples(metrics: &Metrics, pool: &Pool) {
 fn sample(pool: &Pool, readings: &[WorkerSample]) -> MetricsEvent {
     let key = pool.key.to_string();
     let labels = [("plugin", key.as_str()), ("language", language(pool))];
-    event("plugin_sample", labels, object_of(plugin(pool, readings)))
+    event("plugin_sample", labels, Struct { fields: plugin(pool, readings) })
 }
 
 /// Returns the language as `PluginRef` names it.
@@ -124,10 +124,6 @@ fn readings(pool: &Pool) -> Vec<WorkerSample> {
         worker,
     };
     pool.workers().into_iter().map(read).collect()
-}
-
-fn object_of(stats: StatFields) -> Struct {
-    Struct { fields: stats }
 }
 
 impl WorkerSample {
@@ -171,7 +167,7 @@ fn plugin(pool: &Pool, readings: &[WorkerSample]) -> StatFields {
         pool.totals.with(readings.iter().map(|reading| ResourceUse::of(&reading.stats, &reading.vitals)));
     let sum = |of: fn(&WorkerSample) -> u64| number(readings.iter().map(of).sum::<u64>());
     let mut stats = fields([
-        ("language", text(language(pool))),
+        ("language", language(pool).into()),
         ("workers", number(state.workers as u64)),
         ("starting", number(state.starting as u64)),
         ("active", number(state.active as u64)),
@@ -182,10 +178,10 @@ fn plugin(pool: &Pool, readings: &[WorkerSample]) -> StatFields {
         ("host_failures", number(state.host_failures)),
         ("admitted_warm", number(state.admitted_warm)),
         ("admitted_cold", number(state.admitted_cold)),
-        ("breaker", text(state.breaker)),
+        ("breaker", state.breaker.into()),
         ("quarantined_s", number(state.quarantined.map_or(0, |rest| rest.as_secs().max(1)))),
         ("tenants_off", number(state.tenants_off as u64)),
-        ("draining", boolean(state.draining)),
+        ("draining", state.draining.into()),
         ("cpu_ms", number(totals.used.cpu_ms)),
         ("rss_bytes", sum(|reading| reading.stats.rss_bytes)),
         ("memory_bytes", sum(|reading| reading.stats.memory_bytes)),
@@ -210,5 +206,5 @@ fn reported_sum(readings: &[WorkerSample], of: fn(&Vitals) -> Option<u64>) -> Op
 
 fn causes(totals: &Totals) -> Value {
     let causes = totals.crashes.iter().map(|(cause, count)| ((*cause).to_owned(), number(*count)));
-    object(Struct { fields: causes.collect() })
+    Value::from(causes.collect::<StatFields>())
 }

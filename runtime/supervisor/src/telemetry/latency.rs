@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prost_types::Value;
 
-use crate::ppp::{fields, list, number, object};
+use crate::ppp::{fields, number};
 
 /// Upper bounds of the buckets in milliseconds; one more bucket counts slower calls.
 pub const BOUNDS_MS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 2_500, 10_000, 60_000];
@@ -35,11 +35,12 @@ impl Latency {
 
     /// Returns `{bounds_ms, counts, sum_ms}`: `counts` has one element more than `bounds_ms`.
     pub fn value(&self) -> Value {
-        object(fields([
-            ("bounds_ms", list(BOUNDS_MS.map(number))),
-            ("counts", list(self.counts.map(number))),
+        let histogram = fields([
+            ("bounds_ms", BOUNDS_MS.map(number).to_vec().into()),
+            ("counts", self.counts.map(number).to_vec().into()),
             ("sum_ms", number(self.sum.as_millis())),
-        ]))
+        ]);
+        Value::from(histogram.fields)
     }
 }
 

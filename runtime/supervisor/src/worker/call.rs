@@ -26,7 +26,7 @@ pub use stall::{Stall, StallGuard};
 
 use crate::cause::Cause;
 use crate::ppp::outbox::{Outbox, SendError};
-use crate::ppp::{boolean, event_frame, fields, text};
+use crate::ppp::{event_frame, fields};
 
 /// Fault of a plugin that speaks as a stdio server.
 pub const ONLY_STDIO: Cause = Cause::Protocol("a message that only a stdio server sends");
@@ -315,7 +315,7 @@ impl Call {
             (state.delivered, state.muted)
         };
         if !muted {
-            let details = fields([("cause", text(cause.name())), ("delivered", boolean(delivered))]);
+            let details = fields([("cause", cause.name().into()), ("delivered", delivered.into())]);
             let frame =
                 event_frame(self.outbox.tunnel_id(), Type::WorkerCrashed, &cause.to_string(), Some(details));
             self.outbox.send_last(frame);
