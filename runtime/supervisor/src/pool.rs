@@ -21,6 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cause::Cause;
@@ -278,7 +279,7 @@ impl Pool {
         let inner = self.inner.lock();
         let idlest = inner.scheduler.subscribed_since();
         if let Some(worker) = idlest.and_then(|(_, worker)| inner.workers.get(&worker)) {
-            worker.unsubscribe();
+            worker.unsubscribes.notify_waiters();
         }
     }
 
@@ -292,29 +293,25 @@ impl Pool {
 
     /// Asks the running calls to save their state and yield, if their plugin supports it: they continue elsewhere.
     pub fn ask_to_yield(&self) {
-        for worker in self.workers() {
-            worker.ask_to_yield();
-        }
+        self.inner.lock().workers.values().for_each(|worker| worker.yields.cancel());
     }
 
     /// Cancels the running calls and refuses the waiting ones. For a pool that drains.
     pub fn close(self: &Arc<Self>) {
-        let mut inner = self.inner.lock();
-        let refused = inner.scheduler.refuse_waiting(Instant::now());
-        self.execute(&mut inner, refused, Vec::new());
-        for worker in inner.workers.values() {
-            worker.close();
-        }
+        self.end_all(|worker| &worker.closes);
     }
 
     /// Stops all workers at once and refuses the waiting calls. For a pool that drains: no worker starts after it.
     pub fn stop(self: &Arc<Self>) {
+        self.end_all(|worker| &worker.leave);
+    }
+
+    /// Refuses the waiting calls and cancels this token of every worker.
+    fn end_all(self: &Arc<Self>, token: fn(&Worker) -> &CancellationToken) {
         let mut inner = self.inner.lock();
         let refused = inner.scheduler.refuse_waiting(Instant::now());
         self.execute(&mut inner, refused, Vec::new());
-        for worker in inner.workers.values() {
-            worker.leave();
-        }
+        inner.workers.values().for_each(|worker| token(worker).cancel());
     }
 
     pub fn workers(&self) -> Vec<Arc<Worker>> {
@@ -358,12 +355,12 @@ impl Pool {
                 Action::Refuse { ticket, reason } => inner.notify(ticket, TicketState::Refused(reason)),
                 Action::Retire { worker } => {
                     if let Some(worker) = inner.workers.get(&worker) {
-                        worker.leave();
+                        worker.leave.cancel();
                     }
                 }
                 Action::Unsubscribe { worker } => {
                     if let Some(worker) = inner.workers.get(&worker) {
-                        worker.unsubscribe();
+                        worker.unsubscribes.notify_waiters();
                     }
                 }
             }
@@ -386,7 +383,7 @@ impl Pool {
                 let mut keeping = pin!(running.run_to_end());
                 let (mut death, remains) = tokio::select! {
                     kept = &mut keeping => kept,
-                    () = worker.wait_until_lost() => {
+                    () = worker.lost.cancelled() => {
                         self.inner.lock().scheduler.mark_lost(number);
                         keeping.await
                     }

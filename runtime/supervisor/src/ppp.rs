@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use asp_proto::plugin::{
-    ClientMessage, GetPromptRequest, ListResourcesRequest, ReadResourceRequest, SubscribeRequest,
+    ClientMessage, Failed, GetPromptRequest, ListResourcesRequest, ReadResourceRequest, SubscribeRequest,
+    server_message,
 };
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{Credential, PppServerFrame, TunnelEvent, ppp_server_frame};
@@ -62,6 +63,16 @@ pub fn decode(any: &Any) -> Result<FromGateway, FrameError> {
         Some("ListResourcesRequest") => FromGateway::List(ListResourcesRequest::decode(bytes)?),
         Some("SubscribeRequest") => FromGateway::Subscribe(SubscribeRequest::decode(bytes)?),
         _ => return Err(FrameError::Type(any.type_url.chars().take(200).collect())),
+    })
+}
+
+/// Builds the message that a call failed, with a code and a sentence.
+pub fn failed(request_id: &str, code: &str, message: &str) -> server_message::Payload {
+    server_message::Payload::Failed(Failed {
+        request_id: request_id.to_owned(),
+        code: code.to_owned(),
+        message: message.to_owned(),
+        ..Failed::default()
     })
 }
 

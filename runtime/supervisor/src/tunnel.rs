@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use asp_platform::breaker::Outcome;
 use asp_proto::plugin::server_message::Payload;
-use asp_proto::plugin::{ClientMessage, Failed, InitResponse, Pong, ServerMessage, client_message};
+use asp_proto::plugin::{ClientMessage, InitResponse, Pong, ServerMessage, client_message};
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{PppServerFrame, TunnelCost};
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ use crate::pool::scheduler::QueuePosition;
 use crate::pool::{Pool, TicketState};
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
-use crate::ppp::{FromGateway, closed_frame, event_frame, fields, milliseconds, number};
+use crate::ppp::{FromGateway, closed_frame, event_frame, failed, fields, milliseconds, number};
 use crate::refusal::Refusal;
 use crate::telemetry::metrics::Metrics;
 use crate::tunnel::handles::{AttachedTunnel, Handles, TunnelStats};
@@ -280,14 +280,9 @@ impl Tunnel {
             }
             // Nothing runs yet, so there is nothing to stop.
             Some(client_message::Payload::Cancel(cancel)) => {
-                let failed = Failed {
-                    request_id: cancel.request_id.clone(),
-                    code: "CANCELLED".to_owned(),
-                    message: cancel.reason.clone(),
-                    ..Failed::default()
-                };
-                let message = ServerMessage { payload: Some(Payload::Failed(failed)) };
-                self.outbox.send_last(PppServerFrame::carrying(&self.id, &message));
+                let failed = failed(&cancel.request_id, "CANCELLED", &cancel.reason);
+                let failed = ServerMessage { payload: Some(failed) };
+                self.outbox.send_last(PppServerFrame::carrying(&self.id, &failed));
                 return Err(TunnelError::Quiet);
             }
             _ => return Err(Status::failed_precondition("the call has not begun").into()),

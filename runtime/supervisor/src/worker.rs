@@ -24,7 +24,7 @@ mod without_groups;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use asp_launcher::Stats;
@@ -86,19 +86,21 @@ pub struct Worker {
     credentials: Option<Arc<ActiveCredentials>>,
     accounting: Accounting,
     last_reading: Mutex<Option<(Instant, Stats)>>,
-    leave: CancellationToken,
+    /// Cancelled when it should stop; it has no calls any more, or none that matter.
+    pub leave: CancellationToken,
     /// Quiescence check of its ended calls.
     watch: Mutex<QuiescenceCheck>,
-    /// Whether a call was stopped since the flag was last taken.
-    stopped: AtomicBool,
-    /// Cancelled when its calls should save their state and yield.
-    yields: CancellationToken,
+    /// Whether a call was cancelled since the flag was last taken: a part of it may still run.
+    pub stopped: AtomicBool,
+    /// Cancelled when its calls should save their state and yield, if the plugin supports it.
+    pub yields: CancellationToken,
     /// Cancelled when its calls should end.
-    closes: CancellationToken,
-    /// Notified when its subscriptions should end.
-    unsubscribes: Notify,
-    /// Cancelled when its stream is gone.
-    lost: CancellationToken,
+    pub closes: CancellationToken,
+    /// Notified when its subscriptions should end. Repeated as long as there are any, because one that is just starting
+    /// misses it.
+    pub unsubscribes: Notify,
+    /// Cancelled when its stream is gone, so that it cannot take calls. The cause of its end is known later.
+    pub lost: CancellationToken,
 }
 
 /// A worker together with the process and its stream, which only the managing task has.
@@ -186,26 +188,6 @@ impl Worker {
         self.credentials.as_ref().map(|credentials| credentials.activate(lease))
     }
 
-    /// Waits until its stream is gone, so that it cannot take calls. The cause of its end is known later.
-    pub async fn wait_until_lost(&self) {
-        self.lost.cancelled().await;
-    }
-
-    /// Asks the worker to stop; it has no calls any more, or none that matter.
-    pub fn leave(&self) {
-        self.leave.cancel();
-    }
-
-    /// Records that a call of this worker was cancelled: a part of it may still run.
-    pub fn stopped_a_call(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether a call was cancelled since the last time this was called.
-    pub fn take_stopped(&self) -> bool {
-        self.stopped.swap(false, Ordering::Relaxed)
-    }
-
     /// Checks whether the worker without calls is idle.
     pub fn check_quiescence(&self, idle: Idle) -> Quiescence {
         let Some((activity, at)) = self.accounting.activity() else { return Quiescence::Unclear };
@@ -215,36 +197,6 @@ impl Worker {
     /// Whether its calls can continue elsewhere from checkpoints.
     pub fn checkpoints(&self) -> bool {
         self.caps.get("checkpoint").is_some_and(|value| value == "true")
-    }
-
-    /// Asks its calls to save their state and yield, if the plugin supports it.
-    pub fn ask_to_yield(&self) {
-        self.yields.cancel();
-    }
-
-    /// Waits until its calls should yield.
-    pub async fn yields(&self) {
-        self.yields.cancelled().await;
-    }
-
-    /// Tells its calls to end.
-    pub fn close(&self) {
-        self.closes.cancel();
-    }
-
-    /// Tells its subscriptions to end. Repeated as long as there are any, because one that is just starting misses it.
-    pub fn unsubscribe(&self) {
-        self.unsubscribes.notify_waiters();
-    }
-
-    /// Waits until its subscriptions must end.
-    pub async fn unsubscribes(&self) {
-        self.unsubscribes.notified().await;
-    }
-
-    /// Waits until its calls must end.
-    pub async fn closes(&self) {
-        self.closes.cancelled().await;
     }
 }
 

@@ -3,6 +3,7 @@
 //! Keeps true: a ticket releases its slot once, by [`Ticket::release`] or when it is dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use asp_platform::breaker::Outcome;
@@ -61,7 +62,7 @@ impl Ticket {
                         worker.observed.call(took);
                         self.pool.totals.call(took);
                     }
-                    let stopped = worker.take_stopped();
+                    let stopped = worker.stopped.swap(false, Ordering::Relaxed);
                     let subscription = self.subscription;
                     let spent = FinishedCall { ticket: self.id, took, outcome, stopped, subscription };
                     inner.scheduler.release(worker.number, &self.tenant, spent, now);

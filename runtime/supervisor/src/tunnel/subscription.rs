@@ -66,6 +66,6 @@ async fn forward_updates(
     };
     tokio::select! {
         ended = forwarding => ended,
-        () = worker.unsubscribes() => Err(Status::cancelled("its worker is needed for calls or stops")),
+        () = worker.unsubscribes.notified() => Err(Status::cancelled("its worker is needed for calls or stops")),
     }
 }

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use asp_proto::plugin::client_message::Payload;
 use asp_proto::plugin::prompt_plugin_client::PromptPluginClient;
 use asp_proto::plugin::resource_plugin_client::ResourcePluginClient;
 use asp_proto::plugin::{
-    ClientMessage, Failed, GetPromptRequest, ListResourcesRequest, ReadResourceRequest, ServerMessage,
-    server_message,
+    ClientMessage, GetPromptRequest, ListResourcesRequest, ReadResourceRequest, ServerMessage,
 };
 use prost_types::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -24,7 +24,7 @@ use super::credential;
 use super::subject::LogSubject;
 use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
 use crate::ppp::outbox::Outbox;
-use crate::ppp::{MAX_MESSAGE, time_until};
+use crate::ppp::{MAX_MESSAGE, failed, time_until};
 use crate::worker::Worker;
 use crate::worker::call::Call;
 use crate::worker::process::EXIT_WITHIN;
@@ -176,7 +176,7 @@ impl Tunnel {
         // of the worker continue: once the worker has no calls, the quiescence check decides.
         let answered = matches!(status.code(), Code::NotFound | Code::InvalidArgument | Code::Unimplemented);
         if !answered && !attached.ticket.is_subscription() {
-            worker.stopped_a_call();
+            worker.stopped.store(true, Ordering::Relaxed);
         }
         worker.session.remove(&call.request_id);
         call.conclude(&failure(&call.request_id, &status));
@@ -229,17 +229,13 @@ fn failure(request_id: &str, status: &Status) -> ServerMessage {
     };
     let text = status.message();
     let text = text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
-    let failed = Failed {
-        request_id: request_id.to_owned(),
-        code: code.to_owned(),
-        message: text.to_owned(),
-        ..Failed::default()
-    };
-    ServerMessage { payload: Some(server_message::Payload::Failed(failed)) }
+    ServerMessage { payload: Some(failed(request_id, code, text)) }
 }
 
 #[cfg(test)]
 mod tests {
+    use asp_proto::plugin::server_message;
+
     use super::*;
 
     #[test]

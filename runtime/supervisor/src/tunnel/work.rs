@@ -5,14 +5,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use asp_proto::grace::{CALL_YIELDS_WITHIN, WORKER_STOPS_WITHIN};
 use asp_proto::plugin::cancel_request::Mode;
 use asp_proto::plugin::client_message::Payload;
 use asp_proto::plugin::{
-    CancelRequest, ClientMessage, Context, Failed, InvokeRequest, LineRequest, Pong, ServerMessage,
-    server_message,
+    CancelRequest, ClientMessage, Context, InvokeRequest, LineRequest, Pong, ServerMessage, server_message,
 };
 use asp_proto::supervisor::PppServerFrame;
 use prost_types::Timestamp;
@@ -24,7 +24,7 @@ use super::grace::Grace;
 use super::subject::LogSubject;
 use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
 use crate::plugin::manifest::Mode as WorkerMode;
-use crate::ppp::{MAX_QUEUED_BYTES, time_until};
+use crate::ppp::{MAX_QUEUED_BYTES, failed, time_until};
 use crate::worker::Worker;
 use crate::worker::call::Call;
 use crate::worker::executions::StillRuns;
@@ -138,22 +138,15 @@ impl Tunnel {
         forward(worker, &mut progress, begins);
         let end = self.follow(worker, &call, attached, progress).await;
         if call.was_stopped() {
-            worker.stopped_a_call();
+            worker.stopped.store(true, Ordering::Relaxed);
         }
         end
     }
 
     /// Ends a call whose message is for workers of the other mode, before anything is sent to a worker.
     fn refuse_mode(&self, request_id: &str) -> TunnelError {
-        let failed = Failed {
-            request_id: request_id.to_owned(),
-            code: "UNSUPPORTED".to_owned(),
-            message:
-                "a plugin is invoked, a stdio server gets lines: the gateway needs the runtime's version"
-                    .to_owned(),
-            ..Failed::default()
-        };
-        let failed = ServerMessage { payload: Some(server_message::Payload::Failed(failed)) };
+        let text = "a plugin is invoked, a stdio server gets lines: the gateway needs the runtime's version";
+        let failed = ServerMessage { payload: Some(failed(request_id, "UNSUPPORTED", text)) };
         self.outbox.send_last(PppServerFrame::carrying(&self.id, &failed));
         TunnelError::Quiet
     }
@@ -217,11 +210,11 @@ impl Tunnel {
                     call.mute();
                     cancel(worker, call, "its gateway runs it again", &mut progress);
                 }
-                () = worker.yields(), if !progress.yielding => {
+                () = worker.yields.cancelled(), if !progress.yielding => {
                     progress.yielding = true;
                     ask_to_yield(worker, call, &mut progress);
                 }
-                () = worker.closes(), if !progress.closing => {
+                () = worker.closes.cancelled(), if !progress.closing => {
                     progress.closing = true;
                     call.stop(true);
                     cancel(worker, call, "the plugin is drained", &mut progress);
@@ -353,12 +346,7 @@ fn cancel(worker: &Worker, call: &Call, reason: &str, progress: &mut CallProgres
     call.drop_when_blocked();
     progress.shorten(Grace::of(WORKER_STOPS_WITHIN, call.stall()));
     progress.subject.log_cancel(reason);
-    let request = CancelRequest {
-        request_id: call.request_id.clone(),
-        reason: reason.to_owned(),
-        mode: Mode::Hard.into(),
-    };
-    forward(worker, progress, Payload::Cancel(request));
+    forward(worker, progress, cancel_request(call, reason, Mode::Hard));
 }
 
 /// Asks a call whose plugin saves its state to yield, unless it is ending already. A call that does not yield keeps its
@@ -368,12 +356,12 @@ fn ask_to_yield(worker: &Worker, call: &Call, progress: &mut CallProgress) {
         return;
     }
     call.stop(false);
-    let request = CancelRequest {
-        request_id: call.request_id.clone(),
-        reason: "the plugin is drained".to_owned(),
-        mode: Mode::Preempt.into(),
-    };
-    forward(worker, progress, Payload::Cancel(request));
+    forward(worker, progress, cancel_request(call, "the plugin is drained", Mode::Preempt));
+}
+
+fn cancel_request(call: &Call, reason: &str, mode: Mode) -> Payload {
+    let request_id = call.request_id.clone();
+    Payload::Cancel(CancelRequest { request_id, reason: reason.to_owned(), mode: mode.into() })
 }
 
 /// Ends the call because its gateway violated the protocol.

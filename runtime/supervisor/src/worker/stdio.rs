@@ -22,8 +22,7 @@ use asp_json::{Json, Members};
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{
-    ClientMessage, Failed, Json as JsonText, LineAnswer, LineNotification, LineRequest, LogLine, Pong,
-    ServerMessage,
+    ClientMessage, Json as JsonText, LineAnswer, LineNotification, LineRequest, LogLine, Pong, ServerMessage,
 };
 use asp_proto::supervisor::LineProtocol;
 use serde_json::Value;
@@ -32,6 +31,7 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 
 use crate::cause::Cause;
+use crate::ppp::failed;
 use crate::worker::logs::Meter;
 pub use opening::open;
 use server_requests::ServerRequests;
@@ -147,7 +147,7 @@ impl Bridge {
         let protocol = Arc::clone(&self.protocol);
         self.notify(&protocol.cancelled, Some(&params.to_json())).await?;
         self.close_requests(id).await?;
-        self.emit(failed(request_id, ("CANCELLED", reason))).await;
+        self.emit(failed(request_id, "CANCELLED", reason)).await;
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl Bridge {
     /// Ends a call whose answer cannot be used; the process and its other calls continue.
     async fn fail_unusable(&mut self, id: u64, fault: Unusable) -> Result<(), Cause> {
         if let Some(request_id) = self.take_answered(id).await? {
-            self.emit(failed(&request_id, fault)).await;
+            self.emit(failed(&request_id, fault.0, fault.1)).await;
         }
         Ok(())
     }
@@ -324,15 +324,6 @@ fn json_text(json: &Json) -> JsonText {
 
 fn notification(request_id: String, method: String, params: &Json) -> Out {
     Out::LineNotification(LineNotification { request_id, method, params: Some(json_text(params)) })
-}
-
-fn failed(request_id: &str, (code, message): (&str, &str)) -> Out {
-    Out::Failed(Failed {
-        request_id: request_id.to_owned(),
-        code: code.to_owned(),
-        message: message.to_owned(),
-        ..Failed::default()
-    })
 }
 
 #[cfg(test)]
