@@ -24,10 +24,6 @@ pub(super) struct Names {
 }
 
 impl Lookups {
-    pub fn new() -> Lookups {
-        Lookups(Arc::new(Semaphore::new(WHOLE)))
-    }
-
     pub(super) fn of_worker(&self) -> Names {
         Names { whole: Arc::clone(&self.0), own: Arc::new(Semaphore::new(OWN)) }
     }
@@ -35,7 +31,7 @@ impl Lookups {
 
 impl Default for Lookups {
     fn default() -> Self {
-        Lookups::new()
+        Lookups(Arc::new(Semaphore::new(WHOLE)))
     }
 }
 
@@ -68,7 +64,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lookups_that_nobody_waits_for_any_more_keep_their_places() {
-        let lookups = Lookups::new();
+        let lookups = Lookups::default();
         let names = lookups.of_worker();
         let begun = Arc::new(AtomicUsize::new(0));
         for _ in 0..OWN * 3 {

@@ -31,11 +31,6 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Creates the backoff after crashes.
-    pub fn new() -> Backoff {
-        Backoff { first: FIRST, cap: CAP, delays: doubling(FIRST, CAP), until: None }
-    }
-
     /// Creates the backoff after starts for which the machine lacked something.
     pub fn of_host() -> Backoff {
         let delays = doubling(FIRST_OF_HOST, CAP_OF_HOST);
@@ -65,8 +60,9 @@ impl Backoff {
 }
 
 impl Default for Backoff {
+    /// Creates the backoff after crashes.
     fn default() -> Self {
-        Backoff::new()
+        Backoff { first: FIRST, cap: CAP, delays: doubling(FIRST, CAP), until: None }
     }
 }
 
@@ -90,7 +86,7 @@ mod tests {
 
     #[test]
     fn delays_double_to_the_cap_and_start_over_after_a_healthy_minute() {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         let mut now = Instant::now();
         let loops = delays(&mut backoff, &mut now, Duration::from_secs(1), 10);
         assert_eq!(loops, [250, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000]);
@@ -101,7 +97,7 @@ mod tests {
     /// Each of these workers lived for its one call, a second; only the crashes count.
     #[test]
     fn the_workers_of_single_calls_that_crash_now_and_then_wait_no_longer_each_time() {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         let mut now = Instant::now();
         assert_eq!(delays(&mut backoff, &mut now, Duration::from_secs(61), 12), [250; 12]);
     }
@@ -122,7 +118,7 @@ mod tests {
     fn jitter_stays_within_its_share() {
         let now = Instant::now();
         for (chance, expected) in [(0.0, 200), (1.0, 300), (7.0, 300), (-1.0, 200)] {
-            let mut backoff = Backoff::new();
+            let mut backoff = Backoff::default();
             backoff.failed(chance, now);
             assert_eq!(backoff.until(now), Some(now + Duration::from_millis(expected)));
         }

@@ -141,7 +141,7 @@ impl Blame {
             crashes: VecDeque::with_capacity(CRASHES),
             off_until: None,
             rest: FIRST_REST,
-            backoff: Backoff::new(),
+            backoff: Backoff::default(),
         });
         suspect.until = suspect.until.max(now + SUSPECTED);
         suspect

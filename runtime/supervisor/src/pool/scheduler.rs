@@ -163,7 +163,7 @@ impl Scheduler {
             policy,
             workers: BTreeMap::new(),
             subscriptions: Vec::new(),
-            backoff: Backoff::new(),
+            backoff: Backoff::default(),
             quarantine: Quarantine::default(),
             blame: Blame::default(),
             breaker: Breaker::new(),

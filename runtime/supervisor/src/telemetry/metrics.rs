@@ -15,10 +15,6 @@ const BACKLOG: usize = 1024;
 pub struct Metrics(broadcast::Sender<MetricsEvent>);
 
 impl Metrics {
-    pub fn new() -> Metrics {
-        Metrics(broadcast::Sender::new(BACKLOG))
-    }
-
     pub fn subscribe(&self) -> broadcast::Receiver<MetricsEvent> {
         self.0.subscribe()
     }
@@ -50,7 +46,7 @@ pub fn event<const N: usize>(name: &str, labels: [(&str, &str); N], fields: Stru
 
 impl Default for Metrics {
     fn default() -> Self {
-        Metrics::new()
+        Metrics(broadcast::Sender::new(BACKLOG))
     }
 }
 

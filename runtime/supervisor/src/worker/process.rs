@@ -190,7 +190,7 @@ impl Machine {
             keeps_user: probe.keeps_user,
             missing: probe.missing,
             no_cgroup: probe.no_cgroup,
-            metrics: Metrics::new(),
+            metrics: Metrics::default(),
             cgroups,
             sampler: Sampler::start(&aside),
             spawner: Spawner::start()?,

@@ -35,7 +35,7 @@ impl Machine {
             keeps_user: false,
             missing: Vec::new(),
             no_cgroup: None,
-            metrics: Metrics::new(),
+            metrics: Metrics::default(),
             cgroups: None,
             sampler: Sampler::start(&aside),
             spawner: Spawner::start().unwrap(),
