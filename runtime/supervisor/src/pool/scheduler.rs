@@ -452,11 +452,16 @@ impl Scheduler {
             if full || !may_start() {
                 return;
             }
-            let worker = self.next_worker;
-            self.next_worker += 1;
-            self.workers.insert(worker, WorkerSlot::new(None));
-            actions.push(Action::Start { worker });
+            actions.push(self.start_one(None));
         }
+    }
+
+    /// Starts a worker, of the suspect `apart` alone if there is one.
+    fn start_one(&mut self, apart: Option<String>) -> Action {
+        let worker = self.next_worker;
+        self.next_worker += 1;
+        self.workers.insert(worker, WorkerSlot::new(apart));
+        Action::Start { worker }
     }
 
     /// Returns the number of waiting calls that want a fresh process, and of those that share one with other tenants.

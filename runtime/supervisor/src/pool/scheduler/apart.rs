@@ -105,10 +105,7 @@ impl Scheduler {
             if crowded || self.workers.len() >= self.policy.max * 2 || !may_start() {
                 return;
             }
-            let worker = self.next_worker;
-            self.next_worker += 1;
-            self.workers.insert(worker, WorkerSlot::new(Some(tenant)));
-            actions.push(Action::Start { worker });
+            actions.push(self.start_one(Some(tenant)));
         }
     }
 
