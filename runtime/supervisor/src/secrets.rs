@@ -66,23 +66,19 @@ impl Secrets {
             return Err(faults);
         }
         let secrets = Secrets(found);
-        secrets.log_those_without_users();
-        Ok(secrets)
-    }
-
-    /// Returns the names of the secrets whose `for` is empty.
-    fn without_users(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(|(_, grant)| grant.users.is_empty()).map(|(name, _)| name.as_str())
-    }
-
-    fn log_those_without_users(&self) {
-        for entry in self.without_users() {
+        for entry in secrets.without_users() {
             tracing::warn!(
                 list = "ASP_SECRETS",
                 entry,
                 "an operator's entry serves nobody: its `for` is empty; name primitives or remove the entry"
             );
         }
+        Ok(secrets)
+    }
+
+    /// Returns the names of the secrets whose `for` is empty.
+    fn without_users(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|(_, grant)| grant.users.is_empty()).map(|(name, _)| name.as_str())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -104,7 +100,7 @@ impl Secrets {
     }
 }
 
-/// Whether `text` is a valid name for a secret.
+/// Whether `text` is a valid name for a secret, or for a credential in specs (primitives/README.md).
 pub fn is_secret_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(plain)

@@ -11,11 +11,10 @@ use asp_proto::supervisor::PluginRef;
 use crate::egress::PrivateRoute;
 use crate::plugin::manifest::{Language, MAX_BYTES, Manifest, Mode, Variable, is_name};
 use crate::refusal::Refusal;
+use crate::secrets::is_secret_name;
 
 /// Maximum number of files and directories of one package; node_modules have the most.
 const MAX_ENTRIES: usize = 50_000;
-/// Maximum length of a credential's name in bytes.
-const MAX_CREDENTIAL: usize = 63;
 
 /// A plugin that may run.
 #[derive(Debug)]
@@ -87,7 +86,7 @@ impl Plugin {
         if !is_name(&wanted.id) || !is_name(&wanted.version) {
             return Err(Refusal::NotInstalled("the request names no plugin and version".into()));
         }
-        if !wanted.credential.is_empty() && !is_credential(&wanted.credential) {
+        if !wanted.credential.is_empty() && !is_secret_name(&wanted.credential) {
             return Err(Refusal::NotInstalled("the request names a credential that has no such name".into()));
         }
         let asked = plugins.join(&wanted.id).join(&wanted.version);
@@ -181,12 +180,6 @@ impl Plugin {
             Language::Java => None,
         }
     }
-}
-
-/// Whether `text` is a credential's name, as in specs (primitives/README.md).
-fn is_credential(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    text.len() <= MAX_CREDENTIAL && text.bytes().all(plain)
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -77,7 +77,8 @@ fn prefixes(interpreter: &Path) -> Vec<PathBuf> {
     [Some(interpreter.to_path_buf()), real].into_iter().flatten().filter_map(|path| prefix(&path)).collect()
 }
 
-fn text(path: &Path) -> String {
+/// Returns a path as text.
+pub fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 

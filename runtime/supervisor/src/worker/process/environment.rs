@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::plugin::installed::Plugin;
-use crate::plugin::language::Command;
+use crate::plugin::language::{Command, text};
 use crate::plugin::manifest::{Mode, Variable};
 use crate::secrets::Secrets;
 use crate::worker::home::WorkerHome;
@@ -98,8 +98,4 @@ fn python_libraries(command: &[String], package: &Path) -> Vec<PathBuf> {
 
 fn joined(paths: impl Iterator<Item = PathBuf>) -> String {
     paths.map(|path| text(&path)).collect::<Vec<_>>().join(":")
-}
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }
