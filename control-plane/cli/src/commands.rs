@@ -1,5 +1,6 @@
 //! The commands: each is a module with a `run` function; this module maps its outcome to the exit code.
 
+mod answer;
 pub mod apply;
 pub mod audit;
 mod binding;

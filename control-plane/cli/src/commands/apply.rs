@@ -11,6 +11,7 @@ use asp_store::control::SourceFile;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use super::answer::{is, list, number, text};
 use super::client::{AdminClient, api_path, block_on, describe_change};
 use super::sarif::{self, Finding, Level};
 use super::specs;
@@ -34,7 +35,7 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
                 let query = if args.force { "?force=true" } else { "" };
                 let path = format!("{}{query}", api_path(&["api", "registry", "servers", name]));
                 let answer = api.put(&path, &json!({ "files": bundle.files })).await?;
-                if answer.body.get("code").and_then(Value::as_str) == Some("breaking_change") {
+                if text(&answer.body, "code") == "breaking_change" {
                     print::error(&format!("{name}: {}", answer.refusal()));
                     return Err(Failure::Breaking);
                 }
@@ -69,7 +70,7 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
         }
         let stored = api.get("/api/registry/servers").await?.accepted()?;
         for record in stored.as_array().into_iter().flatten() {
-            let name = record.get("server").and_then(Value::as_str).unwrap_or_default();
+            let name = text(record, "server");
             if !bundles.iter().any(|bundle| bundle.server.server.name == name) {
                 results.push(json!({ "server": name, "state": "only in the registry" }));
             }
@@ -80,10 +81,7 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
             print::json(&results);
         } else {
             for result in &results {
-                print::line(&describe_result(
-                    result.get("server").and_then(Value::as_str).unwrap_or_default(),
-                    result,
-                ));
+                print::line(&describe_result(text(result, "server"), result));
             }
         }
         if breaks_callers { Err(Failure::Breaking) } else { Ok(()) }
@@ -113,23 +111,22 @@ fn finding(root: &Path, bundle: &Bundle, change: &asp_registry::Change) -> Findi
 
 /// Describes a result: what happened, then its changes and warnings, one a line.
 fn describe_result(name: &str, result: &Value) -> String {
-    let revision = result.get("revision").and_then(Value::as_u64).unwrap_or(0);
+    let revision = number(result, "revision");
     let state = result.get("state").and_then(Value::as_str);
-    let mut lines = match (state, result.get("changed").and_then(Value::as_bool)) {
+    let mut lines = match (state, is(result, "changed")) {
         (Some(state), _) => format!("{name}: {state}"),
-        (None, Some(true)) => format!("{name}: applied at revision {revision}"),
-        (None, _) => format!("{name}: unchanged since revision {revision}"),
+        (None, true) => format!("{name}: applied at revision {revision}"),
+        (None, false) => format!("{name}: unchanged since revision {revision}"),
     };
-    let list = |key: &str| result.get(key).and_then(Value::as_array).into_iter().flatten();
-    list("changes").for_each(|change| lines.push_str(&format!("\n  {}", describe_change(change))));
-    list("warnings")
+    list(result, "changes").for_each(|change| lines.push_str(&format!("\n  {}", describe_change(change))));
+    list(result, "warnings")
         .for_each(|warning| lines.push_str(&format!("\n  warning: {}", describe_warning(warning))));
     lines
 }
 
 fn describe_warning(warning: &Value) -> String {
-    let text = |key: &str| warning.get(key).and_then(Value::as_str).unwrap_or_default();
-    let line = warning.get("line").and_then(Value::as_u64).unwrap_or(0);
+    let text = |key: &str| text(warning, key);
+    let line = number(warning, "line");
     format!("{}:{line}: {}: {}; {}", text("file"), text("code"), text("message"), text("hint"))
 }
 

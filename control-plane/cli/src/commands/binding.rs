@@ -4,16 +4,17 @@ use asp_control::policy::EVERY_ISSUER;
 use asp_platform::shell;
 use serde_json::Value;
 
+use super::answer::is;
+
 /// Returns a clause that says what the binding does.
 pub(super) fn describe_binding(org: &str, binding: &Value) -> String {
     let text = |pointer: &str| text(binding, pointer);
-    let flag = |name: &str| binding.get(name).and_then(Value::as_bool).unwrap_or_default();
-    let verb = match (flag("approval"), flag("allowed")) {
+    let verb = match (is(binding, "approval"), is(binding, "allowed")) {
         (true, _) => "requires a person's approval for",
         (false, true) => "allows",
         (false, false) => "denies",
     };
-    let observed = if flag("observe") { "an observed binding" } else { "a binding" };
+    let observed = if is(binding, "observe") { "an observed binding" } else { "a binding" };
     let named = binding.get("name").and_then(Value::as_str).map(|name| format!(" `{name}`"));
     let when = describe_conditions(binding).map(|when| format!(" when {when}")).unwrap_or_default();
     let protocol = match text("/primitive/protocol") {

@@ -15,6 +15,7 @@ use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
+use super::answer::{self, is, list, number, text};
 use super::stored_login;
 
 pub const ENV_ADMIN_TOKEN: &str = "ASP_ADMIN_TOKEN";
@@ -207,18 +208,18 @@ impl ApiResponse {
 
     /// Returns the refusal in one line, followed by its faults.
     pub fn refusal(&self) -> String {
-        let text = |key: &str| self.body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |key: &str| text(&self.body, key);
         let mut line = format!("{} {}: {}", self.status.as_u16(), text("code"), text("title"));
         if !text("detail").is_empty() {
             line = format!("{line}: {}", text("detail"));
         }
-        for fault in self.body.get("errors").and_then(Value::as_array).into_iter().flatten() {
-            let field = |key: &str| fault.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-            let at = fault.get("line").and_then(Value::as_u64).unwrap_or(0);
+        for fault in list(&self.body, "errors") {
+            let field = |key: &str| answer::text(fault, key);
+            let at = number(fault, "line");
             let said = format!("{}:{at}: {}: {}", field("file"), field("code"), field("message"));
             line = format!("{line}\n  {}", without_commands(&said));
         }
-        for change in self.body.get("changes").and_then(Value::as_array).into_iter().flatten() {
+        for change in list(&self.body, "changes") {
             line = format!("{line}\n  {}", describe_change(change));
         }
         line
@@ -227,9 +228,8 @@ impl ApiResponse {
 
 /// Describes a difference between two versions of a server, in the form of the API and `asp diff`.
 pub fn describe_change(change: &Value) -> String {
-    let text = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or_default();
-    let is = |key: &str| change.get(key).and_then(Value::as_bool).unwrap_or(false);
-    let weight = match (is("breaking"), is("versioned")) {
+    let text = |key: &str| text(change, key);
+    let weight = match (is(change, "breaking"), is(change, "versioned")) {
         (true, true) => "breaking, in a new major version",
         (true, false) => "BREAKING without a new major version",
         (false, _) => "compatible",

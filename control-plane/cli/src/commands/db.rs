@@ -13,6 +13,7 @@ use asp_platform::clock;
 use asp_store::archive::{self, ArchiveDatabase, ArchiveError, Summary};
 use serde_json::{Value, json};
 
+use super::answer;
 use super::client::block_on;
 use crate::args::db::{DbCommand, DbExportArgs, DbImportArgs, DbRaiseArgs, DbStatusArgs};
 use crate::serve::stores::{self, AUDIT_FILE, CALLS_FILE};
@@ -91,14 +92,11 @@ async fn status(open: &OperatorDatabase, args: &DbStatusArgs) -> Result<(), Fail
 async fn raise(open: &OperatorDatabase, args: &DbRaiseArgs) -> Result<(), Failure> {
     let raised = archive::raise_revision(&open.source, args.past, clock::now_ms()).await;
     let (before, after) = raised.context("raise the revision")?;
-    if args.json {
-        print::json(&json!({"database": open.name, "before": before, "after": after}));
-        return Ok(());
-    }
-    match before == after {
-        true => print::line(&format!("{}: the revision is {before}, which is past that already", open.name)),
-        false => print::line(&format!("{}: the revision was {before} and is {after}", open.name)),
-    }
+    let words = match before == after {
+        true => format!("{}: the revision is {before}, which is past that already", open.name),
+        false => format!("{}: the revision was {before} and is {after}", open.name),
+    };
+    answer::show(&json!({"database": open.name, "before": before, "after": after}), args.json, &words);
     Ok(())
 }
 

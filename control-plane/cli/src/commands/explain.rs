@@ -7,6 +7,7 @@ use asp_control::admin::explain::Question;
 use asp_platform::shell;
 use serde_json::Value;
 
+use super::answer::{is, list, text, texts};
 use super::binding;
 use super::client::{AdminClient, api_path, block_on};
 use super::server_access::{self, CallPermission, ServerAccess};
@@ -44,10 +45,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
             print::line(&line);
         }
     }
-    match answer.get("allowed").and_then(Value::as_bool) {
-        Some(true) => Ok(()),
-        _ => Err(Failure::Refused),
-    }
+    if is(&answer, "allowed") { Ok(()) } else { Err(Failure::Refused) }
 }
 
 /// Returns the first unmet one of the three conditions for a call, and who can change it.
@@ -124,12 +122,13 @@ fn arguments(text: &str) -> Result<Value, Failure> {
 /// Describes the bindings that have conditions on arguments or are only observed.
 fn describe_conditional_bindings(question: &Question, answer: &Value) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(issuers) = answer.get("issuers").map(list) {
+    if answer.get("issuers").is_some() {
+        let issuers = texts(answer, "issuers").join(", ");
         lines.push(format!(
             "several issuers may be meant ({issuers}), so bindings and limits of one issuer were left out: name one with --issuer"
         ));
     }
-    for rule in answer.get("rules").and_then(Value::as_array).into_iter().flatten() {
+    for rule in list(answer, "rules") {
         let Some(binding) = rule.get("binding") else { continue };
         let holds = match rule.get("holds").and_then(Value::as_bool) {
             Some(true) => "it is about this call",
@@ -139,7 +138,7 @@ fn describe_conditional_bindings(question: &Question, answer: &Value) -> Vec<Str
         lines.push(format!("- {}: {holds}", binding::describe_binding(&question.org, binding)));
     }
     if let Some(observed) = answer.get("observed") {
-        let outcome = observed.get("outcome").and_then(Value::as_str).unwrap_or_default();
+        let outcome = text(observed, "outcome");
         let by = observed.get("binding").map(|binding| binding::describe_binding(&question.org, binding));
         lines.push(format!(
             "observed: it would be {}, because {}",
@@ -153,7 +152,7 @@ fn describe_conditional_bindings(question: &Question, answer: &Value) -> Vec<Str
 /// Describes what decided, then what would change it.
 fn describe_decision(question: &Question, answer: &Value) -> String {
     let Question { org, server, primitive, protocol, .. } = question;
-    let outcome = answer.get("outcome").and_then(Value::as_str).unwrap_or_default();
+    let outcome = text(answer, "outcome");
     let rule = answer.pointer("/decidedBy/rule").and_then(Value::as_str).unwrap_or_default();
     if is_withheld(answer) {
         return caller::describe_for_team(question, outcome);
@@ -225,11 +224,6 @@ fn remedy(org: &str, decisive: Option<&Value>) -> String {
         "It applies only to arguments that meet its condition: call with others, or change the values of the condition by \
          storing the binding again{stored}."
     )
-}
-
-fn list(values: &Value) -> String {
-    let texts: Vec<&str> = values.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    texts.join(", ")
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::answer::{self, number, texts};
 use super::client::{AdminClient, api_path, block_on};
 use super::token::parse_ttl;
 use crate::args::machines::{
@@ -61,19 +62,12 @@ fn bound(args: &BoundArgs) -> Result<(), Failure> {
             None => Ok(stored),
         }
     })?;
-    if args.json {
-        print::json(&answer);
-        return Ok(());
-    }
-    for (key, what) in
-        [("groups", "groups"), ("scopes", "scopes"), ("beyond", "beyond the bound, opens nothing")]
-    {
-        let names: Vec<String> = listed(&answer, key).into_iter().collect();
-        print::line(&format!(
-            "{what}: {}",
-            if names.is_empty() { "none".to_owned() } else { names.join(" ") }
-        ));
-    }
+    let parts = [("groups", "groups"), ("scopes", "scopes"), ("beyond", "beyond the bound, opens nothing")];
+    let lines = parts.map(|(key, what)| {
+        let names = Vec::from_iter(listed(&answer, key)).join(" ");
+        format!("{what}: {}", if names.is_empty() { "none" } else { &names })
+    });
+    answer::show(&answer, args.json, &lines.join("\n"));
     Ok(())
 }
 
@@ -94,31 +88,20 @@ fn changed_bound(args: &BoundArgs, stored: &Value) -> Option<Value> {
 }
 
 fn listed(answer: &Value, key: &str) -> BTreeSet<String> {
-    let list = answer.get(key).and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(Value::as_str).map(str::to_owned).collect()
+    texts(answer, key).into_iter().map(str::to_owned).collect()
 }
 
 fn list(args: &OrgArgs, kind: &str) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let all = block_on(async { api.get(&path(&args.org, kind)).await?.accepted() })?;
-    if args.json {
-        print::json(&all);
-        return Ok(());
-    }
-    for one in all.as_array().into_iter().flatten() {
-        print::line(&line(one));
-    }
+    answer::rows(&all, args.json, line);
     Ok(())
 }
 
 /// Formats a key or certificate: id, machine and expiry, then its identification, groups and scopes.
 fn line(one: &Value) -> String {
     let text = |key: &str| one.get(key).and_then(Value::as_str);
-    let words = |key: &str| {
-        let list = one.get(key).and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(Value::as_str).collect::<Vec<_>>().join(",")
-    };
-    let ends = one.get("expiresAt").and_then(Value::as_u64).unwrap_or_default() / 1_000;
+    let ends = number(one, "expiresAt") / 1_000;
     let mut line = format!("{} {} until {ends}", text("id").unwrap_or("-"), text("machine").unwrap_or("-"));
     for key in ["fingerprint", "uri"] {
         line.extend(text(key).map(|name| format!(" {key}={name}")));
@@ -127,9 +110,10 @@ fn line(one: &Value) -> String {
         line.push_str(" without proof of its key");
     }
     for key in ["groups", "scopes"] {
-        line.extend(
-            Some(words(key)).filter(|words| !words.is_empty()).map(|words| format!(" {key}={words}")),
-        );
+        let words = texts(one, key).join(",");
+        if !words.is_empty() {
+            line.push_str(&format!(" {key}={words}"));
+        }
     }
     line
 }
@@ -167,8 +151,7 @@ fn rotate(args: &RotateKeyArgs) -> Result<(), Failure> {
 /// Returns the API request for the key that succeeds the one with this id.
 fn successor_request(all: &Value, id: &str, ttl: Option<u64>) -> Option<Value> {
     let before = all.as_array()?.iter().find(|key| key.get("id").and_then(Value::as_str) == Some(id))?;
-    let at = |key: &str| before.get(key).and_then(Value::as_u64).unwrap_or_default();
-    let lives = at("expiresAt").saturating_sub(at("createdAt")) / 1_000;
+    let lives = number(before, "expiresAt").saturating_sub(number(before, "createdAt")) / 1_000;
     Some(json!({
         "machine": before.get("machine")?,
         "groups": before.get("groups")?,
@@ -211,10 +194,7 @@ fn register(args: &RegisterArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let path = path(&args.org, CERTIFICATES);
     let known = block_on(async { api.post(&path, &Value::Object(body)).await?.accepted() })?;
-    match args.json {
-        true => print::json(&known),
-        false => print::line(&format!("registered: {}", line(&known))),
-    }
+    answer::show(&known, args.json, &format!("registered: {}", line(&known)));
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use asp_control::policy::EVERY_ISSUER;
 use asp_platform::time::rfc3339;
 use serde_json::{Value, json};
 
+use super::answer::{show, text, texts};
 use super::client::{AdminClient, api_path, block_on};
 use crate::args::policy::PolicyArgs;
 use crate::args::{LimitsArgs, RevokeArgs};
@@ -35,7 +36,8 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
             for body in bodies {
                 answer = api.put(&with_force(path, args.force), body).await?.accepted()?;
             }
-            return show(&answer, args.json, &format!("{}: stored", args.org));
+            show(&answer, args.json, &format!("{}: stored", args.org));
+            return Ok(());
         }
         let exposure = api.get(&exposure).await?.accepted()?;
         let bindings = api.get(&bindings).await?.accepted()?;
@@ -143,11 +145,9 @@ pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
             return Ok(());
         };
         let answer = api.put(&with_force(&path, args.force), list).await?.accepted()?;
-        show(
-            &answer,
-            args.json,
-            &format!("{}: {} limits stored", args.org, list.as_array().map_or(0, Vec::len)),
-        )
+        let count = list.as_array().map_or(0, Vec::len);
+        show(&answer, args.json, &format!("{}: {count} limits stored", args.org));
+        Ok(())
     })
 }
 
@@ -171,7 +171,8 @@ pub fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
             "lifted ({id}); the tokens that it revoked are valid again within a second, until \
             they expire"
         );
-        return show(&json!({ "lifted": id }), args.json, &words);
+        show(&json!({ "lifted": id }), args.json, &words);
+        return Ok(());
     }
     let lists = [("token", &args.tokens), ("token_hash", &args.token_hashes)];
     for (kind, path) in lists {
@@ -182,7 +183,8 @@ pub fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
     let body = revocation(args)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
     let answer = block_on(async { api.post("/api/revocations", &body).await?.accepted() })?;
-    show(&answer, args.json, &revoked(&answer))
+    show(&answer, args.json, &revoked(&answer));
+    Ok(())
 }
 
 /// Reads a file or, for `-`, standard input.
@@ -214,7 +216,8 @@ fn revoke_several(args: &RevokeArgs, kind: &str, list: &str) -> Result<(), Failu
         Ok::<_, Failure>(())
     })?;
     let words = format!("revoked {} tokens; edges and gateways enforce it within a second", revoked.len());
-    show(&Value::from(revoked), args.json, &words)
+    show(&Value::from(revoked), args.json, &words);
+    Ok(())
 }
 
 /// Returns the requests for a list with one token a line; empty lines are skipped.
@@ -229,7 +232,7 @@ fn token_revocations(args: &RevokeArgs, kind: &str, list: &str) -> Result<Vec<Va
 
 /// Describes the answer: what is revoked, until when, and how to keep out new tokens.
 fn revoked(answer: &Value) -> String {
-    let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
+    let text = |key: &str| text(answer, key);
     let number = |key: &str| answer.get(key).and_then(Value::as_u64);
     let mut lines = format!(
         "revoked ({0}); edges and gateways enforce it within a second, until `asp revoke --lift {0}`",
@@ -247,9 +250,8 @@ fn revoked(answer: &Value) -> String {
             rfc3339(until)
         ));
     }
-    let commands = answer.get("keepOut").and_then(Value::as_array).into_iter().flatten();
-    let mut commands = commands.filter_map(Value::as_str).peekable();
-    if commands.peek().is_some() {
+    let commands = texts(answer, "keepOut");
+    if !commands.is_empty() {
         lines.push_str(&format!("\nto keep {} out, new tokens included:", text("id")));
     }
     for command in commands {
@@ -282,15 +284,6 @@ fn revocation(args: &RevokeArgs) -> Result<Value, Failure> {
         }
     };
     Ok(json!({ "type": kind, "id": id, "org": args.org, "reason": args.reason }))
-}
-
-fn show(answer: &Value, as_json: bool, words: &str) -> Result<(), Failure> {
-    if as_json {
-        print::json(answer);
-    } else {
-        print::line(words);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use asp_platform::shell;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use super::answer::{self, is, list, number};
 use super::client::{AdminClient, api_path, block_on};
 use super::server_access::{self, CallPermission, ServerAccess};
 use crate::args::servers::{ServersCommand, ServersOfferArgs, ServersShowArgs};
@@ -18,20 +19,16 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
         match command {
             ServersCommand::List(args) => {
                 let servers = api.get("/api/registry/servers").await?.accepted()?;
-                rows(&servers, args.json, |server| {
-                    format!(
-                        "{:<24} revision {:<8} {}",
-                        text(server, "server"),
-                        number(server, "revision"),
-                        hash(server)
-                    )
+                answer::rows(&servers, args.json, |server| {
+                    let revision = number(server, "revision");
+                    format!("{:<24} revision {revision:<8} {}", text(server, "server"), hash(server))
                 });
             }
             ServersCommand::Show(args) => show(&api, args).await?,
             ServersCommand::Offer(args) => offer(&api, args).await?,
             ServersCommand::Versions(args) => {
                 let versions = api.get(&of(&args.server, "versions")).await?.accepted()?;
-                rows(&versions, args.json, |version| {
+                answer::rows(&versions, args.json, |version| {
                     let (revision, seconds) =
                         (number(version, "revision"), number(version, "storedAt") / 1000);
                     format!("{revision:<8} {seconds} {} {}", hash(version), text(version, "actor"))
@@ -40,17 +37,12 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
             ServersCommand::Rollback(args) => {
                 let body = json!({ "revision": args.to });
                 let answer = api.post(&of(&args.server, "rollback"), &body).await?.accepted()?;
-                if args.json {
-                    print::json(&answer);
-                } else if answer.get("changed") == Some(&Value::Bool(true)) {
-                    let revision = number(&answer, "revision");
-                    print::line(&format!(
-                        "{} is rolled back to {}; revision {revision}",
-                        args.server, args.to
-                    ));
-                } else {
-                    print::line(&format!("{} is that already", args.server));
-                }
+                let revision = number(&answer, "revision");
+                let words = match is(&answer, "changed") {
+                    true => format!("{} is rolled back to {}; revision {revision}", args.server, args.to),
+                    false => format!("{} is that already", args.server),
+                };
+                answer::show(&answer, args.json, &words);
             }
         }
         Ok(())
@@ -69,11 +61,7 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
             )));
         }
         let offers = answer.accepted()?;
-        if *json {
-            print::json(&offers);
-        } else {
-            print::line(&describe_offers(server, &offers));
-        }
+        answer::show(&offers, *json, &describe_offers(server, &offers));
         return Ok(());
     };
     let answer = api.get(&api_path(&["api", "registry", "orgs", org, "servers", server])).await?;
@@ -102,15 +90,14 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
 }
 
 fn describe_offers(server: &str, offers: &Value) -> String {
-    if offers.get("everyOrg") == Some(&Value::Bool(true)) {
+    if is(offers, "everyOrg") {
         return format!("{server} is offered to every organisation, and on, by `defaultExposure: allow`");
     }
     let one = |offer: &Value| match text(offer, "by") {
         "server.yaml" => format!("{} (server.yaml)", text(offer, "org")),
         _ => text(offer, "org").to_owned(),
     };
-    let list = offers.get("offers").and_then(Value::as_array).into_iter().flatten();
-    let all: Vec<String> = list.map(one).collect();
+    let all: Vec<String> = list(offers, "offers").map(one).collect();
     match all.is_empty() {
         true => format!("{server} is not offered to any org: `asp servers offer {server} --to ORG`"),
         false => format!("{server} is offered to {}", all.join(", ")),
@@ -160,22 +147,8 @@ fn describe_offered(server: &str, org: &str, on: Option<&Value>) -> String {
     }
 }
 
-fn rows(list: &Value, as_json: bool, row: impl Fn(&Value) -> String) {
-    if as_json {
-        print::json(list);
-        return;
-    }
-    for one in list.as_array().into_iter().flatten() {
-        print::line(&row(one));
-    }
-}
-
 fn text<'a>(of: &'a Value, member: &str) -> &'a str {
     of.get(member).and_then(Value::as_str).unwrap_or("-")
-}
-
-fn number(of: &Value, member: &str) -> u64 {
-    of.get(member).and_then(Value::as_u64).unwrap_or_default()
 }
 
 /// Returns the start of the content hash, enough to tell versions apart.

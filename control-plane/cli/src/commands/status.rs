@@ -5,6 +5,7 @@ use asp_command::failure::Failure;
 use asp_command::print;
 use serde_json::Value;
 
+use super::answer::{list, number, text, texts};
 use super::client::{AdminClient, block_on};
 use crate::args::StatusArgs;
 
@@ -29,18 +30,6 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     if healthy(&status) { Ok(()) } else { Err(Failure::Refused) }
 }
 
-fn number(value: &Value, key: &str) -> u64 {
-    value.get(key).and_then(Value::as_u64).unwrap_or(0)
-}
-
-fn text<'v>(value: &'v Value, key: &str) -> &'v str {
-    value.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn subscribers(status: &Value) -> impl Iterator<Item = &Value> {
-    status.get("subscribers").and_then(Value::as_array).into_iter().flatten()
-}
-
 fn healthy(status: &Value) -> bool {
     let refused = |subscriber: &Value| {
         subscriber
@@ -49,7 +38,7 @@ fn healthy(status: &Value) -> bool {
     };
     let is_partial = |subscriber: &Value| number(subscriber, "refusedPartsCount") > 0;
     let whole = status.get("fault").is_none_or(Value::is_null) && number(status, "faultsCount") == 0;
-    whole && !subscribers(status).any(|subscriber| refused(subscriber) || is_partial(subscriber))
+    whole && !list(status, "subscribers").any(|subscriber| refused(subscriber) || is_partial(subscriber))
 }
 
 fn print_status(status: &Value) {
@@ -65,7 +54,7 @@ fn print_status(status: &Value) {
         print::line("  the last good snapshot stays in force; the control plane's log has the whole error");
     }
     unpublished_parts(status).iter().for_each(|line| print::line(line));
-    for subscriber in subscribers(status) {
+    for subscriber in list(status, "subscribers") {
         let mut line = format!(
             "{:<10} {:<28} acked {} behind {} ack {} ms",
             text(subscriber, "kind"),
@@ -84,9 +73,8 @@ fn print_status(status: &Value) {
 
 /// Returns the parts that a gateway could not put in force as they were sent.
 fn refused_parts(subscriber: &Value) -> Vec<String> {
-    let listed = subscriber.get("refusedParts").and_then(Value::as_array).into_iter().flatten();
-    let mut lines: Vec<String> =
-        listed.map(|part| format!("  refused {}: {}", text(part, "name"), text(part, "reason"))).collect();
+    let describe = |part: &Value| format!("  refused {}: {}", text(part, "name"), text(part, "reason"));
+    let mut lines: Vec<String> = list(subscriber, "refusedParts").map(describe).collect();
     let more = number(subscriber, "refusedPartsCount").saturating_sub(lines.len() as u64);
     if more > 0 {
         lines.push(format!("  and {more} more parts"));
@@ -96,9 +84,10 @@ fn refused_parts(subscriber: &Value) -> Vec<String> {
 
 /// Describes the parts that are not published as stored: the fault, what is in force instead, and the remedy.
 fn unpublished_parts(status: &Value) -> Vec<String> {
-    let listed: Vec<&Value> = status.get("faults").and_then(Value::as_array).into_iter().flatten().collect();
+    let listed = list(status, "faults");
+    let more = number(status, "faultsCount").saturating_sub(listed.len() as u64);
     let mut lines = Vec::new();
-    for fault in &listed {
+    for fault in listed {
         lines.push(format!(
             "{:<10} {:<28} {}",
             text(fault, "part"),
@@ -108,7 +97,6 @@ fn unpublished_parts(status: &Value) -> Vec<String> {
         lines.push(format!("  in force: {}", text(fault, "inForce")));
         lines.push(format!("  remedy: {}", text(fault, "wayOut")));
     }
-    let more = number(status, "faultsCount").saturating_sub(listed.len() as u64);
     if more > 0 {
         lines.push(format!("and {more} more faults of the same kind"));
     }
@@ -117,9 +105,8 @@ fn unpublished_parts(status: &Value) -> Vec<String> {
 
 /// Formats a runtime, followed by its plugins.
 fn lines(runtime: &Value) -> Vec<String> {
-    let languages = runtime.get("languages").and_then(Value::as_array).into_iter().flatten();
-    let languages: Vec<&str> = languages.filter_map(Value::as_str).collect();
-    let head = format!("{:<10} {:<28} {}", "runtime", languages.join("+"), text(runtime, "state"));
+    let languages = texts(runtime, "languages").join("+");
+    let head = format!("{:<10} {languages:<28} {}", "runtime", text(runtime, "state"));
     let at = match (text(runtime, "url"), text(runtime, "address")) {
         ("", _) => String::new(),
         (url, "") => format!(" at {url}"),
@@ -162,7 +149,6 @@ fn lines(runtime: &Value) -> Vec<String> {
 
 /// Describes the plugins that cannot be called: why, and the remedy.
 fn unavailable_plugins(runtime: &Value) -> Vec<String> {
-    let off = runtime.get("off").and_then(Value::as_array).into_iter().flatten();
     let line = |plugin: &Value| {
         let line = format!("{:<10} {:<28} {}", "off", text(plugin, "plugin"), text(plugin, "why"));
         match text(plugin, "wayOut") {
@@ -170,7 +156,7 @@ fn unavailable_plugins(runtime: &Value) -> Vec<String> {
             remedy => format!("{line}; remedy: {remedy}"),
         }
     };
-    off.map(line).collect()
+    list(runtime, "off").map(line).collect()
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@ use asp_platform::shell;
 use asp_platform::time::rfc3339;
 use serde_json::Value;
 
+use crate::commands::answer::{list, text, texts};
+
 /// Describes the refusal for lack of a scope, and who can grant it.
 pub(super) fn scope(question: &Question, answer: &Value) -> String {
     let Question { org, server, primitive, .. } = question;
-    let required = answer.pointer("/decidedBy/required").map(texts).unwrap_or_default();
+    let required = answer.get("decidedBy").map(|by| texts(by, "required")).unwrap_or_default();
     let missing: Vec<&str> =
         required.into_iter().filter(|scope| !question.scopes.iter().any(|given| given == scope)).collect();
     let named = missing.join(", ");
@@ -47,7 +49,6 @@ pub(super) fn scope(question: &Question, answer: &Value) -> String {
 
 /// Describes groups and tokens that were not given and would change the answer.
 pub(super) fn depends(answer: &Value) -> Vec<String> {
-    let entries = answer.get("depends").and_then(Value::as_array).into_iter().flatten();
     let line = |entry: &Value| {
         let text = |name: &str| entry.get(name).and_then(Value::as_str);
         let (kind, target) = match (text("group"), text("wcit")) {
@@ -61,7 +62,7 @@ pub(super) fn depends(answer: &Value) -> Vec<String> {
         let some = if entry.get("when").is_some() { " for some --arguments" } else { "" };
         format!("- with the {kind} {target}: {outcome}{some}")
     };
-    let mut lines: Vec<String> = entries.map(line).collect();
+    let mut lines: Vec<String> = list(answer, "depends").map(line).collect();
     if !lines.is_empty() {
         let head = "the answer depends on groups and tokens that were not named (--group, --wcit):";
         lines.insert(0, head.to_owned());
@@ -71,13 +72,12 @@ pub(super) fn depends(answer: &Value) -> Vec<String> {
 
 /// Describes revocations of the caller's tokens, each with the command that lifts it.
 pub(super) fn revocations(question: &Question, answer: &Value) -> Vec<String> {
-    let all = answer.get("revocations").and_then(Value::as_array).into_iter().flatten();
-    all.map(|revocation| revoked(question, revocation)).collect()
+    list(answer, "revocations").map(|revocation| revoked(question, revocation)).collect()
 }
 
 fn revoked(question: &Question, revocation: &Value) -> String {
     let org = &question.org;
-    let text = |name: &str| revocation.get(name).and_then(Value::as_str).unwrap_or_default();
+    let text = |name: &str| text(revocation, name);
     let time = |name: &str, scale: u64| {
         revocation.get(name).and_then(Value::as_u64).map(|at| rfc3339(at.saturating_mul(scale)))
     };
@@ -127,10 +127,6 @@ pub(super) fn describe_for_team(question: &Question, outcome: &str) -> String {
         false => "",
     };
     format!("{said}. Which binding decides is for the admins of {org} to see.{left_out}")
-}
-
-fn texts(values: &Value) -> Vec<&str> {
-    values.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 #[cfg(test)]

@@ -15,9 +15,10 @@ use asp_packaging::{ConflictPolicy, InstallOutcome, InstalledUnit, Unit, build a
 use asp_store::control::SourceFile;
 use asp_store::packages::MAX_PACKAGE;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::super::answer::text;
 use super::super::client::{AdminClient, api_path, block_on};
 use super::super::specs;
 use super::read;
@@ -271,7 +272,7 @@ async fn registered(api: &AdminClient) -> Result<Vec<Unit>, Failure> {
     let listed = api.get("/api/registry/servers").await?.accepted()?;
     let mut servers = Vec::new();
     for record in listed.as_array().into_iter().flatten() {
-        let name = record.get("server").and_then(Value::as_str).unwrap_or_default();
+        let name = text(record, "server");
         let stored = api.get(&api_path(&["api", "registry", "servers", name])).await?.accepted()?;
         let files = stored.get("files").cloned().unwrap_or_default();
         let files: Vec<SourceFile> = serde_json::from_value(files).context("read the stored files")?;

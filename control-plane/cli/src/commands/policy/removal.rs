@@ -4,15 +4,14 @@
 
 use anyhow::{Context, anyhow};
 use asp_command::failure::Failure;
-use asp_command::print;
 use asp_control::policy::EVERY_ISSUER;
 use reqwest::Url;
 use serde_json::{Value, json};
 
 use super::targets;
 use crate::args::policy::PolicyArgs;
-use crate::commands::binding;
 use crate::commands::client::{AdminClient, api_path};
+use crate::commands::{answer, binding};
 
 const ISSUER: &str = "issuer";
 /// Maximum number of bindings of the same primitive listed if the requested one does not exist.
@@ -35,13 +34,9 @@ pub(super) async fn run(api: &AdminClient, args: &PolicyArgs, primitive: &str) -
     if removed.is_empty() {
         return Err(Failure::Other(anyhow!(none(&args.org, primitive, &bindings))));
     }
-    if args.json {
-        print::json(&json!({ "removed": removed }));
-        return Ok(());
-    }
-    for one in &removed {
-        print::line(&format!("{}: removed: {}", args.org, binding::describe_binding(&args.org, one)));
-    }
+    let describe = |one| format!("{}: removed: {}", args.org, binding::describe_binding(&args.org, one));
+    let words = Vec::from_iter(removed.iter().map(describe)).join("\n");
+    answer::show(&json!({ "removed": removed }), args.json, &words);
     Ok(())
 }
 

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::super::answer;
 use super::super::client::{AdminClient, api_path};
 
 /// Rows in one page of the audit: the API's maximum.
@@ -276,8 +277,7 @@ pub(super) fn is_of_platform(actor: &str, org: &str) -> bool {
 
 /// Returns the readable client issuers of the store.
 fn client_issuers(answer: &Value) -> Vec<Document> {
-    let all = answer.get("issuers").and_then(Value::as_array).into_iter().flatten();
-    let clients = all.filter(|issuer| issuer.get("side").and_then(Value::as_str) == Some("clients"));
+    let clients = answer::list(answer, "issuers").filter(|issuer| answer::text(issuer, "side") == "clients");
     let document = |issuer: &Value| {
         let name = issuer.get("name")?.as_str()?.to_owned();
         let document: Document = serde_json::from_value(issuer.get("document")?.clone()).ok()?;
