@@ -4,6 +4,7 @@
 //! Keeps true: the private key stays in a 0600 file and prints as `***`; a client token is never accepted as an admin token,
 //! because their audiences differ. Without `--dev` nothing trusts this issuer.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use asp_platform::clock;
 use asp_platform::secret::Secret;
 use asp_proto::snapshot;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::local_key::{LocalKey, LocalKeyError};
 
@@ -78,25 +80,6 @@ pub struct AdminToken {
     /// `platform`, `platform:read`, `org:<id>` or `org:<id>:read`.
     pub role: String,
     pub ttl: Duration,
-}
-
-#[derive(Serialize)]
-struct DevClaims<'a> {
-    iss: &'a str,
-    sub: &'a str,
-    aud: &'a str,
-    iat: u64,
-    exp: u64,
-    jti: String,
-    client_id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    org: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    groups: Option<&'a [String]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    scope: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    role: Option<&'a str>,
 }
 
 impl DevIssuer {
@@ -184,42 +167,42 @@ impl DevIssuer {
 
     /// Mints a token for a client of the platform.
     pub fn mint_client(&self, token: &ClientToken) -> Result<Secret, IssuerError> {
-        let mut claims = self.claims(&token.user, &token.audience, token.ttl)?;
-        claims.org = Some(&token.org);
-        claims.groups = (!token.groups.is_empty()).then_some(&token.groups);
-        claims.scope = (!token.scopes.is_empty()).then(|| token.scopes.join(" "));
-        self.sign(&claims)
+        let mut own = vec![("org", json!(token.org))];
+        if !token.groups.is_empty() {
+            own.push(("groups", json!(token.groups)));
+        }
+        if !token.scopes.is_empty() {
+            own.push(("scope", json!(token.scopes.join(" "))));
+        }
+        self.mint((&token.user, &token.audience), token.ttl, own)
     }
 
     /// Mints a token for the admin API.
     pub fn mint_admin(&self, token: &AdminToken) -> Result<Secret, IssuerError> {
-        let mut claims = self.claims(&token.user, ADMIN_AUDIENCE, token.ttl)?;
-        claims.role = Some(&token.role);
-        self.sign(&claims)
+        self.mint((&token.user, ADMIN_AUDIENCE), token.ttl, vec![("role", json!(token.role))])
     }
 
-    fn claims<'a>(&self, sub: &'a str, aud: &'a str, ttl: Duration) -> Result<DevClaims<'a>, IssuerError> {
+    /// Mints a token with these claims in addition to those of every token.
+    fn mint(
+        &self,
+        (sub, aud): (&str, &str),
+        ttl: Duration,
+        own: Vec<(&str, Value)>,
+    ) -> Result<Secret, IssuerError> {
         if ttl < Duration::from_secs(1) || ttl > MAX_TTL {
             return Err(IssuerError::Ttl(ttl));
         }
         let iat = clock::now_ms() / 1_000;
-        Ok(DevClaims {
-            iss: DEVELOPMENT_ISS,
-            sub,
-            aud,
-            iat,
-            exp: iat + ttl.as_secs(),
-            jti: uuid::Uuid::now_v7().to_string(),
-            client_id: CLIENT_ID,
-            org: None,
-            groups: None,
-            scope: None,
-            role: None,
-        })
-    }
-
-    fn sign(&self, claims: &DevClaims<'_>) -> Result<Secret, IssuerError> {
-        Ok(self.key.sign(claims)?)
+        let common = [
+            ("iss", json!(DEVELOPMENT_ISS)),
+            ("sub", json!(sub)),
+            ("aud", json!(aud)),
+            ("iat", json!(iat)),
+            ("exp", json!(iat + ttl.as_secs())),
+            ("jti", json!(uuid::Uuid::now_v7().to_string())),
+            ("client_id", json!(CLIENT_ID)),
+        ];
+        Ok(self.key.sign(&common.into_iter().chain(own).collect::<BTreeMap<_, _>>())?)
     }
 }
 

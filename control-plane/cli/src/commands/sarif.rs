@@ -4,24 +4,16 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use asp_registry::Fault;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Level {
     Error,
     Warning,
     Note,
-}
-
-impl Level {
-    const fn word(self) -> &'static str {
-        match self {
-            Level::Error => "error",
-            Level::Warning => "warning",
-            Level::Note => "note",
-        }
-    }
 }
 
 /// One finding.
@@ -76,7 +68,7 @@ fn result(finding: &Finding) -> Value {
     }
     json!({
         "ruleId": finding.rule,
-        "level": finding.level.word(),
+        "level": finding.level,
         "message": { "text": finding.message },
         "locations": [{ "physicalLocation": place }],
     })
