@@ -3,11 +3,13 @@
 //! Envoy runs the shipped bootstrap with one addition: every answer names the replica that gave it
 //! (`x-served-by`), which a client must never see and a test must know.
 
+mod bootstrap;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -19,7 +21,7 @@ use crate::relay::Relay;
 use crate::stack::{self, Ports};
 use crate::stores::OWNER;
 use crate::tool::Build;
-use crate::{http1, message, tool, wait};
+use crate::{http1, message, wait};
 
 /// The answer's header that names the replica.
 pub const SERVED_BY: &str = "x-served-by";
@@ -202,7 +204,7 @@ impl Cluster {
         let second_xds = second_control.as_ref().map(|(_, ports)| ports.xds);
         let settings = envoy::Settings {
             directory: directory.path(),
-            template: traced_bootstrap(directory.path(), second_xds, &layout.regions)?,
+            template: bootstrap::traced(directory.path(), second_xds, &layout.regions)?,
             port,
             xds_port: control_ports.xds,
             tls: None,
@@ -468,46 +470,4 @@ async fn start_control(
     .await
     .with_context(|| control.tail())?;
     Ok((control, ports))
-}
-
-/// The shipped bootstrap whose answers name their replica, with a second control plane where there is one, and with the
-/// clusters that lead to other regions.
-fn traced_bootstrap(
-    directory: &Path,
-    second_xds: Option<u16>,
-    regions: &[(&'static str, SocketAddr)],
-) -> Result<PathBuf> {
-    const CONTROL_ENDPOINT: &str = "        - endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: ${ASP_XDS_PORT} } } }\n";
-    const VIRTUAL_HOST: &str = "              domains: [\"*\"]\n";
-    let shipped = std::fs::read_to_string(tool::root()?.join("envoy/bootstrap.yaml"))?;
-    let traced = format!(
-        "{VIRTUAL_HOST}              response_headers_to_add: [{{ header: {{ key: {SERVED_BY}, value: \
-         \"%UPSTREAM_REMOTE_ADDRESS%\" }} }}]\n"
-    );
-    if !shipped.contains(VIRTUAL_HOST) {
-        bail!("envoy/bootstrap.yaml has no virtual host for every domain");
-    }
-    let mut template = shipped.replacen(VIRTUAL_HOST, &traced, 1);
-    if let Some(port) = second_xds {
-        if !template.contains(CONTROL_ENDPOINT) {
-            bail!("envoy/bootstrap.yaml has no endpoint of the control plane");
-        }
-        let second = CONTROL_ENDPOINT.replace("${ASP_XDS_PORT}", &port.to_string());
-        template = template.replacen(CONTROL_ENDPOINT, &format!("{CONTROL_ENDPOINT}{second}"), 1);
-    }
-    const CLUSTERS: &str = "  clusters:\n";
-    for (name, address) in regions {
-        if !template.contains(CLUSTERS) {
-            bail!("envoy/bootstrap.yaml has no clusters");
-        }
-        let (ip, port) = (address.ip(), address.port());
-        let region = format!(
-            "  - {{ name: {name}, type: STATIC, connect_timeout: 1s, load_assignment: {{ cluster_name: {name}, endpoints: \
-             [{{ lb_endpoints: [{{ endpoint: {{ address: {{ socket_address: {{ address: {ip}, port_value: {port} }} }} }} }}] }}] }} }}\n"
-        );
-        template = template.replacen(CLUSTERS, &format!("{CLUSTERS}{region}"), 1);
-    }
-    let path = directory.join("bootstrap.yaml");
-    std::fs::write(&path, template)?;
-    Ok(path)
 }
