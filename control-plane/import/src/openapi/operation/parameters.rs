@@ -134,7 +134,8 @@ impl<'a> Building<'a> {
             _ => None,
         };
         if let Some(credential) = credential {
-            self.leave_out_credential(place, name, credential);
+            let remedy = "for which the operator names one (`--credential`)";
+            self.note_parameter(place, name, &format!("is left out: it {credential}, {remedy}"));
             return Ok(());
         }
         let shape = match place {
@@ -157,20 +158,14 @@ impl<'a> Building<'a> {
             Ok(Shape::Members) => self.members(&parameter),
             Ok(shape) => {
                 if is_untyped {
-                    let note = format!(
-                        "its {place} parameter {} has no type: it is imported as text",
-                        one_line(name)
-                    );
-                    self.tool.notes.push(note);
+                    self.note_parameter(place, name, "has no type: it is imported as text");
                 }
                 self.add(parameter, shape);
                 Ok(())
             }
             Err(why) if parameter.is_required => Err(SkipReason::Parameter { name: one_line(name), why }),
             Err(why) => {
-                self.tool
-                    .notes
-                    .push(format!("its {place} parameter {} is left out: it {why}", one_line(name)));
+                self.note_parameter(place, name, &format!("is left out: it {why}"));
                 Ok(())
             }
         }
@@ -181,10 +176,7 @@ impl<'a> Building<'a> {
     fn handle_framing_header(&mut self, parameter: &Parameter<'_>, lower: &str) {
         match self.only_media_type(parameter.written) {
             Some(kind) if lower == "accept" => drop(self.tool.headers.insert(lower.into(), kind.into())),
-            _ => {
-                let name = one_line(parameter.name);
-                self.tool.notes.push(format!("its header parameter {name} is left out"));
-            }
+            _ => self.note_parameter("header", parameter.name, "is left out"),
         }
     }
 
@@ -199,12 +191,8 @@ impl<'a> Building<'a> {
         (is_media_type(kind) && !is_accepted_by_default(kind)).then(|| kind.to_owned())
     }
 
-    fn leave_out_credential(&mut self, place: &str, name: &str, why: &str) {
-        let note = format!(
-            "its {place} parameter {} is left out: it {why}, for which the operator names one (`--credential`)",
-            one_line(name)
-        );
-        self.tool.notes.push(note);
+    fn note_parameter(&mut self, place: &str, name: &str, said: &str) {
+        self.tool.notes.push(format!("its {place} parameter {} {said}", one_line(name)));
     }
 
     /// Whether another parameter is already written under this one's name.
@@ -221,10 +209,8 @@ impl<'a> Building<'a> {
     fn members(&mut self, parameter: &Parameter<'_>) -> Result<(), SkipReason> {
         let members = properties(&parameter.schema);
         if members.is_empty() {
-            let name = one_line(parameter.name);
-            let note =
-                format!("its query parameter {name} is left out: the document names none of its members");
-            self.tool.notes.push(note);
+            let said = "is left out: the document names none of its members";
+            self.note_parameter("query", parameter.name, said);
         }
         self.note_unread_members("parameters", parameter.written);
         if parameter.written.get("description").is_some() {
