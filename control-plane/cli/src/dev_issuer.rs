@@ -73,15 +73,6 @@ pub struct ClientToken {
     pub ttl: Duration,
 }
 
-/// Claims and lifetime of an admin token.
-#[derive(Clone, Debug)]
-pub struct AdminToken {
-    pub user: String,
-    /// `platform`, `platform:read`, `org:<id>` or `org:<id>:read`.
-    pub role: String,
-    pub ttl: Duration,
-}
-
 impl DevIssuer {
     /// Reads the issuer of a state directory, creating it if there is none.
     pub fn load_or_create(state_dir: &Path) -> Result<DevIssuer, IssuerError> {
@@ -177,9 +168,9 @@ impl DevIssuer {
         self.mint((&token.user, &token.audience), token.ttl, own)
     }
 
-    /// Mints a token for the admin API.
-    pub fn mint_admin(&self, token: &AdminToken) -> Result<Secret, IssuerError> {
-        self.mint((&token.user, ADMIN_AUDIENCE), token.ttl, vec![("role", json!(token.role))])
+    /// Mints a token for the admin API. `role`: `platform`, `platform:read`, `org:<id>` or `org:<id>:read`.
+    pub fn mint_admin(&self, user: &str, role: &str, ttl: Duration) -> Result<Secret, IssuerError> {
+        self.mint((user, ADMIN_AUDIENCE), ttl, vec![("role", json!(role))])
     }
 
     /// Mints a token with these claims in addition to those of every token.

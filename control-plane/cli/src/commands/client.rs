@@ -19,6 +19,8 @@ use super::answer::{self, is, list, number, text};
 use super::stored_login;
 
 pub const ENV_ADMIN_TOKEN: &str = "ASP_ADMIN_TOKEN";
+/// All characters except the unreserved ones (RFC 3986 section 2.3).
+pub(super) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// Timeout of a request: compiling a large server takes seconds on a small machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a transfer: the largest package at 3 Mbit/s.
@@ -239,8 +241,6 @@ pub fn describe_change(change: &Value) -> String {
 
 /// Returns an API path. Names are escaped, so that each stays one segment (RFC 3986 section 3.3).
 pub fn api_path(segments: &[&str]) -> String {
-    /// All characters except the unreserved ones (RFC 3986 section 2.3).
-    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     segments.iter().map(|segment| format!("/{}", utf8_percent_encode(segment, RESERVED))).collect()
 }
 

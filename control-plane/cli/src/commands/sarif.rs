@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use asp_registry::Fault;
+use percent_encoding::{AsciiSet, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use super::client::RESERVED;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -76,16 +79,8 @@ fn result(finding: &Finding) -> Value {
 
 /// Converts a path to a relative URI reference (RFC 3986 section 4.2), which SARIF requires.
 fn uri(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    for byte in path.trim_start_matches("./").bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte))
-            }
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
+    const ESCAPED: &AsciiSet = &RESERVED.remove(b'/');
+    utf8_percent_encode(path.trim_start_matches("./"), ESCAPED).to_string()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use asp_platform::secret::Secret;
 
 use crate::args::TokenArgs;
 use crate::break_glass::{BreakGlass, MAX_LIFE, MAX_REASON};
-use crate::dev_issuer::{AdminToken, ClientToken, DevIssuer};
+use crate::dev_issuer::{ClientToken, DevIssuer};
 use crate::settings::listen::{DEFAULT_PORT, ENV_PORT};
 use crate::settings::{DEFAULT_STATE_DIR, ENV_PUBLIC_URL, ENV_STATE_DIR};
 
@@ -51,7 +51,7 @@ fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failu
             );
             return Err(Failure::bad("--role", message));
         }
-        issuer.mint_admin(&AdminToken { user: args.user.clone(), role: args.role.clone(), ttl })
+        issuer.mint_admin(&args.user, &args.role, ttl)
     } else {
         let public_url = public_url(&issuer, environment);
         issuer.mint_client(&ClientToken {

@@ -12,7 +12,7 @@ use super::Process;
 use crate::settings::Settings;
 
 /// Ports of this process; 0 for a role it does not have.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Ports {
     /// Envoy's port for clients; the gateway's own if there is no Envoy.
     pub(super) edge: u16,
@@ -47,8 +47,7 @@ pub(super) struct Listeners {
 /// Binds every listener of the process's roles. The ports of Envoy and the sample server are only reserved.
 pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listeners)> {
     let listen = &settings.listen;
-    let mut ports =
-        Ports { edge: 0, envoy_admin: 0, everything: 0, admin: 0, gateway: 0, gateway_mtls: 0, xds: 0 };
+    let mut ports = Ports::default();
     let mut listeners = Listeners::default();
     let held = &mut listeners._held;
     if let Some(stack) = &settings.stack {

@@ -11,7 +11,7 @@ use asp_platform::secret::Secret;
 use asp_proto::mcp_revision::Revision;
 use serde_json::json;
 
-use crate::dev_issuer::{AdminToken, ClientToken, DevIssuer};
+use crate::dev_issuer::{ClientToken, DevIssuer};
 
 /// Timeout for the path: Envoy compiles the filter at start, which takes seconds on a loaded machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -82,9 +82,8 @@ fn nonzero(statistics: &str) -> usize {
 
 /// Writes `env` (0600) into the state directory: a shell file that exports the addresses and two tokens.
 pub fn write_env(state_dir: &Path, urls: &Urls, issuer: &DevIssuer) -> anyhow::Result<()> {
-    let admin = AdminToken { user: "admin".into(), role: "platform".into(), ttl: MAX_TTL };
     let token = client_token(issuer)?;
-    let admin_token = issuer.mint_admin(&admin).context("mint the admin token")?;
+    let admin_token = issuer.mint_admin("admin", "platform", MAX_TTL).context("mint the admin token")?;
     let text = format!(
         "export ASP_EDGE_URL={}\nexport ASP_ADMIN_URL={}\nexport ASP_TOKEN={}\nexport ASP_ADMIN_TOKEN={}\n",
         urls.edge,
