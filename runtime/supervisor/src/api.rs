@@ -10,7 +10,7 @@ pub mod shared;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use asp_proto::envelope::LINES;
 use asp_proto::supervisor::ensure_plugin_response::State;
@@ -31,7 +31,7 @@ use crate::pool::sampling;
 use crate::ppp::outbox::multiplexer::MergedStream;
 use crate::ppp::{duration, fields, number};
 use crate::runtime::Runtime;
-use crate::telemetry::metrics::passes;
+use crate::telemetry::metrics::{event, passes};
 use crate::tunnel::handles::NoHandle;
 use crate::tunnel::peer::Peer;
 
@@ -65,7 +65,7 @@ impl RuntimeSupervisor for Api {
         Ok(Response::new(EnsurePluginResponse {
             state: State::Ready.into(),
             isolation_level: self.0.machine.level.number(),
-            bounds: self.0.machine.bounds().name().to_owned(),
+            bounds: self.0.machine.probe.bounds.name().to_owned(),
             features: vec![LINES.to_owned()],
             ..EnsurePluginResponse::default()
         }))
@@ -129,7 +129,7 @@ impl RuntimeSupervisor for Api {
     async fn health(&self, request: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
         Peer::of(&request)?;
         let (status, runtimes) = self.0.health();
-        let bounds = self.0.machine.bounds().name().to_owned();
+        let bounds = self.0.machine.probe.bounds.name().to_owned();
         Ok(Response::new(HealthResponse { status: status.into(), runtimes: Some(runtimes), bounds }))
     }
 
@@ -146,7 +146,9 @@ impl RuntimeSupervisor for Api {
         let stream = futures::stream::unfold(events, |mut events| async move {
             match events.recv().await {
                 Ok(event) => Some((event, events)),
-                Err(RecvError::Lagged(missed)) => Some((missed_events(missed), events)),
+                Err(RecvError::Lagged(missed)) => {
+                    Some((event("missed", [], fields([("events", number(missed))])), events))
+                }
                 Err(RecvError::Closed) => None,
             }
         });
@@ -178,14 +180,5 @@ impl RuntimeSupervisor for Api {
         }
         self.0.end_execution(&request_id).await.map_err(Status::from)?;
         Ok(Response::new(EndExecutionResponse {}))
-    }
-}
-
-fn missed_events(missed: u64) -> MetricsEvent {
-    MetricsEvent {
-        at: Some(SystemTime::now().into()),
-        name: "missed".to_owned(),
-        fields: Some(fields([("events", number(missed))])),
-        ..MetricsEvent::default()
     }
 }

@@ -35,7 +35,7 @@ use crate::refusal::Refusal;
 use crate::telemetry::totals::{PluginTotals, ResourceUse};
 use crate::worker::budget::Lease;
 use crate::worker::call::CallRules;
-use crate::worker::process::Machine;
+use crate::worker::process::{Machine, why};
 use crate::worker::{Death, Plan, RunningWorker, Worker, WorkerId};
 pub use ticket::Ticket;
 
@@ -50,7 +50,8 @@ pub struct Pool {
     tasks: TaskTracker,
     /// Resource use and crashes of its workers.
     pub totals: PluginTotals,
-    asked_for: Mutex<Instant>,
+    /// Time of the last request for the plugin.
+    pub asked_for: Mutex<Instant>,
     inner: Mutex<Inner>,
 }
 
@@ -123,7 +124,7 @@ impl Pool {
         }
         let given = machine.level.number();
         if given < wanted {
-            return Err(Refusal::Isolation { wanted, given, why: machine.why_missing() });
+            return Err(Refusal::Isolation { wanted, given, why: why(&machine.probe.missing) });
         }
         let policy = PoolPolicy {
             ephemeral: manifest.pool.mode == PoolMode::Ephemeral,
@@ -251,16 +252,6 @@ impl Pool {
     pub fn is_starved(&self) -> bool {
         let inner = self.inner.lock();
         inner.starved && inner.scheduler.counts().3 > 0
-    }
-
-    /// Records that the plugin was requested.
-    pub fn touch(&self) {
-        *self.asked_for.lock() = Instant::now();
-    }
-
-    /// Returns the time of the last request for the plugin.
-    pub fn last_request(&self) -> Instant {
-        *self.asked_for.lock()
     }
 
     /// Returns the time since which the longest idle worker has had no calls; `None` if no worker is idle.

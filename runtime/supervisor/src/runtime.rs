@@ -226,7 +226,8 @@ impl Runtime {
             let there = language::present(&settings.languages, language);
             (language.name().to_owned(), Value::from(if there { "present" } else { "absent" }))
         });
-        let missing = self.machine.missing.iter();
+        let probe = &self.machine.probe;
+        let missing = probe.missing.iter();
         let missing =
             missing.map(|(level, why)| (format!("level{}", level.number()), Value::from(why.as_str())));
         let pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
@@ -239,9 +240,9 @@ impl Runtime {
         let details = fields([
             ("languages", BTreeMap::from(runtimes).into()),
             ("isolation_level", number(self.machine.level.number())),
-            ("bounds", self.machine.bounds().name().into()),
-            ("bounds_reason", self.machine.no_cgroup.as_deref().unwrap_or_default().into()),
-            ("own_user", self.machine.own_user.into()),
+            ("bounds", probe.bounds.name().into()),
+            ("bounds_reason", probe.no_cgroup.as_deref().unwrap_or_default().into()),
+            ("own_user", probe.own_user.into()),
             ("missing", missing.collect::<BTreeMap<_, _>>().into()),
             ("memory_budget", number(memory)),
             ("memory_left", number(memory_left)),
@@ -287,7 +288,7 @@ impl Runtime {
             key.secrets = self.machine.granted_secrets(&pool.plan.plugin, &wanted.called_as);
         }
         if let Some(pool) = beside.into_iter().find(|pool| pool.key == key) {
-            pool.touch();
+            *pool.asked_for.lock() = Instant::now();
             pool.plan.plugin.check_reference(wanted)?;
             return Ok(pool);
         }
@@ -302,7 +303,7 @@ impl Runtime {
         self.check_open()?;
         if pools.len() >= MAX_POOLS {
             let idle = pools.iter().filter(|(_, pool)| pool.is_empty());
-            let idle = idle.min_by_key(|(_, pool)| pool.last_request()).map(|(key, _)| key.clone());
+            let idle = idle.min_by_key(|(_, pool)| *pool.asked_for.lock()).map(|(key, _)| key.clone());
             match idle {
                 Some(idle) => pools.remove(&idle),
                 None => return Err(Refusal::Overload),

@@ -52,7 +52,7 @@ pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
     let mut servers = JoinSet::new();
     let stop = CancellationToken::new();
     if let Some(path) = &socket {
-        let mut callers = Callers::new(runtime.machine.own_user);
+        let mut callers = Callers::new(runtime.machine.probe.own_user);
         let judge = move |accepted: io::Result<UnixStream>| {
             ready(accepted.map(|stream| callers.admit(stream)).transpose())
         };

@@ -205,7 +205,7 @@ impl Tunnel {
                     progress.closed = true;
                     cancel(worker, call, "the tunnel is closed", &mut progress);
                 }
-                () = call.wait_until_superseded(), if !progress.superseded => {
+                () = call.superseded.cancelled(), if !progress.superseded => {
                     progress.superseded = true;
                     call.mute();
                     cancel(worker, call, "its gateway runs it again", &mut progress);

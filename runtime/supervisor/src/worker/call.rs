@@ -79,8 +79,8 @@ pub struct Call {
     /// Cancelled when the call must end now: messages that its gateway does not take at once are dropped, so that the
     /// end gets through.
     hurry: CancellationToken,
-    /// Cancelled when the call is run again elsewhere.
-    superseded: CancellationToken,
+    /// Cancelled when the call must end because it is run again elsewhere.
+    pub superseded: CancellationToken,
     stall: Arc<Stall>,
 }
 
@@ -262,16 +262,6 @@ impl Call {
     /// Discards everything that the worker still sends for this call.
     pub fn mute(&self) {
         self.state.lock().muted = true;
-    }
-
-    /// Asks the call to end, because it is run again elsewhere.
-    pub fn supersede(&self) {
-        self.superseded.cancel();
-    }
-
-    /// Waits until the call is run again elsewhere.
-    pub async fn wait_until_superseded(&self) {
-        self.superseded.cancelled().await;
     }
 
     /// Returns the time at which the call must be cancelled, unless something changes before, and the reason.

@@ -38,7 +38,7 @@ impl Executions {
     /// Tells a previous execution of the call to end, and waits until it has. Cancel-safe.
     pub async fn end_previous(&self, request_id: &str) -> Result<(), StillRuns> {
         let Some(former) = self.0.lock().get(request_id).cloned() else { return Ok(()) };
-        former.supersede();
+        former.superseded.cancel();
         timeout(EXECUTION_STOPS_WITHIN, former.wait_for_end()).await.map(drop).map_err(|_| StillRuns)
     }
 

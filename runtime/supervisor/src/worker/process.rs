@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_launcher::{
-    Bounds, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox, own_group,
+    Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Probe, Report, Sandbox, own_group,
 };
 use asp_platform::secret::Secret;
 use parking_lot::Mutex;
@@ -58,14 +58,8 @@ pub struct Machine {
     pub settings: Settings,
     /// The sandbox level at which workers run.
     pub level: Level,
-    /// Whether each worker has a user of its own; otherwise they run as this process's user.
-    pub own_user: bool,
-    /// Whether workers keep this process's user because there are no user namespaces.
-    keeps_user: bool,
-    /// Levels that this machine does not provide, and why.
-    pub missing: Vec<(Level, String)>,
-    /// Reason why workers have no control group; `None`: they have one.
-    pub no_cgroup: Option<String>,
+    /// Capabilities of this machine.
+    pub probe: Probe,
     pub budget: Arc<WorkerBudget>,
     pub metrics: Metrics,
     cgroups: Option<Cgroups>,
@@ -186,10 +180,7 @@ impl Machine {
         Ok(Machine {
             budget: WorkerBudget::new(settings.memory_budget, settings.max_workers),
             level,
-            own_user: probe.own_user,
-            keeps_user: probe.keeps_user,
-            missing: probe.missing,
-            no_cgroup: probe.no_cgroup,
+            probe,
             metrics: Metrics::default(),
             cgroups,
             sampler: Sampler::start(&aside),
@@ -203,7 +194,7 @@ impl Machine {
 
     /// Returns the secrets that a plugin asks for and `user` may use.
     pub fn granted_secrets(&self, plugin: &Plugin, user: &str) -> Vec<String> {
-        if !may_hold_secrets(self.own_user, self.level) {
+        if !may_hold_secrets(self.probe.own_user, self.level) {
             return Vec::new();
         }
         self.settings.secrets.granted(user, plugin.secrets())
@@ -258,30 +249,20 @@ impl Machine {
         Ok(process)
     }
 
-    /// Returns how workers' limits are enforced.
-    pub fn bounds(&self) -> Bounds {
-        if self.cgroups.is_some() { Bounds::Cgroup } else { Bounds::Sampled }
-    }
-
-    /// Returns why this machine lacks sandbox levels, for a plugin that needs one.
-    pub fn why_missing(&self) -> String {
-        why(&self.missing)
-    }
-
     fn sandbox(&self, plugin: &Plugin, command: &Command, home: &WorkerHome) -> Sandbox {
         let limits = &plugin.manifest.limits;
         let egress = !plugin.manifest.allowed_domains.is_empty();
         Sandbox {
             level: self.level,
-            bounds: self.bounds(),
-            keeps_user: self.keeps_user,
+            bounds: self.probe.bounds,
+            keeps_user: self.probe.keeps_user,
             argv: command.argv.clone(),
             env: environment::of((plugin, command), home, &self.settings.secrets),
             work_dir: home.work_dir(),
             run_dir: home.run_dir(),
             read_only: command.read_only.clone(),
             uid: home.uid,
-            gid: if self.own_user { home.uid } else { own_group(self.keeps_user) },
+            gid: if self.probe.own_user { home.uid } else { own_group(self.probe.keeps_user) },
             limits: Limits {
                 memory_bytes: limits.memory_bytes,
                 cpu_millis: limits.cpu_millis,
@@ -479,7 +460,8 @@ impl Process {
     }
 }
 
-fn why(missing: &[(Level, String)]) -> String {
+/// Describes why a machine lacks sandbox levels.
+pub fn why(missing: &[(Level, String)]) -> String {
     let each = missing.iter().map(|(level, reason)| format!("level {}: {reason}", level.number()));
     each.collect::<Vec<_>>().join("; ")
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use asp_launcher::Bounds;
+
 use super::*;
 use crate::secrets::Secrets;
 use crate::settings::Languages;
@@ -31,10 +33,15 @@ impl Machine {
         Machine {
             budget: WorkerBudget::new(settings.memory_budget, settings.max_workers),
             level: Level::L3,
-            own_user: false,
-            keeps_user: false,
-            missing: Vec::new(),
-            no_cgroup: None,
+            probe: Probe {
+                level: Some(Level::L3),
+                own_user: false,
+                keeps_user: false,
+                missing: Vec::new(),
+                bounds: Bounds::Sampled,
+                sees_workers: true,
+                no_cgroup: None,
+            },
             metrics: Metrics::default(),
             cgroups: None,
             sampler: Sampler::start(&aside),
