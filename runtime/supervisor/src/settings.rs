@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use asp_launcher::{Bounds, Level};
+use asp_peer::PeerFiles;
 use asp_platform::operator_list::{self, ListEntry};
 use clap::Parser;
 
@@ -99,17 +100,6 @@ pub struct Arguments {
     pub java_shim: Option<PathBuf>,
 }
 
-/// The files of mutual TLS.
-#[derive(Clone, Debug)]
-pub struct Tls {
-    pub address: SocketAddr,
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-    pub client_authority: PathBuf,
-    /// The authority's list of revoked certificates.
-    pub revoked: Option<PathBuf>,
-}
-
 /// Node, its shim, and the flags that the shim requires for this release.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -132,7 +122,8 @@ pub struct Settings {
     pub plugins: PathBuf,
     pub state: PathBuf,
     pub socket: Option<PathBuf>,
-    pub tls: Option<Tls>,
+    /// Address and files of the listener with mutual TLS.
+    pub tls: Option<(SocketAddr, PeerFiles)>,
     pub worker_init: PathBuf,
     pub min_level: Level,
     /// `Sampled` also permits the mode without control groups, which is used only if there are none.
@@ -248,7 +239,7 @@ fn file(flag: &str, path: &Path, faults: &mut Vec<String>) -> PathBuf {
     path.to_path_buf()
 }
 
-fn tls(arguments: &Arguments, faults: &mut Vec<String>) -> Option<Tls> {
+fn tls(arguments: &Arguments, faults: &mut Vec<String>) -> Option<(SocketAddr, PeerFiles)> {
     let files = [
         ("--tls-cert", &arguments.tls_cert),
         ("--tls-key", &arguments.tls_key),
@@ -268,8 +259,8 @@ fn tls(arguments: &Arguments, faults: &mut Vec<String>) -> Option<Tls> {
         }
     }
     let revoked = arguments.tls_crl.as_deref().map(|path| file("--tls-crl", path, faults));
-    let [certificate, key, client_authority] = <[PathBuf; 3]>::try_from(found).ok()?;
-    Some(Tls { address, certificate, key, client_authority, revoked })
+    let [certificate, key, authority] = <[PathBuf; 3]>::try_from(found).ok()?;
+    Some((address, PeerFiles { certificate, key, authority, revoked }))
 }
 
 fn worker_init(given: Option<&Path>, faults: &mut Vec<String>) -> PathBuf {

@@ -2,6 +2,7 @@
 
 use std::future::ready;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::api::callers::Callers;
 use crate::pool::sampling;
 use crate::ppp::MAX_FRAME;
 use crate::runtime::Runtime;
-use crate::settings::{Settings, Tls};
+use crate::settings::Settings;
 use crate::worker::process::Machine;
 
 /// Time for the last frames to reach the gateways.
@@ -133,13 +134,7 @@ async fn bind(path: &Path) -> anyhow::Result<UnixListener> {
 }
 
 /// Opens the runtime's own certificate, which must name a runtime.
-fn open(tls: Tls) -> anyhow::Result<(std::net::SocketAddr, Peer)> {
-    let files = PeerFiles {
-        certificate: tls.certificate,
-        key: tls.key,
-        authority: tls.client_authority,
-        revoked: tls.revoked,
-    };
+fn open((address, files): (SocketAddr, PeerFiles)) -> anyhow::Result<(SocketAddr, Peer)> {
     let peer = Peer::open(files, Role::Runtime).context("use the --tls files (docs/certificates.md)")?;
-    Ok((tls.address, peer))
+    Ok((address, peer))
 }
