@@ -64,7 +64,7 @@ pub enum Command {
     /// Imports an MCP server's tools, or an OpenAPI document, into a directory of primitives
     Import(ImportArgs),
     /// Shows the published snapshot and which edges and gateways have it
-    Status(StatusArgs),
+    Status(JsonArgs),
     /// Shows which rule decides a call
     Explain(ExplainArgs),
     /// Shows or changes which servers an org can reach and who in it may call what
@@ -267,7 +267,7 @@ pub struct DiffArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-pub struct StatusArgs {
+pub struct JsonArgs {
     /// Prints JSON
     #[arg(long)]
     pub json: bool,

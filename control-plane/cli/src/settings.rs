@@ -146,7 +146,7 @@ impl Settings {
         self.tls = self.certificates.edge(checks);
         self.admin_tls = self.certificates.admin(checks);
         self.peer = self.certificates.peer(checks);
-        self.list_notes = checks.take_notes();
+        self.list_notes = std::mem::take(&mut checks.notes);
         self.cross_check(checks, args);
         self
     }

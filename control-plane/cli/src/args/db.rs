@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::JsonArgs;
+
 /// Commands on the database that `asp serve` would open: `ASP_DATABASE_URL`, or the files in the state directory
 #[derive(Clone, Debug, Subcommand)]
 pub enum DbCommand {
     /// Migrates the tables to this version, as `asp serve` does at start
     Migrate,
     /// Shows the database and the number of rows in each table
-    Status(DbStatusArgs),
+    Status(JsonArgs),
     /// Writes the whole database to a file, as a backup or for another database
     Export(DbExportArgs),
     /// Imports an exported file into an empty database and verifies every table
@@ -27,13 +29,6 @@ pub struct DbRaiseArgs {
     /// Revision to go past [default: far beyond the stored one]
     #[arg(long, value_name = "REVISION")]
     pub past: Option<u64>,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct DbStatusArgs {
     /// Prints JSON
     #[arg(long)]
     pub json: bool,

@@ -95,11 +95,6 @@ pub struct IdArgs {
 
 #[derive(Clone, Debug, Args)]
 pub struct CreateKeyArgs {
-    #[arg(value_name = "ORG")]
-    pub org: String,
-    /// Name of the machine: a machine in policy and limits, a user of the org in revocations and audit
-    #[arg(value_name = "MACHINE")]
-    pub machine: String,
     #[command(flatten)]
     pub terms: TermsArgs,
     /// Prints JSON: the key and its metadata
@@ -125,11 +120,6 @@ pub struct RotateKeyArgs {
 #[derive(Clone, Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["certificate", "fingerprint", "uri"]))]
 pub struct RegisterArgs {
-    #[arg(value_name = "ORG")]
-    pub org: String,
-    /// Name of the machine: a machine in policy and limits, a user of the org in revocations and audit
-    #[arg(value_name = "MACHINE")]
-    pub machine: String,
     /// File with the certificate, PEM or DER; if it has several, the first is used
     #[arg(long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,
@@ -152,6 +142,11 @@ pub struct RegisterArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct TermsArgs {
+    #[arg(value_name = "ORG")]
+    pub org: String,
+    /// Name of the machine: a machine in policy and limits, a user of the org in revocations and audit
+    #[arg(value_name = "MACHINE")]
+    pub machine: String,
     /// Group of the machine; repeat for more
     #[arg(long = "group", value_name = "GROUP")]
     pub groups: Vec<String>,

@@ -2,10 +2,12 @@
 
 use clap::{Args, Subcommand};
 
+use super::JsonArgs;
+
 #[derive(Clone, Debug, Subcommand)]
 pub enum ServersCommand {
     /// Shows the stored servers
-    List(ServersListArgs),
+    List(JsonArgs),
     /// Shows which orgs a server is offered to or, with --org, whether one org has it
     Show(ServersShowArgs),
     /// Offers a server to an org, which can then switch it on (`asp policy ORG --expose SERVER`)
@@ -14,13 +16,6 @@ pub enum ServersCommand {
     Versions(ServersVersionsArgs),
     /// Rolls a server back to one of its versions, even if the server was deleted
     Rollback(ServersRollbackArgs),
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct ServersListArgs {
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::client::block_on;
-use crate::args::db::{DbCommand, DbExportArgs, DbImportArgs, DbRaiseArgs, DbStatusArgs};
+use crate::args::JsonArgs;
+use crate::args::db::{DbCommand, DbExportArgs, DbImportArgs, DbRaiseArgs};
 use crate::serve::stores::{self, AUDIT_FILE, CALLS_FILE};
 use crate::settings::StateSettings;
 use crate::settings::database::{Database, ENV_DATABASE_URL, Server};
@@ -74,7 +75,7 @@ impl OperatorDatabase {
     }
 }
 
-async fn status(open: &OperatorDatabase, args: &DbStatusArgs) -> Result<(), Failure> {
+async fn status(open: &OperatorDatabase, args: &JsonArgs) -> Result<(), Failure> {
     let counted = archive::count(&open.source).await.context("count the rows")?;
     if args.json {
         let tables: serde_json::Map<String, Value> =

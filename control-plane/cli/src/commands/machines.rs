@@ -119,9 +119,10 @@ fn line(one: &Value) -> String {
 }
 
 fn create(args: &CreateKeyArgs) -> Result<(), Failure> {
-    let body = terms(&args.machine, &args.terms)?;
+    let body = terms(&args.terms)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let made = block_on(async { api.post(&path(&args.org, KEYS), &Value::Object(body)).await?.accepted() })?;
+    let made =
+        block_on(async { api.post(&path(&args.terms.org, KEYS), &Value::Object(body)).await?.accepted() })?;
     show_key(&made, args.json)
 }
 
@@ -172,7 +173,7 @@ fn show_key(made: &Value, as_json: bool) -> Result<(), Failure> {
 }
 
 fn register(args: &RegisterArgs) -> Result<(), Failure> {
-    let mut body = terms(&args.machine, &args.terms)?;
+    let mut body = terms(&args.terms)?;
     let mut say = |name: &str, value: Value| body.insert(name.to_owned(), value);
     match (&args.certificate, &args.key, &args.fingerprint, &args.uri) {
         (Some(file), Some(key), ..) => {
@@ -192,7 +193,7 @@ fn register(args: &RegisterArgs) -> Result<(), Failure> {
         _ => return Err(Failure::bad("asp machines", "name a --certificate, --fingerprint or --uri")),
     }
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let path = path(&args.org, CERTIFICATES);
+    let path = path(&args.terms.org, CERTIFICATES);
     let known = block_on(async { api.post(&path, &Value::Object(body)).await?.accepted() })?;
     answer::show(&known, args.json, &format!("registered: {}", line(&known)));
     Ok(())
@@ -206,9 +207,9 @@ fn revoke(args: &IdArgs, kind: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn terms(machine: &str, terms: &TermsArgs) -> Result<Map<String, Value>, Failure> {
+fn terms(terms: &TermsArgs) -> Result<Map<String, Value>, Failure> {
     let mut body = Map::new();
-    body.insert("machine".into(), machine.into());
+    body.insert("machine".into(), terms.machine.as_str().into());
     body.insert("groups".into(), json!(terms.groups));
     body.insert("scopes".into(), json!(terms.scopes));
     if let Some(ttl) = &terms.ttl {
@@ -226,7 +227,7 @@ fn seconds(text: &str) -> Result<u64, Failure> {
 fn proof(args: &RegisterArgs, key: &Path, der: &[u8]) -> Result<Value, Failure> {
     let pem = std::fs::read(key).with_context(|| format!("read {}", key.display()))?;
     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let statement = asp_peer::statement(&args.org, &args.machine, &fingerprint(der), at);
+    let statement = asp_peer::statement(&args.terms.org, &args.terms.machine, &fingerprint(der), at);
     let signature = asp_peer::sign(&pem, &statement)
         .map_err(|fault| Failure::bad("--key", format!("{}: {fault}", key.display())))?;
     Ok(json!({ "at": at, "signature": STANDARD.encode(signature) }))

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::answer::{list, number, text, texts};
 use super::client::{AdminClient, block_on};
-use crate::args::StatusArgs;
+use crate::args::JsonArgs;
 
 /// Gets `/api/snapshot` and `/api/runtimes`. Fails if a subscriber rejected the newest snapshot or parts of it, or if it
 /// could not be built as a whole. A runtime that does not answer is shown, but is not a failure of the snapshot.
-pub fn run(args: &StatusArgs) -> Result<(), Failure> {
+pub fn run(args: &JsonArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let (mut status, runtimes) = block_on(async {
         let status = api.get("/api/snapshot").await?.accepted()?;

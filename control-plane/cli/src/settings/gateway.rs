@@ -107,7 +107,7 @@ impl GatewaySection {
 
     fn audiences(&self, checks: &mut Checks<'_>) -> TokenAudiences {
         let entries = match &self.audience_entries {
-            None if checks.is_development() => return TokenAudiences::Every,
+            None if checks.dev => return TokenAudiences::Every,
             entries => entries.as_deref().unwrap_or_default(),
         };
         let mut listed = Vec::new();

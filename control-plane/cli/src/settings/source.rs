@@ -41,13 +41,14 @@ pub enum Coverage {
 pub struct Checks<'e> {
     environment: &'e dyn Environment,
     /// Whether an entry of an operator list without `for` applies to every primitive.
-    dev: bool,
+    pub(super) dev: bool,
     faults: Vec<SettingFault>,
     /// Settings whose values their parsers rejected.
     rejected: Vec<String>,
     /// Texts that no fault may repeat, each before its parts.
     hidden: Vec<Secret>,
-    notes: Vec<ListNote>,
+    /// Notes about operator lists, for the log.
+    pub(super) notes: Vec<ListNote>,
 }
 
 impl<'e> Checks<'e> {
@@ -105,16 +106,6 @@ impl<'e> Checks<'e> {
             let parts = value.split(',').chain(value.split([',', ';', '='])).map(str::trim).filter(marked);
             self.hidden.extend([value].into_iter().chain(parts).map(Secret::from));
         }
-    }
-
-    /// Whether an entry of an operator list without `for` applies to every primitive.
-    pub fn is_development(&self) -> bool {
-        self.dev
-    }
-
-    /// Takes the notes about operator lists, for the log.
-    pub fn take_notes(&mut self) -> Vec<ListNote> {
-        std::mem::take(&mut self.notes)
     }
 
     /// Returns the entries of an operator list with the primitives each applies to. Outside of development an entry without
