@@ -12,7 +12,7 @@ use asp_platform::clock;
 use asp_platform::secret::Secret;
 use serde_json::json;
 
-use crate::local_key::{LocalKey, LocalKeyError};
+use crate::local_key::LocalKey;
 
 const FILE: &str = "break-glass.json";
 /// Maximum lifetime of a token.
@@ -30,23 +30,23 @@ impl BreakGlass {
     }
 
     /// Reads the key, creating it if there is none.
-    pub fn load_or_create(state_dir: &Path) -> Result<BreakGlass, LocalKeyError> {
+    pub fn load_or_create(state_dir: &Path) -> anyhow::Result<BreakGlass> {
         LocalKey::load_or_create(&state_dir.join(FILE)).map(BreakGlass)
     }
 
     /// Replaces the key with a new one.
-    pub fn replace(state_dir: &Path) -> Result<(), LocalKeyError> {
+    pub fn replace(state_dir: &Path) -> anyhow::Result<()> {
         LocalKey::replace(&state_dir.join(FILE))
     }
 
     /// Returns the issuer as the admin API trusts it: with the public key only.
-    pub fn trusted(&self) -> Result<TrustedIssuer, LocalKeyError> {
+    pub fn trusted(&self) -> anyhow::Result<TrustedIssuer> {
         let rules = IssuerRules { max_lifetime: MAX_LIFE.as_secs(), ..IssuerRules::of(BREAK_GLASS_ISS) };
         self.0.trusted(rules)
     }
 
     /// Mints a token with the `platform` role.
-    pub fn mint(&self, user: &str, reason: &str, life: Duration) -> Result<Secret, LocalKeyError> {
+    pub fn mint(&self, user: &str, reason: &str, life: Duration) -> anyhow::Result<Secret> {
         let now = clock::now_ms() / 1_000;
         self.0.sign(&json!({
             "iss": BREAK_GLASS_ISS, "sub": user, "aud": ADMIN_AUDIENCE, "iat": now, "exp": now + life.as_secs(),

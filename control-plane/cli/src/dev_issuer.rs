@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context, bail};
 use asp_command::state_dir;
 use asp_issuers::trusted_issuer::{
     ADMIN_AUDIENCE, DEVELOPMENT_ISS, DEVELOPMENT_NAME, IssuerRules, MAX_TTL, TYP, TrustedIssuer,
@@ -18,25 +19,15 @@ use asp_proto::snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::local_key::{LocalKey, LocalKeyError};
+use crate::local_key::LocalKey;
 
 const FILE: &str = "dev-issuer.json";
 const CLIENT_ID: &str = "asp-cli";
 
-/// An error that makes the issuer unusable.
+/// Error: a token does not live that long.
 #[derive(Debug, thiserror::Error)]
-pub enum IssuerError {
-    #[error("{path}: {source}", path = path.display())]
-    Io { path: PathBuf, source: std::io::Error },
-    #[error("{path}: not a development issuer: {fault}", path = path.display())]
-    Malformed { path: PathBuf, fault: String },
-    #[error(transparent)]
-    Key(#[from] LocalKeyError),
-    #[error("the file cannot be written: {0}")]
-    Encode(serde_json::Error),
-    #[error("a token lives at least 1 s and at most {} s, not {} s", MAX_TTL.as_secs(), .0.as_secs())]
-    Ttl(Duration),
-}
+#[error("a token lives at least 1 s and at most {} s, not {} s", MAX_TTL.as_secs(), .0.as_secs())]
+pub struct TtlError(Duration);
 
 /// Content of the file.
 #[derive(Serialize, Deserialize)]
@@ -75,37 +66,32 @@ pub struct ClientToken {
 
 impl DevIssuer {
     /// Reads the issuer of a state directory, creating it if there is none.
-    pub fn load_or_create(state_dir: &Path) -> Result<DevIssuer, IssuerError> {
+    pub fn load_or_create(state_dir: &Path) -> anyhow::Result<DevIssuer> {
         let path = state_dir.join(FILE);
-        let io = |source| IssuerError::Io { path: path.clone(), source };
-        state_dir::create(state_dir).map_err(io)?;
-        if !path.try_exists().map_err(io)? {
+        let place = || path.display().to_string();
+        state_dir::create(state_dir).with_context(place)?;
+        if !path.try_exists().with_context(place)? {
             let fresh = stored(&LocalKey::generate()?, "")?;
-            state_dir::create_once(&path, &fresh).map_err(io)?;
+            state_dir::create_once(&path, &fresh).with_context(place)?;
         }
         DevIssuer::read(path)
     }
 
     /// Reads the issuer of a state directory; `None` if there is none.
-    pub fn load(state_dir: &Path) -> Result<Option<DevIssuer>, IssuerError> {
+    pub fn load(state_dir: &Path) -> anyhow::Result<Option<DevIssuer>> {
         let path = state_dir.join(FILE);
-        match path.try_exists() {
-            Ok(true) => DevIssuer::read(path).map(Some),
-            Ok(false) => Ok(None),
-            Err(source) => Err(IssuerError::Io { path, source }),
-        }
+        let exists = path.try_exists().with_context(|| path.display().to_string())?;
+        exists.then(|| DevIssuer::read(path)).transpose()
     }
 
-    fn read(path: PathBuf) -> Result<DevIssuer, IssuerError> {
-        let text = std::fs::read(&path).map_err(|source| IssuerError::Io { path: path.clone(), source })?;
-        let malformed = |fault: String| IssuerError::Malformed { path: path.clone(), fault };
-        let stored: IssuerRecord = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
+    fn read(path: PathBuf) -> anyhow::Result<DevIssuer> {
+        let text = std::fs::read(&path).with_context(|| path.display().to_string())?;
+        let malformed = || format!("{}: not a development issuer", path.display());
+        let stored: IssuerRecord = serde_json::from_slice(&text).with_context(malformed)?;
         if (stored.name.as_str(), stored.iss.as_str(), stored.alg.as_str())
             != (DEVELOPMENT_NAME, DEVELOPMENT_ISS, "ES256")
         {
-            return Err(malformed(format!(
-                "expected issuer {DEVELOPMENT_NAME} ({DEVELOPMENT_ISS}) with ES256"
-            )));
+            bail!("{}: expected issuer {DEVELOPMENT_NAME} ({DEVELOPMENT_ISS}) with ES256", malformed());
         }
         let key = LocalKey { kid: stored.kid, jwk: stored.jwk, pkcs8: Secret::new(stored.pkcs8) };
         Ok(DevIssuer { audience: stored.audience, key, path })
@@ -117,14 +103,13 @@ impl DevIssuer {
     }
 
     /// Stores the default audience, so that `asp token` works without a running server.
-    pub fn set_audience(&mut self, audience: &str) -> Result<(), IssuerError> {
+    pub fn set_audience(&mut self, audience: &str) -> anyhow::Result<()> {
         if self.audience == audience {
             return Ok(());
         }
         self.audience = audience.to_owned();
         let text = stored(&self.key, &self.audience)?;
-        state_dir::replace(&self.path, &text)
-            .map_err(|source| IssuerError::Io { path: self.path.clone(), source })
+        state_dir::replace(&self.path, &text).with_context(|| self.path.display().to_string())
     }
 
     /// Returns the issuer as edges and gateways receive it: with the public key only.
@@ -152,12 +137,12 @@ impl DevIssuer {
     }
 
     /// Returns the issuer as the admin API trusts it: with the public key only.
-    pub fn trusted(&self) -> Result<TrustedIssuer, IssuerError> {
-        Ok(self.key.trusted(IssuerRules::of(DEVELOPMENT_ISS))?)
+    pub fn trusted(&self) -> anyhow::Result<TrustedIssuer> {
+        self.key.trusted(IssuerRules::of(DEVELOPMENT_ISS))
     }
 
-    /// Mints a token for a client of the platform.
-    pub fn mint_client(&self, token: &ClientToken) -> Result<Secret, IssuerError> {
+    /// Mints a token for a client of the platform. A lifetime out of bounds is a [`TtlError`].
+    pub fn mint_client(&self, token: &ClientToken) -> anyhow::Result<Secret> {
         let mut own = vec![("org", json!(token.org))];
         if !token.groups.is_empty() {
             own.push(("groups", json!(token.groups)));
@@ -169,7 +154,7 @@ impl DevIssuer {
     }
 
     /// Mints a token for the admin API. `role`: `platform`, `platform:read`, `org:<id>` or `org:<id>:read`.
-    pub fn mint_admin(&self, user: &str, role: &str, ttl: Duration) -> Result<Secret, IssuerError> {
+    pub fn mint_admin(&self, user: &str, role: &str, ttl: Duration) -> anyhow::Result<Secret> {
         self.mint((user, ADMIN_AUDIENCE), ttl, vec![("role", json!(role))])
     }
 
@@ -179,9 +164,9 @@ impl DevIssuer {
         (sub, aud): (&str, &str),
         ttl: Duration,
         own: Vec<(&str, Value)>,
-    ) -> Result<Secret, IssuerError> {
+    ) -> anyhow::Result<Secret> {
         if ttl < Duration::from_secs(1) || ttl > MAX_TTL {
-            return Err(IssuerError::Ttl(ttl));
+            return Err(TtlError(ttl).into());
         }
         let iat = clock::now_ms() / 1_000;
         let common = [
@@ -193,12 +178,12 @@ impl DevIssuer {
             ("jti", json!(uuid::Uuid::now_v7().to_string())),
             ("client_id", json!(CLIENT_ID)),
         ];
-        Ok(self.key.sign(&common.into_iter().chain(own).collect::<BTreeMap<_, _>>())?)
+        self.key.sign(&common.into_iter().chain(own).collect::<BTreeMap<_, _>>())
     }
 }
 
 /// Returns the content of the file.
-fn stored(key: &LocalKey, audience: &str) -> Result<Vec<u8>, IssuerError> {
+fn stored(key: &LocalKey, audience: &str) -> anyhow::Result<Vec<u8>> {
     let stored = IssuerRecord {
         name: DEVELOPMENT_NAME.into(),
         iss: DEVELOPMENT_ISS.into(),
@@ -208,7 +193,7 @@ fn stored(key: &LocalKey, audience: &str) -> Result<Vec<u8>, IssuerError> {
         jwk: key.jwk.clone(),
         pkcs8: key.pkcs8.expose().to_owned(),
     };
-    serde_json::to_vec_pretty(&stored).map_err(IssuerError::Encode)
+    serde_json::to_vec_pretty(&stored).context("the file cannot be written")
 }
 
 /// Makes aws-lc the only crypto provider of this process. Must be called first at every process start.
@@ -281,18 +266,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let issuer = DevIssuer::load_or_create(dir.path()).unwrap();
         let long = ClientToken { ttl: MAX_TTL + Duration::from_secs(1), ..token() };
-        assert!(matches!(issuer.mint_client(&long), Err(IssuerError::Ttl(_))));
-        assert!(matches!(
-            issuer.mint_client(&ClientToken { ttl: Duration::ZERO, ..token() }),
-            Err(IssuerError::Ttl(_))
-        ));
+        for token in [long, ClientToken { ttl: Duration::ZERO, ..token() }] {
+            assert!(issuer.mint_client(&token).unwrap_err().is::<TtlError>());
+        }
     }
 
     #[test]
     fn a_file_that_is_no_issuer_is_refused_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE), "{}").unwrap();
-        assert!(matches!(DevIssuer::load_or_create(dir.path()), Err(IssuerError::Malformed { .. })));
+        let error = DevIssuer::load_or_create(dir.path()).err().unwrap();
+        assert!(error.to_string().ends_with("not a development issuer"), "{error}");
         assert_eq!(std::fs::read(dir.path().join(FILE)).unwrap(), b"{}");
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Owns: reading it. Refuses: writing keys; those that gateways create are kept in memory only.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use asp_identity::minting::{KeyError, PublicKey, SigningKey};
+use anyhow::{Context, anyhow};
+use asp_identity::minting::{PublicKey, SigningKey};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -12,31 +13,17 @@ use base64::engine::general_purpose::STANDARD;
 const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const PEM_END: &str = "-----END PRIVATE KEY-----";
 
-/// An error that makes a key unusable. Never contains any part of the key.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenKeyError {
-    #[error("{path}: {source}", path = path.display())]
-    Io { path: PathBuf, source: std::io::Error },
-    #[error("{path}: {source}", path = path.display())]
-    Key { path: PathBuf, source: KeyError },
-    #[error("{path}: neither PEM with a PKCS #8 private key nor a JWK", path = path.display())]
-    Form { path: PathBuf },
-}
-
-/// Reads the operator's keys: the signing key, and the previous one.
-pub fn read(
-    current: &Path,
-    previous: Option<&Path>,
-) -> Result<(SigningKey, Option<PublicKey>), TokenKeyError> {
+/// Reads the operator's keys: the signing key, and the previous one. An error never contains any part of a key.
+pub fn read(current: &Path, previous: Option<&Path>) -> anyhow::Result<(SigningKey, Option<PublicKey>)> {
     Ok((signing(current, &text(current)?)?, previous.map(retired_public_key).transpose()?))
 }
 
-fn text(path: &Path) -> Result<String, TokenKeyError> {
-    std::fs::read_to_string(path).map_err(|source| TokenKeyError::Io { path: path.to_owned(), source })
+fn text(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| path.display().to_string())
 }
 
-fn signing(path: &Path, text: &str) -> Result<SigningKey, TokenKeyError> {
-    let form = || TokenKeyError::Form { path: path.to_owned() };
+fn signing(path: &Path, text: &str) -> anyhow::Result<SigningKey> {
+    let form = || anyhow!("{}: neither PEM with a PKCS #8 private key nor a JWK", path.display());
     let key = if let Some((_, rest)) = text.split_once(PEM_BEGIN) {
         let (body, _) = rest.split_once(PEM_END).ok_or_else(form)?;
         let body: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
@@ -44,16 +31,14 @@ fn signing(path: &Path, text: &str) -> Result<SigningKey, TokenKeyError> {
     } else {
         SigningKey::from_jwk(&serde_json::from_str(text).map_err(|_| form())?)
     };
-    key.map_err(|source| TokenKeyError::Key { path: path.to_owned(), source })
+    key.with_context(|| path.display().to_string())
 }
 
 /// Reads the public half of a key that no longer signs.
-fn retired_public_key(path: &Path) -> Result<PublicKey, TokenKeyError> {
+fn retired_public_key(path: &Path) -> anyhow::Result<PublicKey> {
     let text = text(path)?;
     match serde_json::from_str(&text) {
-        Ok(jwk) => {
-            PublicKey::from_jwk(&jwk).map_err(|source| TokenKeyError::Key { path: path.to_owned(), source })
-        }
+        Ok(jwk) => PublicKey::from_jwk(&jwk).with_context(|| path.display().to_string()),
         Err(_) => Ok(signing(path, &text)?.public().clone()),
     }
 }

@@ -12,7 +12,7 @@ use asp_platform::secret::Secret;
 
 use crate::args::TokenArgs;
 use crate::break_glass::{BreakGlass, MAX_LIFE, MAX_REASON};
-use crate::dev_issuer::{ClientToken, DevIssuer};
+use crate::dev_issuer::{ClientToken, DevIssuer, TtlError};
 use crate::settings::listen::{DEFAULT_PORT, ENV_PORT};
 use crate::settings::{DEFAULT_STATE_DIR, ENV_PUBLIC_URL, ENV_STATE_DIR};
 
@@ -66,9 +66,9 @@ fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failu
             ttl,
         })
     };
-    minted.map_err(|error| match error {
-        crate::dev_issuer::IssuerError::Ttl(_) => Failure::bad("--ttl", error.to_string()),
-        other => Failure::Other(other.into()),
+    minted.map_err(|error| match error.downcast::<TtlError>() {
+        Ok(error) => Failure::bad("--ttl", error.to_string()),
+        Err(other) => Failure::Other(other),
     })
 }
 
