@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
 
 pub const MAX_FILES: usize = 20_000;
@@ -36,25 +37,6 @@ pub struct File {
     pub executable: bool,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum FolderError {
-    #[error("{} has no code", .0.display())]
-    Empty(PathBuf),
-    #[error("{}: Maven has built no jar yet; run `mvn package` there", .0.display())]
-    NotBuilt(PathBuf),
-    #[error("{}: Maven's folder has several jars; run `mvn clean package` there", .0.display())]
-    SeveralJars(PathBuf),
-    #[error("{} is neither a file nor a folder; remove it: a package cannot contain links or devices, except \
-             npm's links to @asp/plugin and to devDependencies of package.json, which are left out", .0.display())]
-    Special(PathBuf),
-    #[error("a file name is not UTF-8: {}", .0.display())]
-    Name(PathBuf),
-    #[error("more than {MAX_FILES} files, {} MiB or {MAX_DEPTH} levels", MAX_BYTES >> 20)]
-    TooLarge,
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: std::io::Error },
-}
-
 /// Files found so far and the remaining budget.
 struct Walk {
     files: Vec<File>,
@@ -82,7 +64,7 @@ impl DevLinks {
 
 impl Folder {
     /// Lists the files of a plugin's folder.
-    pub fn read(folder: &Path) -> Result<Folder, FolderError> {
+    pub fn read(folder: &Path) -> anyhow::Result<Folder> {
         let mut walk = Walk { files: Vec::new(), room: MAX_BYTES, dev_links: DevLinks::of(folder) };
         if is_maven(folder) {
             jars(folder, &mut walk)?;
@@ -90,7 +72,7 @@ impl Folder {
             collect(folder, "", 0, &mut walk)?;
         }
         if walk.files.is_empty() {
-            return Err(FolderError::Empty(folder.to_owned()));
+            return Err(empty(folder));
         }
         walk.files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(Folder { files: walk.files })
@@ -108,13 +90,13 @@ pub fn is_maven(folder: &Path) -> bool {
 
 /// Adds the project's jar and those in `lib/`, without the jars of sources, documentation and tests, and the jar from which a
 /// shading build started.
-fn jars(folder: &Path, walk: &mut Walk) -> Result<(), FolderError> {
+fn jars(folder: &Path, walk: &mut Walk) -> anyhow::Result<()> {
     let target = folder.join("target");
     let no_code = ["-sources.jar", "-javadoc.jar", "-tests.jar"];
     for (place, prefix) in [(target.clone(), ""), (target.join("dependency"), "lib/")] {
         let Ok(entries) = fs::read_dir(&place) else { continue };
         for entry in entries {
-            let path = entry.map_err(io(&place))?.path();
+            let path = entry.with_context(at(&place))?.path();
             let name = text(&path)?;
             let is_code = name.ends_with(".jar") && !no_code.iter().any(|end| name.ends_with(end));
             if is_code && !name.starts_with("original-") {
@@ -123,42 +105,46 @@ fn jars(folder: &Path, walk: &mut Walk) -> Result<(), FolderError> {
         }
     }
     match walk.files.iter().filter(|file| !file.path.contains('/')).count() {
-        0 => Err(FolderError::NotBuilt(folder.to_owned())),
+        0 => bail!("{}: Maven has built no jar yet; run `mvn package` there", folder.display()),
         1 => Ok(()),
-        _ => Err(FolderError::SeveralJars(folder.to_owned())),
+        _ => bail!("{}: Maven's folder has several jars; run `mvn clean package` there", folder.display()),
     }
 }
 
-fn collect(folder: &Path, prefix: &str, depth: usize, walk: &mut Walk) -> Result<(), FolderError> {
+fn collect(folder: &Path, prefix: &str, depth: usize, walk: &mut Walk) -> anyhow::Result<()> {
     if depth > MAX_DEPTH {
-        return Err(FolderError::TooLarge);
+        return Err(too_large());
     }
-    for entry in fs::read_dir(folder).map_err(io(folder))? {
-        let path = entry.map_err(io(folder))?.path();
+    for entry in fs::read_dir(folder).with_context(at(folder))? {
+        let path = entry.with_context(at(folder))?.path();
         let name = text(&path)?;
         if is_left_out(&name) {
             continue;
         }
         let relative = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
-        let kind = fs::symlink_metadata(&path).map_err(io(&path))?.file_type();
+        let kind = fs::symlink_metadata(&path).with_context(at(&path))?.file_type();
         if kind.is_dir() {
             collect(&path, &relative, depth + 1, walk)?;
         } else if kind.is_file() {
             walk.add(&path, relative)?;
         } else if !(kind.is_symlink() && walk.dev_links.has(&relative)) {
-            return Err(FolderError::Special(path));
+            bail!(
+                "{} is neither a file nor a folder; remove it: a package cannot contain links or devices, except \
+                 npm's links to @asp/plugin and to devDependencies of package.json, which are left out",
+                path.display()
+            );
         }
     }
     Ok(())
 }
 
 impl Walk {
-    fn add(&mut self, path: &Path, relative: String) -> Result<(), FolderError> {
+    fn add(&mut self, path: &Path, relative: String) -> anyhow::Result<()> {
         use std::os::unix::fs::PermissionsExt;
-        let metadata = fs::metadata(path).map_err(io(path))?;
-        self.room = self.room.checked_sub(metadata.len()).ok_or(FolderError::TooLarge)?;
+        let metadata = fs::metadata(path).with_context(at(path))?;
+        self.room = self.room.checked_sub(metadata.len()).ok_or_else(too_large)?;
         if self.files.len() >= MAX_FILES {
-            return Err(FolderError::TooLarge);
+            return Err(too_large());
         }
         let executable = metadata.permissions().mode() & 0o100 != 0;
         self.files.push(File { path: relative, source: path.to_owned(), executable });
@@ -166,12 +152,20 @@ impl Walk {
     }
 }
 
-fn text(path: &Path) -> Result<String, FolderError> {
+fn text(path: &Path) -> anyhow::Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
-    name.map(str::to_owned).ok_or_else(|| FolderError::Name(path.to_owned()))
+    name.map(str::to_owned).with_context(|| format!("a file name is not UTF-8: {}", path.display()))
 }
 
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> FolderError {
-    let path = path.to_owned();
-    move |source| FolderError::Io { path, source }
+pub(super) fn empty(folder: &Path) -> anyhow::Error {
+    anyhow!("{} has no code", folder.display())
+}
+
+pub(super) fn too_large() -> anyhow::Error {
+    anyhow!("more than {MAX_FILES} files, {} MiB or {MAX_DEPTH} levels", MAX_BYTES >> 20)
+}
+
+/// Returns the context of an error: the path that it is about.
+pub(super) fn at(path: &Path) -> impl FnOnce() -> String {
+    move || path.display().to_string()
 }

@@ -9,16 +9,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context, bail};
 use asp_registry::{plugin_manifest, stdio_manifest};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::pack::{PackError, PackageFile, format_for, pack};
+use super::folder::at;
+use super::pack::{PackageFile, format_for, pack};
 use super::stdio;
 use super::unit::{MCP_STDIO, Unit};
-use super::unpack::{UnpackError, unpack};
+use super::unpack::unpack;
 
 /// Prefix of the folders in which versions are prepared. No plugin's id starts with a dot.
 const WORK: &str = ".work";
@@ -69,29 +71,6 @@ pub enum ConflictPolicy {
     Replace,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum InstallError {
-    #[error("plugin {id}: {source}")]
-    Pack { id: String, source: PackError },
-    #[error("plugin {id}: the package: {source}")]
-    Unpack { id: String, source: UnpackError },
-    #[error("plugin {id}: manifest.json of the package: {source}")]
-    Command { id: String, source: stdio::CommandError },
-    #[error(
-        "plugin {id}@{version}: its spec pins the package {pinned}, but its code builds {found}; pin that one or \
-         restore the code"
-    )]
-    Pinned { id: String, version: String, pinned: String, found: String },
-    #[error(
-        "plugin {id}@{version} is installed with other code or another spec ({there}); give it a new version"
-    )]
-    Changed { id: String, version: String, there: String },
-    #[error("plugin {id}: nothing runs {language} code")]
-    Language { id: String, language: String },
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: std::io::Error },
-}
-
 /// Result of one run.
 #[derive(Debug, Default)]
 pub struct InstallReport {
@@ -106,7 +85,7 @@ pub fn install(
     plugins: &Path,
     existing: ConflictPolicy,
     languages: Option<&[&str]>,
-) -> Result<InstallReport, InstallError> {
+) -> anyhow::Result<InstallReport> {
     let mut report = InstallReport::default();
     for unit in units.iter().filter(|unit| unit.is_in(languages)) {
         let Some(folder) = &unit.folder else {
@@ -133,18 +112,17 @@ pub fn stage(
     folder: &Path,
     plugins: &Path,
     existing: ConflictPolicy,
-) -> Result<StagedUnit, InstallError> {
+) -> anyhow::Result<StagedUnit> {
     let work = work(plugins)?;
-    let package = pack(unit, folder, work.path())
-        .map_err(|source| InstallError::Pack { id: unit.id.clone(), source })?;
+    let package = pack(unit, folder, work.path()).with_context(|| format!("plugin {}", unit.id))?;
     stage_package(unit, &package, plugins, existing)
 }
 
 /// Creates a work folder for an installation, on the same file system as `plugins`, which is created too. Removes the work
 /// folders of installations that were killed.
-pub fn work(plugins: &Path) -> Result<TempDir, InstallError> {
-    fs::create_dir_all(plugins).map_err(io(plugins))?;
-    for entry in fs::read_dir(plugins).map_err(io(plugins))?.flatten() {
+pub fn work(plugins: &Path) -> anyhow::Result<TempDir> {
+    fs::create_dir_all(plugins).with_context(at(plugins))?;
+    for entry in fs::read_dir(plugins).with_context(at(plugins))?.flatten() {
         let is_work = entry.file_name().to_str().is_some_and(|name| name.starts_with(WORK));
         let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
         if is_work && changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > ABANDONED) {
@@ -152,7 +130,7 @@ pub fn work(plugins: &Path) -> Result<TempDir, InstallError> {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
-    tempfile::Builder::new().prefix(WORK).tempdir_in(plugins).map_err(io(plugins))
+    tempfile::Builder::new().prefix(WORK).tempdir_in(plugins).with_context(at(plugins))
 }
 
 /// Installs a unit from a package file, whose digest must be the one that the specs pin.
@@ -161,7 +139,7 @@ pub fn install_package(
     package: &PackageFile,
     plugins: &Path,
     existing: ConflictPolicy,
-) -> Result<InstalledUnit, InstallError> {
+) -> anyhow::Result<InstalledUnit> {
     stage_package(unit, package, plugins, existing)?.place()
 }
 
@@ -170,20 +148,20 @@ fn stage_package(
     package: &PackageFile,
     plugins: &Path,
     existing: ConflictPolicy,
-) -> Result<StagedUnit, InstallError> {
+) -> anyhow::Result<StagedUnit> {
     check_pins(unit, package)?;
     let format = format_for(&unit.language)
-        .ok_or_else(|| InstallError::Language { id: unit.id.clone(), language: unit.language.clone() })?;
+        .with_context(|| format!("plugin {}: nothing runs {} code", unit.id, unit.language))?;
     let work = work(plugins)?;
     let fresh = work.path().join(FRESH);
-    fs::create_dir(&fresh).map_err(io(&fresh))?;
+    fs::create_dir(&fresh).with_context(at(&fresh))?;
     readable(&fresh)?;
     let code = fresh.join("package");
     unpack(&package.path, format, &package.name, &code)
-        .map_err(|source| InstallError::Unpack { id: unit.id.clone(), source })?;
+        .with_context(|| format!("plugin {}: the package", unit.id))?;
     let manifest = manifest(unit, &code, &package.sha256)?;
     let file = fresh.join(MANIFEST);
-    fs::write(&file, &manifest).map_err(io(&file))?;
+    fs::write(&file, &manifest).with_context(at(&file))?;
     let place = plugins.join(&unit.id).join(&unit.version);
     let installed = InstalledUnit {
         id: unit.id.clone(),
@@ -201,15 +179,18 @@ fn outcome(
     place: &Path,
     manifest: &str,
     existing: ConflictPolicy,
-) -> Result<InstallOutcome, InstallError> {
+) -> anyhow::Result<InstallOutcome> {
     let Ok(there) = fs::read_to_string(place.join(MANIFEST)) else { return Ok(InstallOutcome::Installed) };
     if there == manifest {
         return Ok(InstallOutcome::Unchanged);
     }
     if existing == ConflictPolicy::Keep {
-        let id = unit.id.clone();
-        let version = unit.version.clone();
-        return Err(InstallError::Changed { id, version, there: digest_in(&there) });
+        bail!(
+            "plugin {}@{} is installed with other code or another spec ({}); give it a new version",
+            unit.id,
+            unit.version,
+            digest_in(&there)
+        );
     }
     Ok(InstallOutcome::Replaced)
 }
@@ -220,13 +201,13 @@ impl StagedUnit {
     }
 
     /// Moves the version to where a runtime finds it, then removes the one it replaces.
-    pub fn place(self) -> Result<InstalledUnit, InstallError> {
+    pub fn place(self) -> anyhow::Result<InstalledUnit> {
         let StagedUnit { installed, place, work } = self;
         if installed.outcome != InstallOutcome::Unchanged {
             let home = place.parent().unwrap_or(&place);
-            fs::create_dir_all(home).map_err(io(home))?;
+            fs::create_dir_all(home).with_context(at(home))?;
             readable(home)?;
-            exchange(&work.path().join(FRESH), &place).map_err(io(&place))?;
+            exchange(&work.path().join(FRESH), &place).with_context(at(&place))?;
         }
         Ok(installed)
     }
@@ -266,23 +247,24 @@ pub fn installed(unit: &Unit, plugins: &Path, sha256: &str) -> Option<InstalledU
     })
 }
 
-fn check_pins(unit: &Unit, package: &PackageFile) -> Result<(), InstallError> {
+fn check_pins(unit: &Unit, package: &PackageFile) -> anyhow::Result<()> {
     match unit.pins.iter().find(|pin| **pin != package.sha256) {
         None => Ok(()),
-        Some(pin) => Err(InstallError::Pinned {
-            id: unit.id.clone(),
-            version: unit.version.clone(),
-            pinned: pin.clone(),
-            found: package.sha256.clone(),
-        }),
+        Some(pin) => bail!(
+            "plugin {}@{}: its spec pins the package {pin}, but its code builds {}; pin that one or restore the \
+             code",
+            unit.id,
+            unit.version,
+            package.sha256
+        ),
     }
 }
 
 /// Returns the content of `plugin.json`.
-fn manifest(unit: &Unit, code: &Path, sha256: &str) -> Result<String, InstallError> {
+fn manifest(unit: &Unit, code: &Path, sha256: &str) -> anyhow::Result<String> {
     if unit.language == MCP_STDIO {
-        let launch =
-            stdio::launch(code).map_err(|source| InstallError::Command { id: unit.id.clone(), source })?;
+        let launch = stdio::launch(code)
+            .with_context(|| format!("plugin {}: manifest.json of the package", unit.id))?;
         let primitives: Vec<_> = unit.primitives.iter().collect();
         let (named, launch) = ((unit.id.as_str(), unit.version.as_str()), (&*launch.command, &launch.env));
         return Ok(stdio_manifest(named, &primitives, launch, sha256).to_string());
@@ -292,17 +274,12 @@ fn manifest(unit: &Unit, code: &Path, sha256: &str) -> Result<String, InstallErr
 }
 
 /// Makes a folder readable for workers, which run as other users.
-fn readable(folder: &Path) -> Result<(), InstallError> {
+fn readable(folder: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(io(folder))
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).with_context(at(folder))
 }
 
 fn digest_in(manifest: &str) -> String {
     let manifest: serde_json::Value = serde_json::from_str(manifest).unwrap_or_default();
     manifest.get("artifactSha256").and_then(|digest| digest.as_str()).unwrap_or("unknown").to_owned()
-}
-
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> InstallError {
-    let path = path.to_owned();
-    move |source| InstallError::Io { path, source }
 }

@@ -24,8 +24,8 @@ mod unit;
 pub mod unpack;
 
 pub use install::{
-    ConflictPolicy, InstallError, InstallOutcome, InstallReport, InstalledUnit, StagedUnit, install,
-    install_package, installed, stage, work,
+    ConflictPolicy, InstallOutcome, InstallReport, InstalledUnit, StagedUnit, install, install_package,
+    installed, stage, work,
 };
 pub use unit::{MCP_STDIO, Unit, units};
 

@@ -13,10 +13,11 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, anyhow};
 use asp_control::package_format::Format;
 use sha2::{Digest, Sha256};
 
-use super::folder::{Folder, FolderError, MAX_BYTES};
+use super::folder::{Folder, MAX_BYTES, at};
 use super::unit::{MCP_STDIO, Unit};
 
 /// Folder in a jar for the jars it depends on; a runtime unpacks them next to it.
@@ -44,21 +45,8 @@ pub struct PackageFile {
     pub sha256: String,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum PackError {
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    #[error("{0} code cannot be packaged")]
-    Language(String),
-    #[error("{0} is a name of the package format's own; rename the file")]
-    Reserved(String),
-    #[error("a stdio MCP server's folder has a manifest.json: {0}")]
-    Manifest(#[from] super::stdio::CommandError),
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: std::io::Error },
-    #[error("{name}: {fault}")]
-    Archive { name: String, fault: String },
-}
+/// Context of an error in the part of an archive that belongs to no file.
+const END: &str = "the package's end";
 
 /// A file in a package.
 pub(super) struct PackEntry {
@@ -75,8 +63,9 @@ pub(super) enum Content {
 pub(super) type Entries = BTreeMap<String, PackEntry>;
 
 /// Packs the code in `folder` as the package file of `unit` in `out`, which must exist. Replaces a file of the same name.
-pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> Result<PackageFile, PackError> {
-    let format = format_for(&unit.language).ok_or_else(|| PackError::Language(unit.language.clone()))?;
+pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> anyhow::Result<PackageFile> {
+    let format =
+        format_for(&unit.language).with_context(|| format!("{} code cannot be packaged", unit.language))?;
     let files = Folder::read(folder)?;
     let id = unit.id.as_str();
     let version = unit.version.as_str();
@@ -87,21 +76,21 @@ pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> Result<PackageFile, PackE
         Format::Bundle => format!("{id}-{version}.mcpb"),
     };
     // Written in a folder of its own first, so that no reader sees a partial package under the final name.
-    let work = tempfile::Builder::new().prefix(".pack").tempdir_in(out).map_err(io(out))?;
+    let work = tempfile::Builder::new().prefix(".pack").tempdir_in(out).with_context(at(out))?;
     let written = work.path().join("package");
-    let file = fs::File::create(&written).map_err(io(&written))?;
+    let file = fs::File::create(&written).with_context(at(&written))?;
     match format {
         Format::Wheel => wheel::write(file, entries(files), id, version)?,
         Format::Npm => npm::write(file, entries(files), id, version)?,
         Format::Jar => jar::write(file, files, folder)?,
         Format::Bundle => {
-            super::stdio::launch(folder)?;
+            super::stdio::launch(folder).context("a stdio MCP server's folder has a manifest.json")?;
             zip::write(file, entries(files))?;
         }
     }
     let (size, sha256) = digest(&written)?;
     let path = out.join(&name);
-    fs::rename(&written, &path).map_err(io(&path))?;
+    fs::rename(&written, &path).with_context(at(&path))?;
     Ok(PackageFile { path, name, size, sha256 })
 }
 
@@ -113,23 +102,27 @@ fn entries(folder: Folder) -> Entries {
 }
 
 /// Adds a file that the format itself requires.
-pub(super) fn add_own(entries: &mut Entries, path: String, text: String) -> Result<(), PackError> {
+pub(super) fn add_own(entries: &mut Entries, path: String, text: String) -> anyhow::Result<()> {
     if entries.contains_key(&path) {
-        return Err(PackError::Reserved(path));
+        return Err(reserved(&path));
     }
     entries.insert(path, PackEntry { content: Content::Bytes(text.into_bytes()), executable: false });
     Ok(())
 }
 
+pub(super) fn reserved(path: &str) -> anyhow::Error {
+    anyhow!("{path} is a name of the package format's own; rename the file")
+}
+
 impl Content {
-    pub(super) fn read(self) -> Result<Vec<u8>, PackError> {
+    pub(super) fn read(self) -> anyhow::Result<Vec<u8>> {
         match self {
             Content::Bytes(bytes) => Ok(bytes),
             Content::File(path) => {
                 let mut bytes = Vec::new();
                 // The limits were checked before; a file that has grown since is cut here, and rejected by its reader.
-                let file = fs::File::open(&path).map_err(io(&path))?;
-                file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(io(&path))?;
+                let file = fs::File::open(&path).with_context(at(&path))?;
+                file.take(MAX_BYTES).read_to_end(&mut bytes).with_context(at(&path))?;
                 Ok(bytes)
             }
         }
@@ -137,13 +130,13 @@ impl Content {
 }
 
 /// Returns size and lower-case hex SHA-256 of a file.
-pub fn digest(path: &Path) -> Result<(u64, String), PackError> {
-    let mut file = fs::File::open(path).map_err(io(path))?;
+pub fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
+    let mut file = fs::File::open(path).with_context(at(path))?;
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     let mut size = 0;
     loop {
-        let read = file.read(&mut buffer).map_err(io(path))?;
+        let read = file.read(&mut buffer).with_context(at(path))?;
         if read == 0 {
             break;
         }
@@ -151,11 +144,6 @@ pub fn digest(path: &Path) -> Result<(u64, String), PackError> {
         digest.update(buffer.get(..read).unwrap_or_default());
     }
     Ok((size, digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()))
-}
-
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> PackError {
-    let path = path.to_owned();
-    move |source| PackError::Io { path, source }
 }
 
 #[cfg(test)]

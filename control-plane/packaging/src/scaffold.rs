@@ -6,6 +6,10 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
+
+use super::folder::at;
+
 const SERVER: &str = include_str!("../templates/server.yaml");
 const TOOL: &str = include_str!("../templates/tool.yaml");
 /// Schema file that `asp plugin build` derives from the code in each language.
@@ -38,25 +42,15 @@ impl ScaffoldLanguage {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ScaffoldError {
-    #[error(
-        "`{0}` is not a valid id: use lower-case letters, digits, `_` and `-`, starting with a letter, at most 63 characters"
-    )]
-    Id(String),
-    #[error("{} exists already", .0.display())]
-    Exists(PathBuf),
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: std::io::Error },
-}
-
 /// Writes `<root>/<server>/{server.yaml, <id>.yaml, <id>.schema.json, plugins/<id>/…}` and returns the files in that order.
-pub fn new(root: &Path, id: &str, language: ScaffoldLanguage) -> Result<Vec<PathBuf>, ScaffoldError> {
+pub fn new(root: &Path, id: &str, language: ScaffoldLanguage) -> anyhow::Result<Vec<PathBuf>> {
     let server = id.replace('_', "-");
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     let first = id.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
     if !first || id.len() > 63 || !id.bytes().all(plain) {
-        return Err(ScaffoldError::Id(id.to_owned()));
+        bail!(
+            "`{id}` is not a valid id: use lower-case letters, digits, `_` and `-`, starting with a letter, at most 63 characters"
+        );
     }
     let (file, entrypoint, code) = language.code();
     let filled = |template: &str| {
@@ -73,13 +67,14 @@ pub fn new(root: &Path, id: &str, language: ScaffoldLanguage) -> Result<Vec<Path
         (folder.join("plugins").join(id).join(file), code.to_owned()),
     ];
     if let Some((path, _)) = files.iter().find(|(path, _)| path.exists()) {
-        return Err(ScaffoldError::Exists(path.clone()));
+        bail!("{} exists already", path.display());
     }
     for (path, text) in &files {
-        let io = |source| ScaffoldError::Io { path: path.clone(), source };
-        fs::create_dir_all(path.parent().unwrap_or(root)).map_err(io)?;
+        fs::create_dir_all(path.parent().unwrap_or(root)).with_context(at(path))?;
         // create_new: a file that another process creates at the same moment is not overwritten.
-        fs::File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(io)?;
+        fs::File::create_new(path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(at(path))?;
     }
     Ok(files.map(|(path, _)| path).to_vec())
 }
@@ -125,7 +120,8 @@ mod tests {
         new(root.path(), "hello", ScaffoldLanguage::Python).unwrap();
         let spec = root.path().join("hello/hello.yaml");
         fs::write(&spec, "mine").unwrap();
-        assert!(matches!(new(root.path(), "hello", ScaffoldLanguage::Node), Err(ScaffoldError::Exists(_))));
+        let error = new(root.path(), "hello", ScaffoldLanguage::Node).unwrap_err();
+        assert!(error.to_string().ends_with("exists already"), "{error}");
         assert_eq!(fs::read_to_string(spec).unwrap(), "mine");
     }
 
@@ -133,10 +129,8 @@ mod tests {
     fn an_id_that_could_leave_its_folder_is_refused() {
         let root = tempfile::tempdir().unwrap();
         for id in ["", "..", "a/b", "A", "1a", "-a", &"a".repeat(64)] {
-            assert!(
-                matches!(new(root.path(), id, ScaffoldLanguage::Java), Err(ScaffoldError::Id(_))),
-                "{id}"
-            );
+            let error = new(root.path(), id, ScaffoldLanguage::Java).unwrap_err();
+            assert!(error.to_string().contains("is not a valid id"), "{id}: {error}");
         }
     }
 }

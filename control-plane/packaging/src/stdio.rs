@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
+use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -21,16 +22,6 @@ const SECRETS: [&str; 2] = ["${secret:", "${user_config."];
 /// Variables set by the runtime, as listed in `runtime/README.md`, which a bundle may not set; each also in lower case.
 const OWN: [&str; 9] =
     ["HOME", "TMPDIR", "PATH", "LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "GLIBC_TUNABLES"];
-
-#[derive(Debug, thiserror::Error)]
-pub enum CommandError {
-    #[error("it cannot be read: {0}")]
-    Io(#[from] std::io::Error),
-    #[error("{0}")]
-    Json(#[from] serde_json::Error),
-    #[error("{0}")]
-    Value(String),
-}
 
 #[derive(Deserialize)]
 struct Bundle {
@@ -61,17 +52,19 @@ pub struct Launch {
 }
 
 /// Reads the `manifest.json` of a package.
-pub fn launch(package: &Path) -> Result<Launch, CommandError> {
+pub fn launch(package: &Path) -> anyhow::Result<Launch> {
     let mut text = String::new();
-    fs::File::open(package.join(MANIFEST))?.take(MAX_BYTES).read_to_string(&mut text)?;
+    let file = fs::File::open(package.join(MANIFEST));
+    let read = file.and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
+    read.context("it cannot be read")?;
     let bundle: Bundle = serde_json::from_str(&text)?;
     let Config { command, args, env } = bundle.server.mcp_config;
     let env = env.into_iter().map(|(name, value)| {
-        let set = variable(&name, &value)
-            .map_err(|fault| CommandError::Value(format!("server.mcp_config.env.{name}: {fault}")))?;
+        let set =
+            variable(&name, &value).map_err(|fault| anyhow!("server.mcp_config.env.{name}: {fault}"))?;
         Ok((name, set))
     });
-    let env = env.collect::<Result<Map<_, _>, CommandError>>()?;
+    let env = env.collect::<anyhow::Result<Map<_, _>>>()?;
     Ok(Launch { command: words(command, args)?, env })
 }
 
@@ -111,17 +104,17 @@ fn variable(name: &str, value: &Value) -> Result<Value, &'static str> {
     Ok(json!({ "value": text }))
 }
 
-fn words(command: String, args: Vec<String>) -> Result<Vec<String>, CommandError> {
+fn words(command: String, args: Vec<String>) -> anyhow::Result<Vec<String>> {
     let words: Vec<String> = [command].into_iter().chain(args).map(relative).collect();
     let unknown = words.iter().find(|word| word.contains("${"));
     if let Some(word) = unknown {
-        return Err(CommandError::Value(format!("server.mcp_config: `{word}` has no meaning here")));
+        bail!("server.mcp_config: `{word}` has no meaning here");
     }
     if words.len() > MAX_WORDS
         || words.iter().any(|word| word.contains('\0'))
         || words.first().is_none_or(String::is_empty)
     {
-        return Err(CommandError::Value("server.mcp_config has no command, or it is too long".into()));
+        bail!("server.mcp_config has no command, or it is too long");
     }
     Ok(words)
 }

@@ -91,7 +91,7 @@ impl Staging {
                 Some(installed)
             }
             Err(error) => {
-                let why = most_informative_line(&anyhow::Error::new(error));
+                let why = most_informative_line(&error);
                 let remedy = try_it(&self.root, &id);
                 self.not_installed.push(MissingPlugin { id, version, language, why, remedy });
                 None

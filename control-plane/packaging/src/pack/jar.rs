@@ -8,18 +8,19 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use anyhow::Context;
 use zip::ZipArchive;
 
 use super::zip::Archive;
-use super::{Content, Entries, LIBRARIES, PackEntry, PackError, add_own};
+use super::{Content, Entries, LIBRARIES, PackEntry, add_own, reserved};
 use crate::folder;
-use crate::folder::{Folder, MAX_BYTES, MAX_FILES};
+use crate::folder::{Folder, MAX_BYTES, MAX_FILES, at};
 
 const MANIFEST: &str = "META-INF/MANIFEST.MF";
 /// Folder of the classes compiled from plain sources.
 const CLASSES: &str = "classes/";
 
-pub(super) fn write(file: File, files: Folder, folder: &Path) -> Result<(), PackError> {
+pub(super) fn write(file: File, files: Folder, folder: &Path) -> anyhow::Result<()> {
     let mut entries = Entries::new();
     let mut classes = 0;
     for found in files.files {
@@ -35,11 +36,11 @@ pub(super) fn write(file: File, files: Folder, folder: &Path) -> Result<(), Pack
         classes += usize::from(path.ends_with(".class"));
         let entry = PackEntry { content: Content::File(found.source), executable: false };
         if entries.insert(path.clone(), entry).is_some() {
-            return Err(PackError::Reserved(path));
+            return Err(reserved(&path));
         }
     }
     if classes == 0 && !folder::is_maven(folder) {
-        return Err(folder::FolderError::Empty(folder.to_owned()).into());
+        return Err(folder::empty(folder));
     }
     if !entries.contains_key(MANIFEST) {
         add_own(
@@ -59,27 +60,26 @@ pub(super) fn write(file: File, files: Folder, folder: &Path) -> Result<(), Pack
 }
 
 /// Adds the files of Maven's jar.
-fn repack(jar: &Path, entries: &mut Entries) -> Result<(), PackError> {
-    let fault = |fault: String| PackError::Archive { name: jar.display().to_string(), fault };
-    let file = File::open(jar).map_err(|error| fault(error.to_string()))?;
-    let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|error| fault(error.to_string()))?;
+fn repack(jar: &Path, entries: &mut Entries) -> anyhow::Result<()> {
+    let file = File::open(jar).with_context(at(jar))?;
+    let mut archive = ZipArchive::new(BufReader::new(file)).with_context(at(jar))?;
     let mut room = MAX_BYTES;
     if archive.len() > MAX_FILES {
-        return Err(folder::FolderError::TooLarge.into());
+        return Err(folder::too_large());
     }
     for index in 0..archive.len() {
-        let mut entry = archive.by_index(index).map_err(|error| fault(error.to_string()))?;
+        let mut entry = archive.by_index(index).with_context(at(jar))?;
         if entry.is_dir() {
             continue;
         }
-        let path = entry.name().map_err(|error| fault(error.to_string()))?.into_owned();
+        let path = entry.name().with_context(at(jar))?.into_owned();
         let mut bytes = Vec::new();
         let read = (&mut entry).take(room + 1).read_to_end(&mut bytes);
-        read.map_err(|error| fault(error.to_string()))?;
-        room = room.checked_sub(bytes.len() as u64).ok_or(folder::FolderError::TooLarge)?;
+        read.with_context(at(jar))?;
+        room = room.checked_sub(bytes.len() as u64).ok_or_else(folder::too_large)?;
         let entry = PackEntry { content: Content::Bytes(bytes), executable: false };
         if entries.insert(path.clone(), entry).is_some() {
-            return Err(PackError::Reserved(path));
+            return Err(reserved(&path));
         }
     }
     Ok(())

@@ -5,18 +5,19 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
+use anyhow::Context;
 use flate2::{Compression, GzBuilder};
 use serde_json::json;
 use tar::{Builder, EntryType, Header};
 
-use super::{Entries, PackError, add_own, zip};
+use super::{END, Entries, add_own, zip};
 
 const DESCRIPTION: &str = "package.json";
 /// Time that npm itself gives every file: 1985-10-26T08:15:00Z.
 const TIME: u64 = 499_162_500;
 
 /// Writes the tarball, with a generated `package.json` if the folder has none.
-pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -> Result<(), PackError> {
+pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -> anyhow::Result<()> {
     if !entries.contains_key(DESCRIPTION) {
         let description = json!({"name": id.to_ascii_lowercase(), "version": version});
         add_own(&mut entries, DESCRIPTION.to_owned(), format!("{description:#}\n"))?;
@@ -24,8 +25,6 @@ pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -
     let compressed = GzBuilder::new().mtime(0).write(BufWriter::new(file), Compression::new(zip::LEVEL));
     let mut archive = Builder::new(compressed);
     for (path, entry) in entries {
-        let fault =
-            |error: std::io::Error| PackError::Archive { name: path.clone(), fault: error.to_string() };
         let bytes = entry.content.read()?;
         let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::Regular);
@@ -34,11 +33,9 @@ pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -
         header.set_mtime(TIME);
         header.set_uid(0);
         header.set_gid(0);
-        archive.append_data(&mut header, format!("package/{path}"), bytes.as_slice()).map_err(fault)?;
+        let added = archive.append_data(&mut header, format!("package/{path}"), bytes.as_slice());
+        added.with_context(|| path)?;
     }
     let ended = archive.into_inner().and_then(|compressed| compressed.finish());
-    ended.and_then(|mut file| file.flush()).map_err(|error| PackError::Archive {
-        name: "the package's end".to_owned(),
-        fault: error.to_string(),
-    })
+    ended.and_then(|mut file| file.flush()).context(END)
 }

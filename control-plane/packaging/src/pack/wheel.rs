@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
 use super::zip::Archive;
-use super::{Content, Entries, PackEntry, PackError, add_own};
+use super::{Content, Entries, PackEntry, add_own, reserved};
 
 const TAG: &str = "py3-none-any";
 
@@ -19,7 +19,7 @@ pub(super) fn file_name(id: &str, version: &str) -> String {
 }
 
 /// Writes the wheel: the code at its root, and the wheel's metadata in `.dist-info`.
-pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -> Result<(), PackError> {
+pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -> anyhow::Result<()> {
     let information = format!("{}.dist-info", stem(id, version));
     let metadata =
         format!("Metadata-Version: 2.1\nName: {}\nVersion: {}\n", distribution(id), python_version(version));
@@ -28,7 +28,7 @@ pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -
     add_own(&mut entries, format!("{information}/WHEEL"), wheel)?;
     let record_path = format!("{information}/RECORD");
     if entries.contains_key(&record_path) {
-        return Err(PackError::Reserved(record_path));
+        return Err(reserved(&record_path));
     }
     let mut archive = Archive::new(file);
     let mut record = String::new();

@@ -3,16 +3,17 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
+use anyhow::Context;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-use super::{Entries, PackEntry, PackError};
+use super::{END, Entries, PackEntry};
 
 /// Default compression level, which every zlib supports.
 pub(super) const LEVEL: u32 = 6;
 
 /// Writes the entries in order.
-pub(super) fn write(file: File, entries: Entries) -> Result<(), PackError> {
+pub(super) fn write(file: File, entries: Entries) -> anyhow::Result<()> {
     let mut archive = Archive::new(file);
     for (path, entry) in entries {
         archive.add(&path, entry)?;
@@ -31,7 +32,7 @@ impl Archive {
     }
 
     /// Adds a file and returns its content.
-    pub(super) fn add(&mut self, path: &str, entry: PackEntry) -> Result<Vec<u8>, PackError> {
+    pub(super) fn add(&mut self, path: &str, entry: PackEntry) -> anyhow::Result<Vec<u8>> {
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Deflated)
             .compression_level(Some(LEVEL.into()))
@@ -39,15 +40,12 @@ impl Archive {
             .last_modified_time(DateTime::default())
             .unix_permissions(if entry.executable { 0o755 } else { 0o644 });
         let bytes = entry.content.read()?;
-        let fault = |fault: String| PackError::Archive { name: path.to_owned(), fault };
-        self.writer.start_file(path, options).map_err(|error| fault(error.to_string()))?;
-        self.writer.write_all(&bytes).map_err(|error| fault(error.to_string()))?;
+        self.writer.start_file(path, options).with_context(|| path.to_owned())?;
+        self.writer.write_all(&bytes).with_context(|| path.to_owned())?;
         Ok(bytes)
     }
 
-    pub(super) fn finish(self) -> Result<(), PackError> {
-        let fault = |fault: String| PackError::Archive { name: "the package's end".to_owned(), fault };
-        let mut file = self.writer.finish().map_err(|error| fault(error.to_string()))?;
-        file.flush().map_err(|error| fault(error.to_string()))
+    pub(super) fn finish(self) -> anyhow::Result<()> {
+        self.writer.finish().context(END)?.flush().context(END)
     }
 }
