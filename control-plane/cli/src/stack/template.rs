@@ -2,19 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Context;
+
 /// Values by name.
 pub type Variables = BTreeMap<&'static str, String>;
 
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum TemplateError {
-    #[error("${{{0}}} has no value")]
-    Unknown(String),
-    #[error("a `${{` is not closed")]
-    Unclosed,
-}
-
 /// Replaces every `${NAME}` outside comment lines.
-pub fn render(template: &str, variables: &Variables) -> Result<String, TemplateError> {
+pub fn render(template: &str, variables: &Variables) -> anyhow::Result<String> {
     let mut rendered = String::with_capacity(template.len());
     for line in template.split_inclusive('\n') {
         if line.trim_start().starts_with('#') {
@@ -26,11 +20,11 @@ pub fn render(template: &str, variables: &Variables) -> Result<String, TemplateE
     Ok(rendered)
 }
 
-fn render_line(line: &str, variables: &Variables, rendered: &mut String) -> Result<(), TemplateError> {
+fn render_line(line: &str, variables: &Variables, rendered: &mut String) -> anyhow::Result<()> {
     let mut rest = line;
     while let Some((before, after)) = rest.split_once("${") {
-        let (name, following) = after.split_once('}').ok_or(TemplateError::Unclosed)?;
-        let value = variables.get(name).ok_or_else(|| TemplateError::Unknown(name.to_owned()))?;
+        let (name, following) = after.split_once('}').context("a `${` is not closed")?;
+        let value = variables.get(name).with_context(|| format!("${{{name}}} has no value"))?;
         rendered.push_str(before);
         rendered.push_str(value);
         rest = following;
@@ -47,8 +41,9 @@ mod tests {
     fn every_variable_is_filled_and_an_unknown_one_is_an_error() {
         let variables = Variables::from([("A", "1".to_owned()), ("B", "{x}".to_owned())]);
         assert_eq!(render("# ${C}\na: ${A}, ${B}\n", &variables).unwrap(), "# ${C}\na: 1, {x}\n");
-        assert_eq!(render("${C}", &variables), Err(TemplateError::Unknown("C".into())));
-        assert_eq!(render("${A", &variables), Err(TemplateError::Unclosed));
+        for (template, fault) in [("${C}", "${C} has no value"), ("${A", "a `${` is not closed")] {
+            assert_eq!(render(template, &variables).unwrap_err().to_string(), fault);
+        }
     }
 
     #[test]

@@ -168,21 +168,11 @@ impl Default for Isolation {
     }
 }
 
-/// Error in a manifest.
-#[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
-    #[error("{0}")]
-    Json(#[from] serde_json::Error),
-    #[error("{0}")]
-    Value(String),
-}
-
 impl Manifest {
     /// Parses and checks the file's text.
-    pub fn parse(text: &str) -> Result<Manifest, ManifestError> {
-        let manifest: Manifest = serde_json::from_str(text)?;
-        manifest.check().map_err(ManifestError::Value)?;
-        Ok(manifest)
+    pub fn parse(text: &str) -> Result<Manifest, String> {
+        let manifest: Manifest = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        manifest.check().map(|()| manifest)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -315,7 +305,7 @@ mod tests {
             "allowedDomains": ["api.example.com", "*.example.org"],
         });
         change(value.as_object_mut().unwrap());
-        Manifest::parse(&value.to_string()).map_err(|error| error.to_string())
+        Manifest::parse(&value.to_string())
     }
 
     #[test]
