@@ -137,8 +137,6 @@ impl Languages {
     }
 }
 
-// === impl Interpreter ===
-
 impl Interpreter {
     /// Returns the real location and the version of the first such program on `path`, or why it cannot be used.
     fn find_on_path(&self, path: &OsStr, stop: &CancellationToken) -> Result<(String, String), String> {

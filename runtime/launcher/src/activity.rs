@@ -65,8 +65,6 @@ impl Activity {
     }
 }
 
-// === impl Processes ===
-
 impl Processes {
     #[must_use]
     pub fn now() -> Processes {
@@ -103,8 +101,6 @@ impl Processes {
         tree
     }
 }
-
-// === impl Tree ===
 
 impl Tree {
     /// Returns the private memory of its processes in bytes, including swap and page tables. Pages shared after a fork

@@ -100,8 +100,6 @@ pub struct Activity {
     pub cpu: Duration,
 }
 
-// === impl Cgroups ===
-
 impl Cgroups {
     /// Creates the parent group below our own. Fails if control groups are not available to this process.
     pub fn open() -> Result<Cgroups, CgroupError> {
@@ -155,8 +153,6 @@ impl Drop for Cgroups {
         }
     }
 }
-
-// === impl Cgroup ===
 
 impl Cgroup {
     pub(crate) fn files(&self) -> GroupFiles {
@@ -282,8 +278,6 @@ impl Drop for Cgroup {
         }
     }
 }
-
-// === impl FrozenGroup ===
 
 impl FrozenGroup {
     /// Kills like [`Cgroup::kill`], but one process after another. Blocks for 0.6 s at most.

@@ -98,8 +98,6 @@ pub fn launch(
     Ok(Launch { command, report })
 }
 
-// === impl Description ===
-
 impl Description {
     /// Reads and checks the output of [`command`].
     pub fn parse(text: &[u8]) -> Result<Description, CommandError> {

@@ -78,8 +78,6 @@ struct HalfConnection {
     closed: bool,
 }
 
-// === impl Connection ===
-
 impl Connection {
     fn open(client: TcpStream, proxy: &OwnedFd) -> io::Result<Connection> {
         let proxy = UnixStream::connect(format!("/proc/self/fd/{}", proxy.as_raw_fd()))?;
@@ -119,8 +117,6 @@ impl Connection {
         !(self.out.closed && self.back.closed)
     }
 }
-
-// === impl Direction ===
 
 impl HalfConnection {
     fn new() -> HalfConnection {

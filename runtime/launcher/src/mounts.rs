@@ -70,8 +70,6 @@ pub(crate) fn build(sandbox: &Sandbox) -> Result<(), SetupFailure> {
 /// The new root, while it is still a directory in the old one.
 struct Root(PathBuf);
 
-// === impl Root ===
-
 impl Root {
     /// Returns the current location of `path` and creates its parents.
     fn place(&self, path: &Path) -> Result<PathBuf, SetupFailure> {

@@ -99,8 +99,6 @@ const LIMITS: Limits = Limits {
     cpu_seconds: None,
 };
 
-// === impl Attempt ===
-
 impl Attempt<'_> {
     /// Runs the attempt; returns whether its processes were visible from here.
     fn make(&self, cgroup: Option<&Cgroup>) -> Result<bool, String> {

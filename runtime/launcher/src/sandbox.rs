@@ -153,8 +153,6 @@ pub enum SandboxError {
     KeptUser,
 }
 
-// === impl Sandbox ===
-
 impl Sandbox {
     /// Refuses an invalid description.
     pub fn check(&self) -> Result<(), SandboxError> {

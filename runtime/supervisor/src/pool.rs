@@ -104,8 +104,6 @@ pub struct PoolStats {
     pub draining: bool,
 }
 
-// === impl Pool ===
-
 impl Pool {
     /// Creates a pool for `plugin`, if this machine may run it. Starts no worker yet.
     pub fn new(

@@ -159,8 +159,6 @@ impl Death {
     }
 }
 
-// === impl Worker ===
-
 impl Worker {
     /// Returns the worker's resource use so far, measured at most a moment ago.
     pub fn stats(&self) -> Stats {
@@ -199,8 +197,6 @@ impl Worker {
         self.caps.get("checkpoint").is_some_and(|value| value == "true")
     }
 }
-
-// === impl RunningWorker ===
 
 impl RunningWorker {
     /// Starts a worker; it takes calls when this returns.
@@ -389,8 +385,6 @@ async fn watch_over(plugin: &Plugin, accounting: &Accounting) -> QuiescenceCheck
     };
     QuiescenceCheck::new(processes, plugin.manifest.limits.pids)
 }
-
-// === impl MessageStream ===
 
 impl MessageStream {
     /// Returns the next message; `None` at the end. Cancel-safe.

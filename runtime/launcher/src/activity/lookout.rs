@@ -32,8 +32,6 @@ pub struct Lookout {
     partial: u32,
 }
 
-// === impl Lookout ===
-
 impl Lookout {
     /// Returns each of `roots` with everything below it, in order; an empty tree for one that is gone.
     pub fn sample(&mut self, roots: &[u32]) -> Vec<Tree> {

@@ -40,8 +40,6 @@ pub(super) enum VersionedDir {
     V2(PathBuf),
 }
 
-// === impl Dirs ===
-
 impl Dirs {
     pub(super) fn below(&self, name: &str) -> Dirs {
         Dirs {
@@ -131,8 +129,6 @@ impl Dirs {
         remove_within(&self.all(), within)
     }
 }
-
-// === impl Place ===
 
 impl VersionedDir {
     pub(super) fn dir(&self) -> &Path {

@@ -128,8 +128,6 @@ fn step(step: &'static str) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Io { step, source }
 }
 
-// === impl Machine ===
-
 impl Machine {
     /// Probes the capabilities of this machine. Blocks for some milliseconds; called within the executor. `aside` is
     /// another one.
@@ -304,8 +302,6 @@ impl Machine {
         Ok(Some(EgressProxy { credentials, _proxy }))
     }
 }
-
-// === impl Process ===
 
 impl Process {
     /// Returns the credentials in use by its calls, if its plugin has network access.

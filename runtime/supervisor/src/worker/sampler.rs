@@ -77,8 +77,6 @@ struct CpuAllowance {
     last: Option<(Instant, Duration)>,
 }
 
-// === impl Sampler ===
-
 impl Sampler {
     /// Starts sampling on `aside`, for ever; it does nothing while there is no worker.
     pub fn start(aside: &Handle) -> Sampler {
@@ -189,8 +187,6 @@ async fn sample_each(sample: SampleFn, watched: Vec<Arc<SampledWorker>>) {
     }
 }
 
-// === impl SampledWorker ===
-
 impl SampledWorker {
     /// Returns the worker's resource use at the last sample.
     pub fn stats(&self) -> Stats {
@@ -285,8 +281,6 @@ impl SampledWorker {
         }
     }
 }
-
-// === impl CpuAllowance ===
 
 impl CpuAllowance {
     fn new(cpu_millis: u32) -> CpuAllowance {
