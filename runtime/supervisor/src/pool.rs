@@ -32,7 +32,7 @@ use crate::pool::scheduler::{
     Action, PoolPolicy, QuarantineScope, QueuePosition, Scheduler, TicketId, WaitingCall, WorkerEnd,
 };
 use crate::refusal::Refusal;
-use crate::telemetry::totals::{PluginTotals, ResourceUse};
+use crate::telemetry::totals::{ResourceUse, Totals};
 use crate::worker::budget::Lease;
 use crate::worker::call::CallRules;
 use crate::worker::process::{Machine, why};
@@ -49,7 +49,7 @@ pub struct Pool {
     machine: Arc<Machine>,
     tasks: TaskTracker,
     /// Resource use and crashes of its workers.
-    pub totals: PluginTotals,
+    pub totals: Mutex<Totals>,
     /// Time of the last request for the plugin.
     pub asked_for: Mutex<Instant>,
     inner: Mutex<Inner>,
@@ -146,7 +146,7 @@ impl Pool {
             plan: Plan::new(plugin, command, rules),
             machine: Arc::clone(machine),
             tasks,
-            totals: PluginTotals::default(),
+            totals: Mutex::default(),
             asked_for: Mutex::new(Instant::now()),
             inner: Mutex::new(inner),
         }))
@@ -377,7 +377,8 @@ impl Pool {
                         keeping.await
                     }
                 };
-                self.totals.record_end(ResourceUse::of(&worker.stats(), &worker.observed.vitals()));
+                let used = ResourceUse::of(&worker.stats(), &worker.observed.vitals());
+                self.totals.lock().record_end(used);
                 // Counted before its calls are notified: a client that retries at once finds the plugin or tenant
                 // quarantined if it is.
                 let quarantined = self.count_end(number, &death, None);

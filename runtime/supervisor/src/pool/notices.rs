@@ -44,7 +44,7 @@ impl Pool {
     }
 
     pub(super) fn note_start(&self, worker: &Worker, took: Duration) {
-        self.totals.started();
+        self.totals.lock().starts += 1;
         let plugin = self.key.to_string();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(
@@ -100,7 +100,7 @@ impl Pool {
                 self.machine.metrics.emit("worker_gone", labels, details);
             }
             Some(cause) => {
-                self.totals.record_crash(cause);
+                *self.totals.lock().crashes.entry(cause.name()).or_default() += 1;
                 let calls = death.calls;
                 tracing::warn!(runtime = true, plugin, worker, lived_ms, calls, cause = %cause, "a worker crashed");
                 let details = fields([

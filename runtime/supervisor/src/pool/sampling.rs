@@ -163,8 +163,8 @@ fn add(stats: &mut StatFields, vitals: &Vitals) {
 /// Returns the statistics of a plugin version: those of its pool, and sums over its workers.
 fn plugin(pool: &Pool, readings: &[WorkerSample]) -> StatFields {
     let state = pool.stats();
-    let totals =
-        pool.totals.with(readings.iter().map(|reading| ResourceUse::of(&reading.stats, &reading.vitals)));
+    let living = readings.iter().map(|reading| ResourceUse::of(&reading.stats, &reading.vitals));
+    let totals = pool.totals.lock().with(living);
     let sum = |of: fn(&WorkerSample) -> u64| number(readings.iter().map(of).sum::<u64>());
     let mut stats = fields([
         ("language", language(pool).into()),

@@ -60,7 +60,7 @@ impl Ticket {
                     // A call that never began has no duration, and the duration of a subscription is not a call's.
                     if took > Duration::ZERO && !self.subscription {
                         worker.observed.call(took);
-                        self.pool.totals.call(took);
+                        self.pool.totals.lock().latency.observe(took);
                     }
                     let stopped = worker.stopped.swap(false, Ordering::Relaxed);
                     let subscription = self.subscription;

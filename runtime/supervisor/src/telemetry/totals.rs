@@ -10,23 +10,19 @@ use asp_proto::plugin as wire;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::cause::Cause;
 use crate::telemetry::latency::Latency;
 use crate::telemetry::vitals::Vitals;
 
-#[derive(Debug, Default)]
-pub struct PluginTotals(Mutex<Totals>);
-
-/// A snapshot of the totals.
+/// Totals of a plugin version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Number of workers that took calls.
     pub starts: u64,
-    /// Number of crashes by [`Cause::name`].
+    /// Number of crashes by [`crate::cause::Cause::name`], of workers that took calls and others.
     pub crashes: BTreeMap<&'static str, u64>,
     pub latency: Latency,
     pub used: ResourceUse,
-    /// Resource use of ended workers.
+    /// Resource use of ended workers that took calls, by the last sample of each.
     gone: ResourceUse,
 }
 
@@ -75,39 +71,22 @@ impl WorkerStats {
     }
 }
 
-impl PluginTotals {
-    pub fn started(&self) {
-        self.0.lock().starts += 1;
-    }
-
-    /// Records that a call ended that had a worker.
-    pub fn call(&self, took: Duration) {
-        self.0.lock().latency.observe(took);
-    }
-
+impl Totals {
     /// Records that a worker ended that took calls; `used` is its last sample.
-    pub fn record_end(&self, used: ResourceUse) {
-        let mut totals = self.0.lock();
-        totals.gone = totals.gone.plus(used);
-    }
-
-    /// Records that a worker failed, whether or not it took calls.
-    pub fn record_crash(&self, cause: Cause) {
-        *self.0.lock().crashes.entry(cause.name()).or_default() += 1;
+    pub fn record_end(&mut self, used: ResourceUse) {
+        self.gone = self.gone.plus(used);
     }
 
     /// Returns the totals, including the resource use of living workers. A worker that ends during this call may be
     /// missing from both sides for a moment; the totals do not decrease even then.
-    pub fn with(&self, living: impl Iterator<Item = ResourceUse>) -> Totals {
-        let living = living.fold(ResourceUse::default(), ResourceUse::plus);
-        let mut totals = self.0.lock();
-        let now = totals.gone.plus(living);
-        totals.used = ResourceUse {
-            cpu_ms: totals.used.cpu_ms.max(now.cpu_ms),
-            gc_count: totals.used.gc_count.max(now.gc_count),
-            gc_time: totals.used.gc_time.max(now.gc_time),
+    pub fn with(&mut self, living: impl Iterator<Item = ResourceUse>) -> Totals {
+        let now = living.fold(self.gone, ResourceUse::plus);
+        self.used = ResourceUse {
+            cpu_ms: self.used.cpu_ms.max(now.cpu_ms),
+            gc_count: self.used.gc_count.max(now.gc_count),
+            gc_time: self.used.gc_time.max(now.gc_time),
         };
-        totals.clone()
+        self.clone()
     }
 }
 
@@ -139,18 +118,11 @@ mod tests {
 
     #[test]
     fn what_workers_used_outlives_them_and_never_goes_back() {
-        let totals_so_far = PluginTotals::default();
-        totals_so_far.started();
-        totals_so_far.started();
+        let mut totals_so_far = Totals::default();
         assert_eq!(totals_so_far.with([used(100), used(50)].into_iter()).used.cpu_ms, 150);
         // The worker ended, and its last sample has not arrived yet.
         assert_eq!(totals_so_far.with([used(60)].into_iter()).used.cpu_ms, 150);
         totals_so_far.record_end(used(110));
-        totals_so_far.record_crash(Cause::Oom);
-        totals_so_far.record_crash(Cause::Exit(1));
-        totals_so_far.record_crash(Cause::Exit(2));
-        let totals = totals_so_far.with([used(60)].into_iter());
-        assert_eq!((totals.starts, totals.used.cpu_ms), (2, 170));
-        assert_eq!(totals.crashes, BTreeMap::from([("exit", 2), ("oom", 1)]));
+        assert_eq!(totals_so_far.with([used(60)].into_iter()).used.cpu_ms, 170);
     }
 }
