@@ -32,7 +32,6 @@ use crate::ppp::outbox::multiplexer::MergedStream;
 use crate::ppp::{duration, fields, number};
 use crate::runtime::Runtime;
 use crate::telemetry::metrics::{event, passes};
-use crate::tunnel::handles::NoHandle;
 use crate::tunnel::peer::Peer;
 
 /// Time limit of a drain without a deadline.
@@ -118,10 +117,10 @@ impl RuntimeSupervisor for Api {
             (true, true) => return Err(Status::invalid_argument("the request names no allocation")),
         };
         if handles.is_empty() {
-            return Err(unknown_handle(NoHandle));
+            return Err(unknown_handle());
         }
         for handle in handles {
-            self.0.handles.close(&peer, &handle).map_err(unknown_handle)?;
+            self.0.handles.close(&peer, &handle).ok_or_else(unknown_handle)?;
         }
         Ok(Response::new(CancelAllocationResponse {}))
     }

@@ -24,7 +24,7 @@ use crate::pool::{Pool, TicketState, WorkerRequest};
 use crate::ppp::outbox::budget::OutboxBudget;
 use crate::ppp::{fields, number};
 use crate::refusal::Refusal;
-use crate::tunnel::handles::{AttachedTunnel, Handles, TooManyTunnels};
+use crate::tunnel::handles::{AttachedTunnel, Handles};
 use crate::tunnel::peer::Peer;
 use crate::worker::executions::StillRuns;
 use crate::worker::process::Machine;
@@ -131,7 +131,7 @@ impl Runtime {
             TicketState::Refused(reason) => return Err(reason),
         };
         let opened = self.handles.open(peer, request.mcp_request_id);
-        let (tunnel_id, cancel) = opened.map_err(|TooManyTunnels| Refusal::Tunnels)?;
+        let (tunnel_id, cancel) = opened.ok_or(Refusal::Tunnels)?;
         let attached = AttachedTunnel { ticket, soft_deadline, lease: request.lease, cancel };
         Ok(Allocation { tunnel_id, worker, attached })
     }

@@ -21,7 +21,7 @@ use crate::pool::scheduler::QueuePosition;
 use crate::ppp::{duration, fields, milliseconds, number, wire_duration};
 use crate::refusal::Refusal;
 use crate::runtime::{self, Allocation, Runtime};
-use crate::tunnel::handles::{Handles, NoHandle, TunnelStats};
+use crate::tunnel::handles::{Handles, TunnelStats};
 use crate::tunnel::peer::Peer;
 
 /// Estimated duration of a cold start, for `estimated_start_delay`.
@@ -83,7 +83,7 @@ pub enum FinalStats {
 
 /// Closes a tunnel of `peer`.
 pub fn close(handles: &Handles, peer: &Peer, tunnel_id: &str) -> Result<FinalStats, Status> {
-    let stats = handles.close(peer, tunnel_id).map_err(unknown_handle)?;
+    let stats = handles.close(peer, tunnel_id).ok_or_else(unknown_handle)?;
     let known = *stats.borrow();
     Ok(known.map_or(FinalStats::Later(stats), FinalStats::Now))
 }
@@ -114,7 +114,7 @@ pub fn close_response(stats: &TunnelStats) -> CloseTunnelResponse {
     CloseTunnelResponse { stats: Some(stats) }
 }
 
-pub fn unknown_handle(_: NoHandle) -> Status {
+pub fn unknown_handle() -> Status {
     Status::not_found("the tunnel does not exist")
 }
 

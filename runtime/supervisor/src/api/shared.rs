@@ -17,7 +17,7 @@ use crate::ppp::outbox::Outbox;
 use crate::ppp::outbox::multiplexer::{MergedStream, Multiplexer, TunnelStream, multiplexer};
 use crate::runtime::{Allocation, Runtime};
 use crate::tunnel::Tunnel;
-use crate::tunnel::handles::{NoHandle, TunnelStats};
+use crate::tunnel::handles::TunnelStats;
 use crate::tunnel::peer::Peer;
 
 /// Maximum length of the name that a gateway gives a tunnel before it has a handle.
@@ -86,7 +86,7 @@ impl SharedStreamReader {
             (None, Some(_)) => {}
             // The tunnel has just ended.
             (None, None) if keepalive => {}
-            (_, None) => self.refuse(&tunnel_id, unknown_handle(NoHandle)),
+            (_, None) => self.refuse(&tunnel_id, unknown_handle()),
         }
     }
 

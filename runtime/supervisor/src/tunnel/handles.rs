@@ -63,31 +63,20 @@ pub struct AttachedTunnel {
     pub cancel: CancellationToken,
 }
 
-/// Error: the peer has no such handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoHandle;
-
-/// Error: there are too many tunnels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManyTunnels;
-
 impl Handles {
-    /// Creates the handle of a tunnel of `peer`. The returned token is cancelled when the tunnel is closed.
-    pub fn open(
-        &self,
-        peer: Peer,
-        mcp_request_id: String,
-    ) -> Result<(String, CancellationToken), TooManyTunnels> {
+    /// Creates the handle of a tunnel of `peer`; `None`: there are too many tunnels. The returned token is cancelled when
+    /// the tunnel is closed.
+    pub fn open(&self, peer: Peer, mcp_request_id: String) -> Option<(String, CancellationToken)> {
         let id = random_hex::<16>();
         let cancel = CancellationToken::new();
         let stats = watch::Sender::new(None);
         let entry = HandleEntry { peer, mcp_request_id, cancel: cancel.clone(), stats, end: None };
         let mut entries = self.0.lock();
         if entries.len() >= MAX_TUNNELS {
-            return Err(TooManyTunnels);
+            return None;
         }
         entries.insert(id.clone(), entry);
-        Ok((id, cancel))
+        Some((id, cancel))
     }
 
     /// Records that a tunnel has ended.
@@ -106,20 +95,21 @@ impl Handles {
         }
     }
 
-    /// Closes a tunnel; cancels it if it runs. The returned channel delivers the statistics when it has ended.
-    pub fn close(&self, peer: &Peer, id: &str) -> Result<watch::Receiver<Option<TunnelStats>>, NoHandle> {
+    /// Closes a tunnel; cancels it if it runs. The returned channel delivers the statistics when it has ended. `None`: the
+    /// peer has no such handle.
+    pub fn close(&self, peer: &Peer, id: &str) -> Option<watch::Receiver<Option<TunnelStats>>> {
         let mut entries = self.0.lock();
-        let entry = entries.get(id).filter(|entry| entry.peer == *peer).ok_or(NoHandle)?;
+        let entry = entries.get(id).filter(|entry| entry.peer == *peer)?;
         let stats = entry.stats.subscribe();
         let Some(TunnelEnd { outbox, .. }) = &entry.end else {
             entry.cancel.cancel();
-            return Ok(stats);
+            return Some(stats);
         };
         let outbox = outbox.clone();
         entries.remove(id);
         drop(entries);
         outbox.discard();
-        Ok(stats)
+        Some(stats)
     }
 
     /// Returns the handles that `peer` requested for an MCP request.
