@@ -1,21 +1,14 @@
 //! Failures of commands: the reasons for an exit code other than 0.
 
-use std::fmt::Display;
-
 /// Exit code for a wrong command line or setting (EX_USAGE in sysexits.h).
 pub const EXIT_BAD_CONFIGURATION: u8 = 64;
 
 /// A faulty setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} {message}")]
 pub struct SettingFault {
     pub name: String,
     pub message: String,
-}
-
-impl Display for SettingFault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.name, self.message)
-    }
 }
 
 /// A reason for an exit code other than 0.

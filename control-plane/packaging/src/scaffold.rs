@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 
 use super::folder::at;
 
@@ -16,7 +17,7 @@ const TOOL: &str = include_str!("../templates/tool.yaml");
 const SCHEMAS: &str = include_str!("../templates/schema.json");
 
 /// Language of a plugin
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ScaffoldLanguage {
     Python,
     Node,
@@ -24,14 +25,6 @@ pub enum ScaffoldLanguage {
 }
 
 impl ScaffoldLanguage {
-    const fn word(self) -> &'static str {
-        match self {
-            ScaffoldLanguage::Python => "python",
-            ScaffoldLanguage::Node => "node",
-            ScaffoldLanguage::Java => "java",
-        }
-    }
-
     /// Returns the name of the code file, its name in the spec, and its content.
     const fn code(self) -> (&'static str, &'static str, &'static str) {
         match self {
@@ -53,8 +46,10 @@ pub fn new(root: &Path, id: &str, language: ScaffoldLanguage) -> anyhow::Result<
         );
     }
     let (file, entrypoint, code) = language.code();
+    let word = language.to_possible_value();
+    let word = word.as_ref().map_or("", |value| value.get_name());
     let filled = |template: &str| {
-        [("server", server.as_str()), ("id", id), ("title", &title(id)), ("language", language.word())]
+        [("server", server.as_str()), ("id", id), ("title", &title(id)), ("language", word)]
             .into_iter()
             .chain([("entrypoint", entrypoint)])
             .fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{{{name}}}}}"), value))

@@ -1,6 +1,5 @@
 //! Reasons why a worker ended: the causes of a `WORKER_CRASHED` event.
 
-use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -9,32 +8,43 @@ use asp_launcher::{EXIT_SETUP, Stats};
 /// POSIX abort().
 const SIGABRT: i32 = 6;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     /// The process exited with this code.
+    #[error("{}", describe_exit(.0))]
     Exit(i32),
     /// Another process or the kernel killed it with this signal.
+    #[error("the worker was ended by signal {0}")]
     Signal(i32),
     /// The worker reached its memory limit.
+    #[error("the worker reached its memory bound")]
     Oom,
     /// The worker did not answer pings, or did not start in time.
+    #[error("the worker did not answer")]
     Wedged,
     /// The worker violated the protocol, as the text says.
+    #[error("the worker broke the protocol: {0}")]
     Protocol(&'static str),
-    /// A call ignored its cancellation.
+    #[error("a call ignored its cancellation")]
     Deadline,
     /// The worker exceeded a limit other than memory.
+    #[error("the worker went over its bound on {0}")]
     Limit(&'static str),
     /// The worker's resource use cannot be seen, so none of its limits holds. `limit` in the contract.
+    #[error("the worker's processes are not visible in /proc (hidepid), so no limit holds")]
     Unseen,
     /// Measuring the worker's resource use fails, so none of its limits holds. `limit` in the contract.
+    #[error("the worker's resource use cannot be measured, so no limit holds")]
     Unmeasured,
     /// A call that had ended left something running in the worker. `leftovers` in the contract. No call is lost by
     /// this.
+    #[error("a call left {0} behind in the worker")]
     ResidualWork(&'static str),
     /// The runtime stopped the worker and its calls: a drain, or the end of the runtime.
+    #[error("the plugin was drained")]
     Drained,
     /// The worker never started: the machine lacked a resource, or could not build its sandbox. No call had begun.
+    #[error("the machine could not start the worker")]
     Host,
 }
 
@@ -97,28 +107,11 @@ impl FullHeap {
     }
 }
 
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cause::Exit(code) if *code == EXIT_SETUP => f.write_str("the sandbox could not be built"),
-            Cause::Exit(78) => f.write_str("the worker could not load its plugin"),
-            Cause::Exit(code) => write!(f, "the worker exited with code {code}"),
-            Cause::Signal(signal) => write!(f, "the worker was ended by signal {signal}"),
-            Cause::Oom => f.write_str("the worker reached its memory bound"),
-            Cause::Wedged => f.write_str("the worker did not answer"),
-            Cause::Protocol(fault) => write!(f, "the worker broke the protocol: {fault}"),
-            Cause::Deadline => f.write_str("a call ignored its cancellation"),
-            Cause::Limit(bound) => write!(f, "the worker went over its bound on {bound}"),
-            Cause::Unseen => {
-                f.write_str("the worker's processes are not visible in /proc (hidepid), so no limit holds")
-            }
-            Cause::Unmeasured => {
-                f.write_str("the worker's resource use cannot be measured, so no limit holds")
-            }
-            Cause::ResidualWork(what) => write!(f, "a call left {what} behind in the worker"),
-            Cause::Drained => f.write_str("the plugin was drained"),
-            Cause::Host => f.write_str("the machine could not start the worker"),
-        }
+fn describe_exit(code: &i32) -> String {
+    match *code {
+        EXIT_SETUP => "the sandbox could not be built".to_owned(),
+        78 => "the worker could not load its plugin".to_owned(),
+        code => format!("the worker exited with code {code}"),
     }
 }
 

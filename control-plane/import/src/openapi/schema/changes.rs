@@ -4,7 +4,6 @@
 //! known keywords.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde_json::{Map, Value};
 
@@ -81,62 +80,42 @@ const REWRITTEN: [&str; 23] = [
 const BESIDE: [&str; 7] = ["$comment", "$ref", "description", "nullable", "readOnly", "title", "writeOnly"];
 
 /// A difference between a schema in the document and the tool's schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub(super) enum SchemaChange {
-    /// An `enum` contradicted its `type`.
+    #[error(
+        "an `enum` of its schemas contradicts its `type`: the values are taken as those of the type; where they cannot be, \
+         the `type` is left out, of a list or an object the `enum`"
+    )]
     Enumeration,
     /// The values of a map were described as objects without members.
+    #[error(
+        "`additionalProperties: {{type: object}}` of its schemas accepts any value: frameworks describe values of any type \
+         so"
+    )]
     Values,
     /// A property that only the service writes.
+    #[error("properties of its schemas that are `readOnly` are left out")]
     ReadOnly,
-    /// A `oneOf` became an `anyOf`.
+    #[error("`oneOf` of its schemas is imported as `anyOf`")]
     Choice,
-    /// A keyword that is left out.
+    #[error("`{0}` of its schemas is left out")]
     Keyword(&'static str),
-    /// A member that is not a known keyword.
+    #[error("members of its schemas that are not known keywords are left out")]
     Unknown,
-    /// A member next to a reference.
+    #[error("members next to a `$ref` of its schemas are left out")]
     Beside,
     /// A reference that leads back to itself.
+    #[error("a schema of it within itself accepts anything")]
     Recursion,
     /// A reference to another document, or to a part that this one lacks.
+    #[error("a `$ref` of its schemas that leads to nothing in the document accepts anything")]
     Reference,
-    /// A schema that is neither an object nor a boolean.
+    #[error("schemas of it that are neither objects nor booleans accept anything")]
     Malformed,
-    /// A property that is required but not described.
+    #[error("names in `required` of its schemas that are not in `properties` are left out")]
     Required,
-    /// A schema below the maximum depth.
+    #[error("schemas of it that are nested too deep accept anything")]
     Depth,
-}
-
-impl fmt::Display for SchemaChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            SchemaChange::Keyword(name) => return write!(f, "`{name}` of its schemas is left out"),
-            SchemaChange::Enumeration => {
-                "an `enum` of its schemas contradicts its `type`: the values are taken as those of the type; where they \
-                 cannot be, the `type` is left out, of a list or an object the `enum`"
-            }
-            SchemaChange::Values => {
-                "`additionalProperties: {type: object}` of its schemas accepts any value: frameworks describe values of \
-                 any type so"
-            }
-            SchemaChange::ReadOnly => "properties of its schemas that are `readOnly` are left out",
-            SchemaChange::Choice => "`oneOf` of its schemas is imported as `anyOf`",
-            SchemaChange::Unknown => "members of its schemas that are not known keywords are left out",
-            SchemaChange::Beside => "members next to a `$ref` of its schemas are left out",
-            SchemaChange::Recursion => "a schema of it within itself accepts anything",
-            SchemaChange::Reference => {
-                "a `$ref` of its schemas that leads to nothing in the document accepts anything"
-            }
-            SchemaChange::Malformed => "schemas of it that are neither objects nor booleans accept anything",
-            SchemaChange::Required => {
-                "names in `required` of its schemas that are not in `properties` are left out"
-            }
-            SchemaChange::Depth => "schemas of it that are nested too deep accept anything",
-        };
-        f.write_str(text)
-    }
 }
 
 /// Changes to the schemas of one operation.
