@@ -174,17 +174,11 @@ impl Outbox {
 
     /// Waits until the gateway no longer reads.
     pub async fn reader_gone(&self) {
-        loop {
-            let gone = self.queue.gone.notified();
-            let reads = {
-                let state = self.queue.state.lock();
-                !state.reader_gone && !state.given_up
-            };
-            if !reads {
-                return;
-            }
-            gone.await;
-        }
+        let is_gone = || {
+            let state = self.queue.state.lock();
+            state.reader_gone || state.given_up
+        };
+        wait_until(&self.queue.gone, is_gone).await;
     }
 
     /// Whether the gateway is connected and does not read.
@@ -212,6 +206,17 @@ impl Outbox {
         self.queue.push(&mut state, frame);
         self.queue.wake(&mut state, urgent);
         Ok(None)
+    }
+}
+
+/// Waits until `holds`, which may change whenever `changed` is notified. Cancel-safe.
+pub async fn wait_until(changed: &Notify, holds: impl Fn() -> bool) {
+    loop {
+        let change = changed.notified();
+        if holds() {
+            return;
+        }
+        change.await;
     }
 }
 

@@ -22,7 +22,7 @@ use tonic::Status;
 
 use super::budget::OutboxBudget;
 use crate::ppp::inbound::TunnelInbox;
-use crate::ppp::outbox::{FrameQueue, NextFrame};
+use crate::ppp::outbox::{FrameQueue, NextFrame, wait_until};
 
 /// Maximum number of tunnels of one connection.
 const MAX_STREAMS: usize = 10_000;
@@ -131,25 +131,13 @@ impl Multiplexer {
 
     /// Waits until no tunnel is left.
     pub async fn wait_until_empty(&self) {
-        loop {
-            let emptied = self.emptied.notified();
-            if self.state.lock().streams.is_empty() {
-                return;
-            }
-            emptied.await;
-        }
+        wait_until(&self.emptied, || self.state.lock().streams.is_empty()).await;
     }
 
     /// Waits until another message may be read that is answered here. Messages already read may add as many answers as
     /// there are tunnels.
     pub async fn wait_for_capacity(&self) {
-        loop {
-            let room = self.room.notified();
-            if self.state.lock().strays.len() < MAX_STRAYS {
-                return;
-            }
-            room.await;
-        }
+        wait_until(&self.room, || self.state.lock().strays.len() < MAX_STRAYS).await;
     }
 
     /// Sends a frame that belongs to no stream; at once if it is `urgent`.

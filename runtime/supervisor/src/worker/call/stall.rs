@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use crate::ppp::outbox::wait_until;
+
 /// Longest stall while another call waits for its end: far shorter than that call's grace, far longer than a gateway
 /// that reads needs for its queue.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -78,13 +80,8 @@ impl<'a> StallGuard<'a> {
     /// Waits until the stall must be given up.
     pub async fn wait_until_given_up(&self) {
         let Some(stall) = self.stall else { return pending().await };
-        loop {
-            let given_up = stall.given_up.notified();
-            if stall.is_given_up() {
-                return sleep_until(self.since + MOMENT).await;
-            }
-            given_up.await;
-        }
+        wait_until(&stall.given_up, || stall.is_given_up()).await;
+        sleep_until(self.since + MOMENT).await;
     }
 }
 
