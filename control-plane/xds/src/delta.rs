@@ -15,7 +15,7 @@ use prost_types::Any;
 
 use super::contract::Kind;
 use super::published::{GatewayParts, XdsState, revision_in};
-use super::subscription::{Event, InForce, StaleSnapshot, reason};
+use super::subscription::{Event, StaleSnapshot, SubscriberSnapshot, reason};
 
 /// Size limit of the encoded parts in one message, in bytes; the part that reaches it is the last one.
 const MESSAGE: usize = 4 * 1024 * 1024;
@@ -40,7 +40,7 @@ pub struct DeltaSubscription {
     has: GatewayState,
     sent: Option<SentPush>,
     is_subscribed: bool,
-    in_force: InForce,
+    in_force: SubscriberSnapshot,
     pushes: u64,
 }
 
@@ -58,7 +58,7 @@ impl Default for DeltaSubscription {
             has: GatewayState::Reported(BTreeMap::new()),
             sent: None,
             is_subscribed: false,
-            in_force: InForce::default(),
+            in_force: SubscriberSnapshot::default(),
             pushes: 0,
         }
     }

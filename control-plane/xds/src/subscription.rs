@@ -46,7 +46,7 @@ pub struct Subscription {
     wanted: bool,
     /// Whether the subscriber started with a version from another stream.
     resumed: bool,
-    in_force: InForce,
+    in_force: SubscriberSnapshot,
     pushes: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct StaleSnapshot {
 
 /// The snapshot that a subscriber has.
 #[derive(Default)]
-pub(super) struct InForce {
+pub(super) struct SubscriberSnapshot {
     /// Its revision, from this stream or an earlier one; 0 if none.
     pub(super) revision: u64,
     /// Reason why nothing is pushed, until it is taken.
@@ -70,7 +70,7 @@ pub(super) struct InForce {
     refused: String,
 }
 
-impl InForce {
+impl SubscriberSnapshot {
     /// Whether a snapshot of this revision may replace it. If not, records the refusal, once for each version.
     pub(super) fn accepts(&mut self, revision: u64, version: &str, xds_state: &XdsState) -> bool {
         if revision >= self.revision {
@@ -94,7 +94,7 @@ impl Subscription {
             sent: None,
             wanted: false,
             resumed: false,
-            in_force: InForce::default(),
+            in_force: SubscriberSnapshot::default(),
             pushes: 0,
         }
     }

@@ -12,7 +12,7 @@ pub enum Era {
     Modern,
 }
 
-/// Declares the reasons: name, JSON-RPC code, HTTP status, taxonomy code and remedy, then the sentence that a client shows.
+/// Declares the reasons: name, JSON-RPC code, HTTP status, taxonomy code and remedy, then the sentence for clients.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $reason:ident = $row:expr, $message:literal;)+) => {
         /// Reason for refusing a request.
