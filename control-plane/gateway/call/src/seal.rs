@@ -54,45 +54,28 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// All purposes.
-    const ALL: [Purpose; 16] = [
-        Purpose::Session,
-        Purpose::Cursor,
-        Purpose::RequestState,
-        Purpose::Event,
-        Purpose::Capsule,
-        Purpose::Answers,
-        Purpose::Record,
-        Purpose::Told,
-        Purpose::Outcome,
-        Purpose::Answer,
-        Purpose::Client,
-        Purpose::Code,
-        Purpose::Login,
-        Purpose::Bus,
-        Purpose::CallEvent,
-        Purpose::Inbox,
+    /// All purposes, and the label of each.
+    const ALL: [(Purpose, &'static [u8]); 16] = [
+        (Purpose::Session, b"asp/session/1\0"),
+        (Purpose::Cursor, b"asp/cursor/1\0"),
+        (Purpose::RequestState, b"asp/request-state/1\0"),
+        (Purpose::Event, b"asp/event/1\0"),
+        (Purpose::Capsule, b"asp/capsule/1\0"),
+        (Purpose::Answers, b"asp/answers/1\0"),
+        (Purpose::Record, b"asp/record/1\0"),
+        (Purpose::Told, b"asp/told/1\0"),
+        (Purpose::Outcome, b"asp/outcome/1\0"),
+        (Purpose::Answer, b"asp/answer/1\0"),
+        (Purpose::Client, b"asp/client/1\0"),
+        (Purpose::Code, b"asp/code/1\0"),
+        (Purpose::Login, b"asp/login/1\0"),
+        (Purpose::Bus, b"asp/bus/1\0"),
+        (Purpose::CallEvent, b"asp/call-event/1\0"),
+        (Purpose::Inbox, b"asp/inbox/1\0"),
     ];
 
-    const fn label(self) -> &'static [u8] {
-        match self {
-            Purpose::Session => b"asp/session/1\0",
-            Purpose::Cursor => b"asp/cursor/1\0",
-            Purpose::RequestState => b"asp/request-state/1\0",
-            Purpose::Event => b"asp/event/1\0",
-            Purpose::Capsule => b"asp/capsule/1\0",
-            Purpose::Answers => b"asp/answers/1\0",
-            Purpose::Record => b"asp/record/1\0",
-            Purpose::Told => b"asp/told/1\0",
-            Purpose::Outcome => b"asp/outcome/1\0",
-            Purpose::Answer => b"asp/answer/1\0",
-            Purpose::Client => b"asp/client/1\0",
-            Purpose::Code => b"asp/code/1\0",
-            Purpose::Login => b"asp/login/1\0",
-            Purpose::Bus => b"asp/bus/1\0",
-            Purpose::CallEvent => b"asp/call-event/1\0",
-            Purpose::Inbox => b"asp/inbox/1\0",
-        }
+    fn label(self) -> &'static [u8] {
+        Purpose::ALL.iter().find(|(of, _)| *of == self).map_or(&[][..], |(_, label)| *label)
     }
 }
 
@@ -134,8 +117,8 @@ impl Keys {
             Ok::<[u8; 32], SealError>(bytes)
         };
         let mut by_purpose = Vec::with_capacity(Purpose::ALL.len());
-        for purpose in Purpose::ALL {
-            let bytes = derive(purpose.label())?;
+        for (purpose, label) in Purpose::ALL {
+            let bytes = derive(label)?;
             let key = UnboundKey::new(&AES_256_GCM_SIV, &bytes).map_err(|_| SealError::Crypto)?;
             by_purpose.push((purpose, LessSafeKey::new(key)));
         }

@@ -13,7 +13,7 @@ mod plain;
 #[path = "../../call/src/seal.rs"]
 mod seal;
 
-use plain::StatePlaintext;
+use plain::RequestState;
 use seal::{Purpose, Sealer};
 
 const PURPOSES: [Purpose; 4] = [Purpose::Session, Purpose::Cursor, Purpose::RequestState, Purpose::Event];
@@ -26,7 +26,7 @@ static SEALER: LazyLock<Sealer> = LazyLock::new(|| {
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Some(plain) = StatePlaintext::decode(bytes) {
+    if let Some(plain) = RequestState::decode(bytes) {
         assert_eq!(plain.encode(), bytes);
     }
     let [kind, place, rest @ ..] = bytes else { return };

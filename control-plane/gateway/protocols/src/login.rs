@@ -8,7 +8,6 @@
 //! browser that began it; the issuer's tokens pass through and are not stored.
 
 mod authorize;
-mod callback;
 mod client;
 mod code;
 mod page;
@@ -16,12 +15,15 @@ mod redirect;
 mod token;
 
 use asp_call::digest::PeerKey;
+use asp_call::seal::Purpose;
 use asp_proto::snapshot::{Issuer, Login};
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::replica::Replica;
@@ -107,6 +109,20 @@ struct LoginRequest<'a> {
     peer: &'a PeerKey,
 }
 
+impl LoginRequest<'_> {
+    /// Seals a value for this server; `None` if it is too long.
+    fn seal(&self, purpose: Purpose, value: &impl Serialize) -> Option<String> {
+        let plain = serde_json::to_vec(value).ok()?;
+        self.gateway.sealer.seal(purpose, self.front.name().as_bytes(), &plain).ok()
+    }
+
+    /// Opens a value that was sealed for this server.
+    fn open<T: DeserializeOwned>(&self, purpose: Purpose, sealed: &str) -> Option<T> {
+        let plain = self.gateway.sealer.open(purpose, self.front.name().as_bytes(), sealed)?;
+        serde_json::from_slice(&plain).ok()
+    }
+}
+
 /// Answers requests below a server's `/oauth/` and for its metadata; `None` if the path is neither, or the server has
 /// no such front.
 pub async fn serve(
@@ -133,7 +149,7 @@ pub async fn serve(
         ("register", &Method::POST) => client::register(&asked),
         ("authorize", &Method::GET) => authorize::ask(&asked),
         ("consent", &Method::POST) => authorize::decided(&asked),
-        ("callback", &Method::GET) => callback::returned(&asked),
+        ("callback", &Method::GET) => authorize::returned(&asked),
         ("token", &Method::POST) => token::exchange(&asked).await,
         ("metadata" | "register" | "authorize" | "consent" | "callback" | "token", _) => {
             error(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", "another method is needed")

@@ -13,20 +13,10 @@ use asp_call::seal::{Purpose, Sealer};
 use asp_edge::Caller;
 use asp_json::{Json, Members};
 use serde_json::Value;
-use uuid::Uuid;
 
 mod plain;
 
-use plain::StatePlaintext;
-
-/// Opened content of a state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestState {
-    pub call: Uuid,
-    /// First event of the call that the client has not seen, and the name of the log that the number belongs to.
-    next_event: u64,
-    stream: u32,
-}
+pub use plain::RequestState;
 
 impl RequestState {
     /// Issues the state with which a client returns to `call` from event `next_event`; `life` is the duration of the
@@ -38,14 +28,14 @@ impl RequestState {
         next_event: u64,
         life: Duration,
     ) -> Option<String> {
-        let plain = StatePlaintext {
+        let state = RequestState {
             call: call.id,
             expires: unix_seconds() + life.as_secs(),
             next_event,
             stream: call.events.stream(),
         };
         let context = context(&call.caller, &call.server.message.name, digest);
-        sealer.seal(Purpose::RequestState, &context, &plain.encode()).ok()
+        sealer.seal(Purpose::RequestState, &context, &state.encode()).ok()
     }
 
     /// Opens a state for a caller that may continue its call.
@@ -57,8 +47,7 @@ impl RequestState {
         digest: [u8; 32],
     ) -> Option<RequestState> {
         let plain = sealer.open(Purpose::RequestState, &context(caller, server, digest), state)?;
-        let StatePlaintext { call, expires, next_event, stream } = StatePlaintext::decode(&plain)?;
-        (expires >= unix_seconds()).then_some(RequestState { call, next_event, stream })
+        RequestState::decode(&plain).filter(|state| state.expires >= unix_seconds())
     }
 
     /// Returns the first event of `call` to show; `None` if its numbers start again, because it continues at another

@@ -1,5 +1,5 @@
 //! The authorization endpoint (RFC 6749 section 4.1.1, with PKCE): asks for consent, then redirects the user to the
-//! issuer.
+//! issuer; and the redirect back from there, with which the client gets the code or the error (section 4.1.2).
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use http::{HeaderValue, StatusCode, header};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use super::{LoginRequest, client, code, form, page, parameters, redirect};
-use crate::replica::Replica;
+use super::client::RegisteredClient;
+use super::{LoginRequest, code, form, page, parameters, redirect};
 
 /// Time limit for a login, here and at the issuer, in seconds.
 const LIFE: u64 = 900;
@@ -47,16 +47,9 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    fn seal(&self, asked: &LoginRequest<'_>) -> Option<String> {
-        let plain = serde_json::to_vec(self).ok()?;
-        asked.gateway.sealer.seal(Purpose::Login, asked.front.name().as_bytes(), &plain).ok()
-    }
-
     /// Opens a ticket that has not expired, in the browser that began it.
     pub(super) fn open(asked: &LoginRequest<'_>, sealed: &str) -> Option<Ticket> {
-        let gateway: &Replica = asked.gateway;
-        let plain = gateway.sealer.open(Purpose::Login, asked.front.name().as_bytes(), sealed)?;
-        let ticket: Ticket = serde_json::from_slice(&plain).ok()?;
+        let ticket: Ticket = asked.open(Purpose::Login, sealed)?;
         let browser = cookie(asked)?;
         (ticket.expires > unix_seconds() && ticket.browser == browser).then_some(ticket)
     }
@@ -119,7 +112,7 @@ pub(super) fn ask(asked: &LoginRequest<'_>) -> Response {
     };
     let text = |name: &str| given.get(name).map(String::as_str).unwrap_or_default();
     // Nothing is redirected until client and redirect are known to belong together (RFC 6749 section 4.1.2.1).
-    let Some(client) = client::open(asked.gateway, asked.front.name(), text("client_id")) else {
+    let Some(client) = asked.open::<RegisteredClient>(Purpose::Client, text("client_id")) else {
         return page::refusal("The client is not registered at this server: register it again.");
     };
     let redirect = match (text("redirect_uri"), client.redirects.as_slice()) {
@@ -145,7 +138,9 @@ pub(super) fn ask(asked: &LoginRequest<'_>) -> Response {
     if let Some((code, description)) = fault(&given, &ticket) {
         return ticket.back(asked, &[("error", code), ("error_description", description)]);
     }
-    let Some(sealed) = ticket.seal(asked) else { return page::refusal("The request is too long.") };
+    let Some(sealed) = asked.seal(Purpose::Login, &ticket) else {
+        return page::refusal("The request is too long.");
+    };
     let mut response = page::consent(&page::Consent {
         client: &client.name,
         server: asked.front.name(),
@@ -210,7 +205,7 @@ pub(super) fn decided(asked: &LoginRequest<'_>) -> Response {
     let Ok(mut url) = Url::parse(&asked.front.login.authorization_endpoint) else {
         return page::refusal("The issuer's address is not valid: inform the operator of this server.");
     };
-    let Some(state) = (Ticket { agreed: true, ..ticket.clone() }).seal(asked) else {
+    let Some(state) = asked.seal(Purpose::Login, &Ticket { agreed: true, ..ticket.clone() }) else {
         return page::refusal("The request is too long.");
     };
     url.query_pairs_mut()
@@ -228,4 +223,35 @@ pub(super) fn decided(asked: &LoginRequest<'_>) -> Response {
         url.query_pairs_mut().append_pair("scope", &ticket.scope);
     }
     go_to(url.as_str())
+}
+
+/// Longest code, in bytes.
+const MAX_CODE: usize = 4_096;
+
+pub(super) fn returned(asked: &LoginRequest<'_>) -> Response {
+    let given = parameters(asked.parts.uri.query().unwrap_or_default().as_bytes()).unwrap_or_default();
+    let ticket = given.get("state").and_then(|sealed| Ticket::open(asked, sealed));
+    let Some(ticket) = ticket.filter(|ticket| ticket.agreed) else {
+        return page::refusal("The login took too long or was started in another browser: start it again.");
+    };
+    // An answer from another issuer does not belong to this request (RFC 9207 section 2.4).
+    if given.get("iss").is_some_and(|iss| *iss != asked.front.upstream.iss) {
+        return page::refusal("The answer is from a different issuer than the one that was asked.");
+    }
+    if let Some(error) = given.get("error") {
+        let plain =
+            |text: &str| text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(200).collect();
+        let code: String = plain(error);
+        let description: String =
+            plain(given.get("error_description").map(String::as_str).unwrap_or_default());
+        return ticket.back(asked, &[("error", &code), ("error_description", &description)]);
+    }
+    let of_issuer = given.get("code").filter(|code| code.len() <= MAX_CODE);
+    let begun = (ticket.client.as_str(), ticket.challenge.as_str(), ticket.redirect.as_str());
+    match of_issuer.and_then(|of_issuer| code::seal(asked, of_issuer, begun)) {
+        Some(code) => ticket.back(asked, &[("code", &code)]),
+        None => {
+            ticket.back(asked, &[("error", "server_error"), ("error_description", "the issuer sent no code")])
+        }
+    }
 }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{LoginRequest, answer, error, redirect};
-use crate::replica::Replica;
 
 /// Maximum number of redirects of one client.
 const MAX_REDIRECTS: usize = 10;
@@ -63,10 +62,7 @@ pub(super) fn register(asked: &LoginRequest<'_>) -> Response {
     }
     let name: String = request.client_name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
     let client = RegisteredClient { name, redirects };
-    let sealed = serde_json::to_vec(&client).ok().and_then(|plain| {
-        asked.gateway.sealer.seal(Purpose::Client, asked.front.name().as_bytes(), &plain).ok()
-    });
-    let Some(id) = sealed.filter(|id| id.len() <= MAX_ID) else {
+    let Some(id) = asked.seal(Purpose::Client, &client).filter(|id| id.len() <= MAX_ID) else {
         return refuse("invalid_client_metadata", "the metadata is too long");
     };
     let registered: Value = json!({
@@ -79,10 +75,4 @@ pub(super) fn register(asked: &LoginRequest<'_>) -> Response {
         "token_endpoint_auth_method": "none",
     });
     answer(StatusCode::CREATED, &registered)
-}
-
-/// Opens a client id at the server where it was issued.
-pub(super) fn open(gateway: &Replica, server: &str, id: &str) -> Option<RegisteredClient> {
-    let plain = gateway.sealer.open(Purpose::Client, server.as_bytes(), id)?;
-    serde_json::from_slice(&plain).ok()
 }

@@ -57,14 +57,12 @@ pub(super) fn seal(
         redirect: redirect.to_owned(),
         expires: unix_seconds() + LIFE,
     };
-    let plain = serde_json::to_vec(&code).ok()?;
-    asked.gateway.sealer.seal(Purpose::Code, asked.front.name().as_bytes(), &plain).ok()
+    asked.seal(Purpose::Code, &code)
 }
 
 /// Opens the issuer's code; the error is the description of an `invalid_grant`.
 pub(super) fn redeem(asked: &LoginRequest<'_>, shown: &Redemption<'_>) -> Result<String, &'static str> {
-    let plain = asked.gateway.sealer.open(Purpose::Code, asked.front.name().as_bytes(), shown.code);
-    let code: Option<Code> = plain.and_then(|plain| serde_json::from_slice(&plain).ok());
+    let code: Option<Code> = asked.open(Purpose::Code, shown.code);
     let code = code.filter(|code| code.expires > unix_seconds());
     let code = code.ok_or("the code is not valid, or has expired")?;
     if code.client != hash(shown.client_id) {

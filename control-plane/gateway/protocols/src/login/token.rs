@@ -5,13 +5,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use asp_call::seal::Purpose;
 use asp_outbound::body;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value};
 
+use super::client::RegisteredClient;
 use super::code::{self, Redemption};
-use super::{LoginRequest, answer, client, error, form, redirect, too_many};
+use super::{LoginRequest, answer, error, form, redirect, too_many};
 
 /// Timeout of the issuer's answer.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -85,7 +87,7 @@ fn request<'a>(
         return Err(no("invalid_request", "a parameter is too long"));
     }
     let text = |name: &str| given.get(name).map(String::as_str).filter(|text| !text.is_empty());
-    let client = text("client_id").and_then(|id| client::open(asked.gateway, asked.front.name(), id));
+    let client = text("client_id").and_then(|id| asked.open::<RegisteredClient>(Purpose::Client, id));
     let unknown =
         || error(StatusCode::UNAUTHORIZED, "invalid_client", "the client is not registered at this server");
     let client = client.ok_or_else(|| Box::new(unknown()))?;
