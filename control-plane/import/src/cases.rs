@@ -1,6 +1,6 @@
 //! Other people's servers as found in practice: what is served of them, and what is reported about the rest.
 
-use asp_mcp_client::lists::Lists;
+use asp_mcp_client::listing::Lists;
 use serde_json::{Value, json};
 
 use super::files::free_id;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use asp_command::failure::Failure;
-use asp_mcp_client::lists::Lists;
+use asp_mcp_client::listing::Lists;
 use asp_packaging::languages::Languages;
 use asp_packaging::local::Local;
 use asp_packaging::{MCP_STDIO, Unit, units};

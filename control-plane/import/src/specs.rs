@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use asp_mcp_client::lists::Lists;
+use asp_mcp_client::listing::Lists;
 use asp_registry::pin::pin;
 use asp_registry::{MAX_PRIMITIVES, dialect, is_reserved_meta};
 use serde_json::{Map, Value, json};

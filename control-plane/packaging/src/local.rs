@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, anyhow, bail};
 use asp_command::print;
 use asp_mcp_client::lines;
-use asp_mcp_client::lists::Lists;
+use asp_mcp_client::listing::Lists;
 use asp_proto::plugin::{self, InvokeRequest, Json, client_message, server_message};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::supervisor::{AllocateWorkerRequest, Context as Caller, PluginRef, TunnelEvent, tunnel_event};

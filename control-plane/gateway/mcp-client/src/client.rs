@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::message::{Failure, UpstreamObject};
+use super::message::{Failure, INTERNAL, UpstreamObject};
 pub use super::message::{RequiredPage, ServerEvent};
 
 mod changes;
@@ -41,8 +41,6 @@ pub use reading::is_event_stream;
 use session::{Offers, SESSION_ID, Session, SessionHeaders};
 use tasks::ClientTasks;
 
-/// JSON-RPC 2.0 code of an internal error.
-const INTERNAL: i64 = -32603;
 /// Longest silence of an upstream that waits for nothing from here; one that asks our user may wait for as long as
 /// the answer takes.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -244,13 +242,18 @@ impl Client {
     /// Asks for log messages from `info` on; levels that a client does not want are left out here. Some servers send
     /// none before they are asked (2025-11-25 utilities, logging).
     fn wants_logs(&self, at: SessionHeaders, id: u64) {
+        // No other request of the session has this id: `initialize` had it as a number.
+        let wants = json!({"jsonrpc": "2.0", "id": format!("log.{id}"), "method": "logging/setLevel",
+                           "params": {"level": "info"}});
+        self.tell(at, wants, "log level");
+    }
+
+    /// Sends a message whose answer nobody waits for; `what` names it in a log if the server does not accept it.
+    pub(super) fn tell(&self, at: SessionHeaders, message: Value, what: &'static str) {
         let client = self.clone();
         self.run_closing(async move {
-            // No other request of the session has this id: `initialize` had it as a number.
-            let wants = json!({"jsonrpc": "2.0", "id": format!("log.{id}"), "method": "logging/setLevel",
-                               "params": {"level": "info"}});
-            if client.post(&at, &wants).await.is_err() {
-                tracing::debug!("an upstream MCP server did not accept the log level");
+            if client.post(&at, &message).await.is_err() {
+                tracing::debug!(what, "an upstream MCP server did not accept a message");
             }
         });
     }
@@ -295,16 +298,9 @@ impl Client {
     }
 
     fn say_cancelled(&self, at: SessionHeaders, request: u64) {
-        let client = self.clone();
-        self.run_closing(async move {
-            let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
-                                "params": {"requestId": request, "reason": "cancelled by the caller"}});
-            if client.post(&at, &cancel).await.is_err() {
-                tracing::debug!(
-                    "an upstream MCP server did not accept a cancel and continues with the request"
-                );
-            }
-        });
+        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                            "params": {"requestId": request, "reason": "cancelled by the caller"}});
+        self.tell(at, cancel, "cancel of a request, which continues");
     }
 
     /// Sends a closing request in a task of its own, within bounds.
@@ -323,16 +319,20 @@ impl Client {
 
     /// Sends one message that has no result; returns the head of the response.
     pub(super) async fn post(&self, at: &SessionHeaders, message: &Value) -> Result<Response, ClientFault> {
-        reject_server_error(self.post_text(at, message.to_string()).await?)
+        answer_of(self.post_request(at, message.to_string()), at).await
     }
 
     /// Sends one message; returns the head of the response, whose body may be a JSON-RPC error whatever its status.
     async fn post_text(&self, at: &SessionHeaders, message: String) -> Result<Response, ClientFault> {
+        fetch(self.post_request(at, message), at).await
+    }
+
+    fn post_request(&self, at: &SessionHeaders, message: String) -> reqwest::RequestBuilder {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let request = self.http.post(self.url.clone()).headers(self.proof.headers()).headers(headers);
-        fetch(request.body(message), at).await
+        request.body(message)
     }
 
     /// Opens a stream of the server's own messages, or resumes one after the event with this id.
@@ -353,11 +353,7 @@ impl Client {
 
 /// Sends a request; fails if the server does.
 async fn answer_of(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<Response, ClientFault> {
-    reject_server_error(fetch(request, at).await?)
-}
-
-/// Rejects a response with a server error.
-fn reject_server_error(response: Response) -> Result<Response, ClientFault> {
+    let response = fetch(request, at).await?;
     let status = response.status();
     match status.is_server_error() {
         true => {

@@ -7,5 +7,4 @@
 pub mod client;
 pub mod lines;
 pub mod listing;
-pub mod lists;
 pub mod message;

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use crate::client::downstream::RpcError;
 use crate::client::session::{Offers, UPDATED};
 use crate::client::{ClientFault, ClientParams, MAX_PAGE, ServerEvent};
-use crate::listing::{self, Lister};
-use crate::lists::Lists;
+use crate::listing::{self, Lister, Lists};
 use crate::message::{self, UpstreamObject};
 
 /// First request to a process; a runtime answers it to every call from what the process has answered.

@@ -105,8 +105,9 @@ pub enum ServerEvent {
     },
 }
 
-/// JSON-RPC 2.0 code of an internal error.
-const INTERNAL: i64 = -32603;
+/// JSON-RPC 2.0 codes: an internal error, and a method that the receiver does not have.
+pub(super) const INTERNAL: i64 = -32603;
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 /// MCP 2025-11-25 code: URL elicitation required.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// Maximum number of pages in one error, and maximum length of an id in bytes.

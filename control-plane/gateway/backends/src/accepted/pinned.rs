@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use asp_call::telemetry::metrics::UpstreamMetrics;
 use asp_json::held;
-use asp_mcp_client::lists::Lists;
+use asp_mcp_client::listing::Lists;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Kind, McpStdio, Primitive, ProxyMcp, ServiceAuth, service_auth};
 use asp_registry::{dialect, pin};

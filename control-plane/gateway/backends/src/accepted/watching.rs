@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use asp_mcp_client::lists::Lists;
+use asp_mcp_client::listing::Lists;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};

@@ -6,9 +6,7 @@ use asp_json::Json;
 use async_trait::async_trait;
 
 use super::ServerEvent;
-
-/// JSON-RPC 2.0 code: the receiver does not have the method.
-const METHOD_NOT_FOUND: i64 = -32601;
+use crate::message::METHOD_NOT_FOUND;
 
 /// A JSON-RPC error.
 #[derive(Debug, PartialEq)]

@@ -22,8 +22,8 @@ use super::downstream::Downstream;
 use super::exchange::{StreamRequests, until_answered};
 use super::reading::{Messages, loss};
 use super::session::{Offers, Session, SessionHeaders};
-use super::{Client, ClientFault, Exchange, INTERNAL, fetch};
-use crate::message::UpstreamObject;
+use super::{Client, ClientFault, Exchange, fetch};
+use crate::message::{INTERNAL, METHOD_NOT_FOUND, UpstreamObject};
 
 pub(super) const REVISION: &str = Revision::V2026_07_28.as_str();
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -36,7 +36,6 @@ const ALL_LOGS: &str = "debug";
 /// unsupported revision.
 const REFUSES_GREETING: [i64; 5] = [-32600, -32601, -32602, -32020, UNSUPPORTED_VERSION];
 pub(super) const UNSUPPORTED_VERSION: i64 = -32022;
-const METHOD_NOT_FOUND: i64 = -32601;
 /// Maximum number of remembered upstreams. Beyond it one of them is greeted again, which costs a round trip.
 const MAX_REMEMBERED: usize = 1024;
 /// Maximum number of times that one request is sent: a server that keeps asking is not served.

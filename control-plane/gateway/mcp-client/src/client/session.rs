@@ -133,14 +133,8 @@ impl Session {
         if self.modern.is_some() {
             return;
         }
-        let client = self.client.clone();
-        let at = self.at.clone();
-        self.client.run_closing(async move {
-            let changed = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
-            if client.post(&at, &changed).await.is_err() {
-                tracing::debug!("an upstream MCP server did not accept the notification of changed roots");
-            }
-        });
+        let changed = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
+        self.client.tell(self.at.clone(), changed, "notification of changed roots");
     }
 
     /// Authenticates requests outside of calls as this call from now on.
