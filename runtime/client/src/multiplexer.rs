@@ -6,15 +6,15 @@
 //! tunnel ends.
 
 mod stream_table;
-mod tunnel_stream;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
-use asp_proto::supervisor::{CloseTunnelRequest, PppClientFrame};
+use asp_proto::supervisor::{AllocateWorkerResponse, CloseTunnelRequest, PppClientFrame};
 use parking_lot::Mutex;
+use prost::Name;
 use prost_types::Any;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::WeakSender;
@@ -29,9 +29,8 @@ use super::admission::{Account, EndedTunnel};
 /// A client of the Runtime Supervisor API.
 pub type Client = RuntimeSupervisorClient<Channel>;
 
-use stream_table::{ABANDONED, StreamTable};
+use stream_table::{ABANDONED, StreamTable, WINDOW, cost};
 pub use stream_table::{MAX_MESSAGE, StreamEvent};
-pub use tunnel_stream::{FrameSender, TunnelStream};
 
 /// Frames of all tunnels that wait for the connection. Each may be large, so the queue is short.
 const OUTGOING: usize = 64;
@@ -93,7 +92,7 @@ impl Multiplexer {
     pub fn stream(&self, account: Account) -> Result<TunnelStream, Status> {
         let name = format!("+{}", self.next.fetch_add(1, Ordering::Relaxed));
         let (incoming, unread) = self.streams.add(&name, account)?;
-        Ok(TunnelStream::new(self.clone(), name, incoming, unread))
+        Ok(TunnelStream { multiplexer: self.clone(), name, incoming, unread, untold: 0 })
     }
 
     /// Requests the end of a tunnel; its statistics are recorded when they arrive. Returns the tunnel if the stream
@@ -199,6 +198,101 @@ fn close_frame(tunnel_id: &str, reason: &str) -> PppClientFrame {
 /// Returns the name of a message of the API itself.
 fn api_name(any: &Any) -> Option<&str> {
     any.type_url.rsplit('/').next()?.strip_prefix("asp.runtime.supervisor.v1.")
+}
+
+/// One tunnel's part of the shared stream. Reading is acknowledged to the runtime in steps of half a window, so that it
+/// continues to send.
+pub struct TunnelStream {
+    multiplexer: Multiplexer,
+    /// Name of the tunnel: assigned by this stream until the tunnel has its handle.
+    name: String,
+    incoming: mpsc::Receiver<StreamEvent>,
+    /// Window bytes that have arrived and were not taken.
+    unread: Arc<AtomicUsize>,
+    /// Window bytes that were taken and not acknowledged to the runtime.
+    untold: usize,
+}
+
+impl TunnelStream {
+    pub fn multiplexer(&self) -> &Multiplexer {
+        &self.multiplexer
+    }
+
+    /// Sets the tunnel's handle, which its frames use from now on.
+    pub fn rename(&mut self, handle: &str) {
+        handle.clone_into(&mut self.name);
+    }
+
+    /// Sends a message for the tunnel. `Err`: it is too large, or the stream has ended.
+    pub async fn send(&self, ppp: Any) -> Result<(), Status> {
+        // On the stream, a message that is too large would end all tunnels.
+        if ppp.value.len() > MAX_MESSAGE {
+            return Err(Status::out_of_range("the message is too large for a plugin"));
+        }
+        self.send_frame(Some(ppp)).await
+    }
+
+    /// Returns a sender for the tunnel. Call it once the tunnel has its handle.
+    pub fn sender(&self) -> FrameSender {
+        FrameSender { multiplexer: self.multiplexer.clone(), tunnel_id: self.name.clone() }
+    }
+
+    async fn send_frame(&self, ppp: Option<Any>) -> Result<(), Status> {
+        let keepalive = ppp.is_none();
+        let frame = PppClientFrame { tunnel_id: self.name.clone(), ppp, keepalive };
+        let sent = self.multiplexer.send(frame).await;
+        sent.map_err(|_| Status::unavailable("the stream takes no more frames"))
+    }
+
+    /// Waits for the next event. Cancel-safe.
+    pub async fn next(&mut self) -> StreamEvent {
+        // A message may be longer than several steps: the runtime sends nothing more until all of them are acknowledged.
+        while self.untold >= WINDOW / 2 {
+            if let Err(status) = self.send_frame(None).await {
+                return StreamEvent::End(Some(status));
+            }
+            self.untold -= WINDOW / 2;
+        }
+        let Some(arrived) = self.incoming.recv().await else {
+            return StreamEvent::End(self.multiplexer.streams.ended_with());
+        };
+        if let StreamEvent::Payload(payload) = &arrived {
+            let cost = cost(payload);
+            self.unread.fetch_sub(cost, Ordering::Relaxed);
+            self.untold += cost;
+        }
+        arrived
+    }
+}
+
+/// Sends messages of the runtime's API for a tunnel that has its handle, independently of its stream.
+pub struct FrameSender {
+    multiplexer: Multiplexer,
+    tunnel_id: String,
+}
+
+impl FrameSender {
+    /// Sends a message. `Err`: the stream has ended.
+    pub async fn send<M: Name>(&self, message: &M) -> Result<(), Status> {
+        let sent = self.multiplexer.send(PppClientFrame::carrying(&self.tunnel_id, message)).await;
+        sent.map_err(|_| Status::unavailable("the stream takes no more frames"))
+    }
+}
+
+impl Drop for TunnelStream {
+    fn drop(&mut self) {
+        // An answer for this stream is unwanted from now on, including one that has already arrived.
+        self.incoming.close();
+        while let Ok(arrived) = self.incoming.try_recv() {
+            if let StreamEvent::Allocated(AllocateWorkerResponse { handle: Some(handle), .. }) = arrived {
+                self.name = handle.tunnel_id;
+                self.multiplexer.streams.abandon(&self.name);
+                let frame = close_frame(&self.name, ABANDONED);
+                send_or_keep(frame, &self.multiplexer.outgoing, &self.multiplexer.closing);
+            }
+        }
+        self.multiplexer.streams.leave(&self.name);
+    }
 }
 
 #[cfg(test)]
