@@ -69,6 +69,7 @@ struct Connection {
 }
 
 /// One direction: bytes read on one side and not yet written on the other.
+#[derive(Default)]
 struct HalfConnection {
     buffer: Vec<u8>,
     written: usize,
@@ -83,7 +84,7 @@ impl Connection {
         let proxy = UnixStream::connect(format!("/proc/self/fd/{}", proxy.as_raw_fd()))?;
         client.set_nonblocking(true)?;
         proxy.set_nonblocking(true)?;
-        Ok(Connection { client, proxy, out: HalfConnection::new(), back: HalfConnection::new() })
+        Ok(Connection { client, proxy, out: HalfConnection::default(), back: HalfConnection::default() })
     }
 
     fn interest(&self) -> (PollFlags, PollFlags) {
@@ -119,10 +120,6 @@ impl Connection {
 }
 
 impl HalfConnection {
-    fn new() -> HalfConnection {
-        HalfConnection { buffer: Vec::new(), written: 0, ended: false, closed: false }
-    }
-
     fn has_more(&self) -> bool {
         self.written < self.buffer.len()
     }

@@ -42,13 +42,7 @@ const FIRST_FRAME_WITHIN: Duration = Duration::from_secs(10);
 const NOT_SHARED: &str = "a worker is requested on a shared stream (supervisor.proto); update the gateway";
 
 #[derive(Clone, Debug)]
-pub struct Api(Arc<Runtime>);
-
-impl Api {
-    pub fn new(runtime: Arc<Runtime>) -> Api {
-        Api(runtime)
-    }
-}
+pub struct Api(pub Arc<Runtime>);
 
 #[tonic::async_trait]
 impl RuntimeSupervisor for Api {

@@ -106,7 +106,7 @@ pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
 }
 
 fn router(runtime: &Arc<Runtime>) -> Router {
-    let api = Api::new(Arc::clone(runtime));
+    let api = Api(Arc::clone(runtime));
     Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)

@@ -156,8 +156,12 @@ pub(super) fn hop_by_hop(key: &str) -> bool {
 
 /// Whether two spellings are the same host (RFC 9110 section 4.2.3), with or without the root's dot.
 pub(super) fn same_host(one: &str, other: &str) -> bool {
-    let plain = |host: &str| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     plain(one) == plain(other)
+}
+
+/// Lower-cases a host and removes the dot of the root.
+pub(super) fn plain(host: &str) -> String {
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
 /// Parses `host[:port]` or `[v6][:port]`, without user information.

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use asp_platform::address::{Network, may_reach};
 use asp_platform::operator_list;
 
+use super::head::plain;
+
 /// Allowed ports. Other ports are for other protocols, to which a list of domains does not apply.
 pub(super) const PLAIN: u16 = 80;
 pub(super) const TLS: u16 = 443;
@@ -106,12 +108,6 @@ impl EgressRules {
         let under = |suffix: &String| host.len() > suffix.len() && host.ends_with(suffix.as_str());
         self.exact.contains(&host) || self.suffixes.iter().any(under)
     }
-}
-
-/// Lower-cases a host and removes the dot of the root.
-fn plain(host: &str) -> String {
-    let host = host.to_ascii_lowercase();
-    host.strip_suffix('.').unwrap_or(&host).to_owned()
 }
 
 #[cfg(test)]

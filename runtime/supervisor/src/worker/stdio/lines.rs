@@ -27,7 +27,7 @@ pub(super) async fn read(
     messages: mpsc::Sender<ServerLine>,
 ) {
     let mut reader = BufReader::new(stdout);
-    let mut pace = Pace::new();
+    let mut pace = Pace(Rate::new(BYTES_PER_SECOND, Instant::now()));
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -86,10 +86,6 @@ async fn too_large<R: AsyncRead + Unpin>(
 struct Pace(Rate);
 
 impl Pace {
-    fn new() -> Pace {
-        Pace(Rate::new(BYTES_PER_SECOND, Instant::now()))
-    }
-
     /// Waits until this many bytes may have been read. The writer is blocked during it, this process is not.
     async fn throttle(&mut self, bytes: usize) {
         let mut ahead = bytes - self.0.take(bytes, Instant::now());
