@@ -24,7 +24,7 @@ pub struct PluginSchemas {
     pub id: String,
     pub path: PathBuf,
     /// Content for the file; `None` if the code declares nothing.
-    said: Option<String>,
+    pub said: Option<String>,
     /// `None` if there is no file.
     committed: Option<String>,
 }
@@ -96,11 +96,6 @@ async fn describe(local: &mut Local, unit: &Unit) -> anyhow::Result<Value> {
 impl PluginSchemas {
     pub fn is_current(&self) -> bool {
         self.said == self.committed
-    }
-
-    /// Returns the content for the file; `None` if the code declares nothing.
-    pub fn generated(&self) -> Option<&str> {
-        self.said.as_deref()
     }
 
     /// Updates the file to match the code; returns a message about what was done.

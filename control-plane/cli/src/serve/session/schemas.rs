@@ -35,7 +35,7 @@ pub(super) async fn derive_schemas(root: &Path, sources: &[Source], units: &[Uni
             }
         }
     }
-    for silent in asked.stale.extract_if(.., |schemas| schemas.generated().is_none()) {
+    for silent in asked.stale.extract_if(.., |schemas| schemas.said.is_none()) {
         let root = root.display();
         let said =
             format!("the code of {} declares no types any more: run asp plugin build {root}", silent.id);
@@ -54,7 +54,7 @@ impl DerivedSchemas {
         for schemas in &self.stale {
             let path =
                 schemas.path.strip_prefix(root).unwrap_or(&schemas.path).to_string_lossy().into_owned();
-            let text = schemas.generated().unwrap_or_default().to_owned();
+            let text = schemas.said.clone().unwrap_or_default();
             sources.retain(|source| source.path != path);
             sources.push(Source { path, text });
         }
