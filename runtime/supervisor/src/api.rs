@@ -95,8 +95,8 @@ impl RuntimeSupervisor for Api {
         request: Request<CloseTunnelRequest>,
     ) -> Result<Response<CloseTunnelResponse>, Status> {
         let peer = Peer::of(&request)?;
-        let closed = allocation::close(&self.0.handles, &peer, &request.get_ref().tunnel_id)?;
-        Ok(Response::new(closed.answer().await))
+        let closed = self.0.handles.close(&peer, &request.get_ref().tunnel_id).ok_or_else(unknown_handle)?;
+        Ok(Response::new(allocation::final_response(closed).await))
     }
 
     async fn cancel_allocation(

@@ -21,7 +21,7 @@ use crate::pool::scheduler::QueuePosition;
 use crate::ppp::{duration, fields, milliseconds, number, wire_duration};
 use crate::refusal::Refusal;
 use crate::runtime::{self, Allocation, Runtime};
-use crate::tunnel::handles::{Handles, TunnelStats};
+use crate::tunnel::handles::TunnelStats;
 use crate::tunnel::peer::Peer;
 
 /// Estimated duration of a cold start, for `estimated_start_delay`.
@@ -75,31 +75,11 @@ pub fn requested_plugin(plugin: Option<PluginRef>) -> Result<PluginRef, Status> 
     plugin.ok_or_else(|| Status::invalid_argument("the request names no plugin"))
 }
 
-/// A closed tunnel: its statistics, or the channel that will deliver them when it has ended.
-pub enum FinalStats {
-    Now(TunnelStats),
-    Later(watch::Receiver<Option<TunnelStats>>),
-}
-
-/// Closes a tunnel of `peer`.
-pub fn close(handles: &Handles, peer: &Peer, tunnel_id: &str) -> Result<FinalStats, Status> {
-    let stats = handles.close(peer, tunnel_id).ok_or_else(unknown_handle)?;
-    let known = *stats.borrow();
-    Ok(known.map_or(FinalStats::Later(stats), FinalStats::Now))
-}
-
-impl FinalStats {
-    /// Returns the answer to CloseTunnel once the tunnel has ended.
-    pub async fn answer(self) -> CloseTunnelResponse {
-        match self {
-            FinalStats::Now(stats) => close_response(&stats),
-            FinalStats::Later(mut stats) => {
-                // A call that ignores its cancellation ends with its worker, soon after the grace period.
-                let ended = timeout(WORKER_STOPS_WITHIN * 2, stats.wait_for(Option::is_some)).await;
-                close_response(&ended.ok().and_then(Result::ok).and_then(|stats| *stats).unwrap_or_default())
-            }
-        }
-    }
+/// Returns the answer to CloseTunnel once the tunnel has ended, which `stats` delivers.
+pub async fn final_response(mut stats: watch::Receiver<Option<TunnelStats>>) -> CloseTunnelResponse {
+    // A call that ignores its cancellation ends with its worker, soon after the grace period.
+    let ended = timeout(WORKER_STOPS_WITHIN * 2, stats.wait_for(Option::is_some)).await;
+    close_response(&ended.ok().and_then(Result::ok).and_then(|stats| *stats).unwrap_or_default())
 }
 
 /// Builds the answer to CloseTunnel.

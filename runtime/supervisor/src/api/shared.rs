@@ -10,7 +10,7 @@ use prost::Message;
 use prost_types::Any;
 use tonic::{Status, Streaming};
 
-use crate::api::allocation::{self, FinalStats, unknown_handle};
+use crate::api::allocation::{self, unknown_handle};
 use crate::ppp::closed_frame;
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
@@ -118,26 +118,26 @@ impl SharedStreamReader {
         let named = CloseTunnelRequest::decode(any.value.as_slice()).map(|request| request.tunnel_id);
         let closed = match named {
             Ok(named) if named.is_empty() || named == tunnel_id => {
-                allocation::close(&self.runtime.handles, &self.peer, tunnel_id)
+                self.runtime.handles.close(&self.peer, tunnel_id).ok_or_else(unknown_handle)
             }
             Ok(_) => Err(Status::invalid_argument("the request names another tunnel")),
             Err(error) => Err(Status::invalid_argument(error.to_string())),
         };
-        match closed {
-            Err(status) => self.refuse(tunnel_id, status),
-            Ok(FinalStats::Now(stats)) => {
-                let answer = allocation::close_response(&stats);
-                self.multiplexer.send_streamless(PppServerFrame::carrying(tunnel_id, &answer), false);
-            }
-            Ok(later) => {
-                let multiplexer = Arc::clone(&self.multiplexer);
-                let tunnel_id = tunnel_id.to_owned();
-                self.runtime.tasks.spawn(async move {
-                    let answer = later.answer().await;
-                    multiplexer.send_streamless(PppServerFrame::carrying(&tunnel_id, &answer), false);
-                });
-            }
+        let stats = match closed {
+            Ok(stats) => stats,
+            Err(status) => return self.refuse(tunnel_id, status),
+        };
+        let known = *stats.borrow();
+        if let Some(stats) = known {
+            let answer = allocation::close_response(&stats);
+            return self.multiplexer.send_streamless(PppServerFrame::carrying(tunnel_id, &answer), false);
         }
+        let multiplexer = Arc::clone(&self.multiplexer);
+        let tunnel_id = tunnel_id.to_owned();
+        self.runtime.tasks.spawn(async move {
+            let answer = allocation::final_response(stats).await;
+            multiplexer.send_streamless(PppServerFrame::carrying(&tunnel_id, &answer), false);
+        });
     }
 }
 
