@@ -277,7 +277,7 @@ async fn open_stores(
         false => None,
     };
     let store: Arc<dyn PublishedKeys> = match &calls {
-        Some(calls) => calls.published_keys(),
+        Some(calls) => calls.calls(),
         None => Arc::new(MemoryKeys::default()),
     };
     let keys = match &settings.gateway.token_key {

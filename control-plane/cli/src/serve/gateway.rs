@@ -72,9 +72,9 @@ pub(super) async fn start(
         registry: settings.dev || settings.gateway.registry,
         in_mesh: settings.in_mesh(),
         stores: Stores {
-            ledger: calls.ledger(),
+            ledger: calls.calls(),
             audit: calls.audit(),
-            active: calls.records(),
+            active: calls.calls(),
             blobs: objects::artifacts(settings, stores).await?,
             counters,
             shared,

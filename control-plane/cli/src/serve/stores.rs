@@ -36,6 +36,10 @@ pub(super) enum Stores {
     Postgres { database: Postgres, audit: Arc<PostgresAudit>, spool_bytes: u64 },
 }
 
+/// A database of calls, whichever kind it is of.
+pub(super) trait CallDatabase: Ledger + CallRecords + PublishedKeys {}
+impl<T: Ledger + CallRecords + PublishedKeys> CallDatabase for T {}
+
 /// A gateway's stores for calls.
 pub(super) enum CallStores {
     Files(Arc<SqliteCalls>, Arc<SqliteAudit>),
@@ -141,22 +145,8 @@ async fn start(server: &Server) -> anyhow::Result<Postgres> {
 }
 
 impl CallStores {
-    pub(super) fn ledger(&self) -> Arc<dyn Ledger> {
-        match self {
-            CallStores::Files(calls, _) => calls.clone(),
-            CallStores::Postgres { calls, .. } => calls.clone(),
-        }
-    }
-
-    pub(super) fn records(&self) -> Arc<dyn CallRecords> {
-        match self {
-            CallStores::Files(calls, _) => calls.clone(),
-            CallStores::Postgres { calls, .. } => calls.clone(),
-        }
-    }
-
-    /// Returns where gateways publish the keys of their tokens.
-    pub(super) fn published_keys(&self) -> Arc<dyn PublishedKeys> {
+    /// Returns the ledger and the records of calls, and where gateways publish the keys of their tokens.
+    pub(super) fn calls(&self) -> Arc<dyn CallDatabase> {
         match self {
             CallStores::Files(calls, _) => calls.clone(),
             CallStores::Postgres { calls, .. } => calls.clone(),
