@@ -95,3 +95,9 @@ pub(crate) fn spec_path(server: &str, id: &str) -> String {
     let file = id.strip_prefix(&format!("{server}.")).unwrap_or(id);
     format!("{server}/{file}.json")
 }
+
+/// Returns the sources that stay, and the new files.
+pub(super) fn merge_sources(others: &[Source], new: &BTreeMap<String, String>) -> Vec<Source> {
+    let files = new.iter().map(|(path, text)| Source { path: path.clone(), text: text.clone() });
+    others.iter().cloned().chain(files).collect()
+}

@@ -34,7 +34,7 @@ use asp_registry::{CompiledServer, Source};
 use serde_json::Value;
 
 pub use args::ImportArgs;
-use files::ImportResult;
+use files::{ImportResult, merge_sources};
 use listing::list_primitives;
 #[cfg(feature = "testing")]
 pub use openapi::testkit as openapi_testkit;
@@ -160,12 +160,6 @@ fn append(file: &Path, lines: &[String]) -> Result<(), Failure> {
         writeln!(report, "{line}").with_context(named)?;
     }
     Ok(())
-}
-
-/// Returns the sources that stay, and the new files.
-fn merge_sources(others: &[Source], new: &BTreeMap<String, String>) -> Vec<Source> {
-    let files = new.iter().map(|(path, text)| Source { path: path.clone(), text: text.clone() });
-    others.iter().cloned().chain(files).collect()
 }
 
 /// Describes the tools whose calls need an approval, and both remedies.

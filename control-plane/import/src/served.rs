@@ -29,7 +29,7 @@ pub(super) fn select_servable(
     let mut lines = Vec::new();
     let mut left_out = BTreeSet::new();
     for _ in 0..MAX_ROUNDS {
-        let mut sources = crate::merge_sources(others, &files);
+        let mut sources = crate::files::merge_sources(others, &files);
         let (path, text) = server(&left_out);
         sources.push(Source { path, text });
         let report = asp_registry::check(&sources);

@@ -14,8 +14,7 @@ use asp_call::telemetry::log_limit::LogLimit;
 use asp_call::telemetry::metrics::Metrics;
 use asp_identity::minting::Minter;
 use asp_proto::plugin::Resume;
-use asp_proto::snapshot::runtime::Mode;
-use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive, service_auth};
+use asp_proto::snapshot::{Kind, Primitive};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use asp_runtime_client::admission::{Rejection, UsageRecorder};
 use asp_runtime_client::lease::TunnelContext;
@@ -38,6 +37,7 @@ mod availability;
 mod backend;
 mod completion;
 mod credential_lease;
+mod dependencies;
 mod following;
 mod former;
 mod job;
@@ -46,6 +46,7 @@ mod packages;
 mod prepare;
 mod reads;
 mod recovery;
+mod reference;
 mod relayed;
 pub(super) mod results;
 mod round;
@@ -56,7 +57,8 @@ mod tunnel_events;
 mod watch;
 
 pub use backend::{PluginBackend, StdioBackend};
-pub use saved::SavedCalls;
+pub use dependencies::{LogListener, PluginDeps, SavedCalls};
+pub use reference::plugin_language;
 
 use attempt_state::AttemptState;
 use availability::PluginLocation;
@@ -66,11 +68,9 @@ use former::{FormerRuntimes, StillRuns};
 use job::Job;
 use prepare::Preparation;
 use recovery::{AttemptOutcome, Next, Recovery};
+use reference::{STDIO, language_name, run_by};
 use round::Round;
 use tunnel_events::CallMark;
-
-/// Language of stdio MCP servers, whatever they are written in.
-const STDIO: &str = "mcp-stdio";
 
 /// Maximum number of gateways that may continue a call one after the other without a checkpoint in between.
 const MAX_TAKEN: u32 = 8;
@@ -96,22 +96,6 @@ struct Places {
     /// The runtime that the next attempt prefers, as long as it takes calls.
     own: Option<Arc<Runtime>>,
     former: FormerRuntimes,
-}
-
-/// Receives the plugin's id, the level of a line and its text, which is as bounded as for callers and as the plugin wrote
-/// it: a listener that displays it escapes it. Called on the path of calls.
-pub type LogListener = Arc<dyn Fn(&str, LogLevel, &str) + Send + Sync>;
-
-/// Dependencies of plugin calls.
-pub struct PluginDeps {
-    pub saved: SavedCalls,
-    pub artifacts: Artifacts,
-    pub minter: Arc<Minter>,
-    pub authorizer: Arc<Authorizer>,
-    /// Delegates that the platform answers for.
-    pub delegates: Arc<Delegates>,
-    /// Additional listener for the log lines of plugins.
-    pub listener: Option<LogListener>,
 }
 
 /// Returns the recorder of the usage of workers in the metrics.
@@ -198,7 +182,8 @@ impl Plugins {
         let lease = LeasedCredential::of(authorizer, &execution.call).await.map_err(unproved)?;
         let clients = Arc::new(Clients::of(execution.call.clone(), &[]));
         let job = Job {
-            plugins: self,
+            deps: &self.deps,
+            watches: &self.packages,
             execution,
             plugin,
             language,
@@ -376,71 +361,4 @@ impl Plugins {
             _ => session::run(job, attempt_state, tunnel).await,
         }
     }
-}
-
-/// Returns the plugin reference of a primitive; `None` if it needs no runtime.
-fn run_by(primitive: &Primitive) -> Option<(PluginRef, RuntimeHints)> {
-    match primitive.runtime.as_ref()?.mode.as_ref()? {
-        Mode::Plugin(plugin) => Some(plugin_ref(primitive, plugin)),
-        Mode::McpStdio(target) => Some(stdio_ref(primitive, target)),
-        _ => None,
-    }
-}
-
-/// Returns the language of the runtime that the primitive needs, if it needs one.
-pub fn plugin_language(primitive: &Primitive) -> Option<&str> {
-    match primitive.runtime.as_ref()?.mode.as_ref()? {
-        Mode::Plugin(plugin) => Some(&plugin.language),
-        Mode::McpStdio(_) => Some(STDIO),
-        _ => None,
-    }
-}
-
-/// Returns the reference and the resource hints of a primitive's plugin.
-fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, RuntimeHints) {
-    let reference = PluginRef {
-        id: primitive.id.clone(),
-        version: primitive.version.clone(),
-        language: plugin.language.clone(),
-        entrypoint: plugin.entrypoint.clone(),
-        artifact_sha256: plugin.artifact_sha256.clone(),
-        credential: credential(primitive).unwrap_or_default().to_owned(),
-        called_as: String::new(),
-    };
-    (reference, hints(plugin.cpu_millis, plugin.memory_bytes))
-}
-
-/// Adds the called primitive: the runtime decides by it which private networks a worker may reach.
-fn called_as(plugin: &PluginRef, server: &str, primitive: &str) -> PluginRef {
-    PluginRef { called_as: format!("{server}/{primitive}"), ..plugin.clone() }
-}
-
-/// Returns the operator's credential that the spec names.
-fn credential(primitive: &Primitive) -> Option<&str> {
-    match primitive.service_auth.as_ref()?.kind.as_ref()? {
-        service_auth::Kind::Credential(name) => Some(name),
-        service_auth::Kind::Token(_) | service_auth::Kind::Exchange(_) => None,
-    }
-}
-
-/// Returns the reference of a stdio server, which is installed under the name of its package.
-fn stdio_ref(primitive: &Primitive, target: &McpStdio) -> (PluginRef, RuntimeHints) {
-    let (id, version) = asp_registry::stdio_package(target, &primitive.version);
-    let reference = PluginRef {
-        id,
-        version,
-        language: STDIO.into(),
-        artifact_sha256: target.artifact_sha256.clone(),
-        ..PluginRef::default()
-    };
-    (reference, hints(target.cpu_millis, target.memory_bytes))
-}
-
-fn hints(cpu_millis: u32, memory_bytes: u64) -> RuntimeHints {
-    RuntimeHints { cpu_millis, memory_bytes, ..RuntimeHints::default() }
-}
-
-/// Returns the language as a metric's label, from a closed set.
-fn language_name(language: &str) -> Option<&'static str> {
-    ["python", "node", "java", STDIO].into_iter().find(|known| *known == language)
 }

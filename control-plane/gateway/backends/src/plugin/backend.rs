@@ -13,8 +13,9 @@ use asp_proto::snapshot::{Primitive, RiskClass};
 use asp_snapshot::Snapshot;
 use async_trait::async_trait;
 
+use super::Plugins;
 use super::packages::Package;
-use super::{Plugins, plugin_ref, run_by, stdio_ref};
+use super::reference::{plugin_ref, run_by, stdio_ref};
 use crate::accepted::pinned;
 use crate::accepted::watching::Upstream;
 use crate::backend::{Backend, misplaced, mode};

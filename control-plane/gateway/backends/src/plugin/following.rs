@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::availability::PluginLocation;
-use super::run_by;
+use super::reference::run_by;
 
 mod task;
 

@@ -27,13 +27,17 @@ use tokio::time::Instant;
 
 use super::attempt_state::AttemptState;
 use super::credential_lease::LeasedCredential;
-use super::{Plugins, STDIO, called_as};
+use super::dependencies::PluginDeps;
+use super::reference::{STDIO, called_as};
+use crate::accepted::watching::Watches;
 use crate::conversation::downstream::Clients;
 use crate::conversation::upstream_call;
 
 /// One call with what its plugin needs.
 pub(super) struct Job<'a> {
-    pub plugins: &'a Plugins,
+    pub deps: &'a PluginDeps,
+    /// Watches over the lists of stdio servers.
+    pub watches: &'a Watches,
     pub execution: &'a Execution,
     pub plugin: PluginRef,
     pub language: &'static str,
@@ -66,7 +70,7 @@ impl Job<'_> {
             log_line::Level::Error => LogLevel::Error,
         });
         let text = cut_text(line.message);
-        if let Some(listener) = &self.plugins.deps.listener {
+        if let Some(listener) = &self.deps.listener {
             listener(&self.plugin.id, level, &text);
         }
         (level, text)
@@ -74,7 +78,7 @@ impl Job<'_> {
 
     /// Passes a log message of a stdio server to the listener.
     pub(super) fn pass_to_listener(&self, level: Option<&str>, data: &Json) {
-        if self.plugins.deps.listener.is_none() {
+        if self.deps.listener.is_none() {
             return;
         }
         let line = ppp::LogLine {
@@ -89,7 +93,7 @@ impl Job<'_> {
     /// Reports that the stdio server has announced a change of its lists.
     pub(super) fn lists_changed(&self) {
         if let Some(name) = &self.package {
-            self.plugins.packages.changed(name);
+            self.watches.changed(name);
         }
     }
 
@@ -240,9 +244,8 @@ impl Job<'_> {
     /// field for it.
     fn access_token(&self) -> String {
         let plugin = self.plugin_name();
-        let minted = || {
-            self.plugins.deps.minter.access(minting::PluginExecution { call: self.call(), plugin: &plugin })
-        };
+        let minted =
+            || self.deps.minter.access(minting::PluginExecution { call: self.call(), plugin: &plugin });
         let token = self.exchanged.clone().or_else(minted);
         token.map_or_else(String::new, |token| token.expose().to_owned())
     }
@@ -251,7 +254,7 @@ impl Job<'_> {
     fn resume_token(&self, attempt: u32) -> String {
         let plugin = self.plugin_name();
         let execution = minting::PluginExecution { call: self.call(), plugin: &plugin };
-        let token = self.plugins.deps.minter.succession(execution, attempt, attempt.saturating_sub(1));
+        let token = self.deps.minter.succession(execution, attempt, attempt.saturating_sub(1));
         token.map_or_else(String::new, |token| token.expose().to_owned())
     }
 

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::availability::{PluginLocation, unopened};
-use super::called_as;
+use super::reference::called_as;
 use crate::accepted::pinned::PinnedItems;
 use crate::accepted::watching::{PollResult, Poller, Watches};
 

@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
 
 use super::availability::{AnswerEffect, KnownPlugins, PluginNeeds, RuntimePlugin};
-use crate::plugin::{STDIO, run_by};
+use super::reference::{STDIO, run_by};
 
 /// Number of plugins that are prepared at a time: starting workers uses the machine that also serves calls.
 const AT_A_TIME: usize = 2;

@@ -14,8 +14,8 @@ use asp_proto::plugin::{DeliverMcpAnswer, Json, McpRequested};
 use serde_json::json;
 
 use super::job::Job;
+use super::reference::STDIO;
 use crate::conversation::downstream::Clients;
-use crate::plugin::STDIO;
 
 /// Open requests of one worker.
 pub(super) struct RelayedRequests {

@@ -4,22 +4,17 @@
 
 use std::sync::Arc;
 
-use asp_call::durable::active::{ActiveFault, ActiveTable};
+use asp_call::durable::active::ActiveFault;
 use asp_call::durable::record::Record;
 use asp_proto::plugin::{Checkpoint, CheckpointAck, Resume};
 use asp_store::records::Save;
 
 use super::attempt_state::AttemptState;
+use super::dependencies::SavedCalls;
 use super::job::Job;
 
 /// Maximum size of a capsule in bytes (plugin.proto).
 const MAX_CAPSULE: usize = 64 << 10;
-
-/// The saved state of a gateway's plugin calls.
-#[derive(Clone)]
-pub struct SavedCalls {
-    pub active: Arc<ActiveTable>,
-}
 
 impl SavedCalls {
     /// Stores a checkpoint; the acknowledgement says whether the plugin may rely on it.

@@ -27,11 +27,11 @@ use super::attempt_state::{AttemptState, Delivery, Key};
 use super::job::Job;
 use super::reads;
 use super::recovery::AttemptOutcome;
+use super::reference::STDIO;
 use super::relayed::{self, RelayedRequests};
 use super::results::{self, Extras};
 use super::saved::SavedCalls;
 use super::tunnel_events;
-use crate::plugin::STDIO;
 
 mod stdio;
 
@@ -64,9 +64,9 @@ pub(super) async fn run(job: &Job<'_>, attempt_state: &mut AttemptState, tunnel:
     let mut session = WorkerSession {
         job,
         attempt_state,
-        saved: &job.plugins.deps.saved,
+        saved: &job.deps.saved,
         tunnel,
-        receiving: ArtifactReceiver::new(job.plugins.deps.artifacts.clone(), job.call().clone()),
+        receiving: ArtifactReceiver::new(job.deps.artifacts.clone(), job.call().clone()),
         relayed: RelayedRequests::of(job),
         cancelling: false,
         preempting: false,

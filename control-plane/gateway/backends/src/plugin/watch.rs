@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::availability::KnownPlugins;
-use super::language_name;
+use super::reference::language_name;
 
 /// Name of the event that the metrics need.
 const EVENT: &str = "plugin_sample";

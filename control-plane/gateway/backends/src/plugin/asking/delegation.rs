@@ -113,8 +113,8 @@ fn begin(
         ..Delegation::of(execution, time.unwrap_or(DEFAULT_TIME))
     };
     let question = || attempt_state.question_id(&key, &requested.delegate_id);
-    let pending = PendingDelegation::begin(&job.plugins.deps.delegates, delegation, question)?;
-    let delegates = job.plugins.deps.delegates.clone();
+    let pending = PendingDelegation::begin(&job.deps.delegates, delegation, question)?;
+    let delegates = job.deps.delegates.clone();
     Ok(async move { pending.answered(&delegates).await.map(|answer| answer.result) }.boxed())
 }
 

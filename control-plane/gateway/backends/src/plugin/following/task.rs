@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{FollowedResource, InForce, MAX_URI};
 use crate::plugin::availability::{PluginLocation, unopened};
-use crate::plugin::called_as;
 use crate::plugin::reads::UNSUPPORTED;
+use crate::plugin::reference::called_as;
 
 /// Pause after a stream; it doubles up to the longest after each stream that was shorter than that.
 const PAUSE: Duration = Duration::from_secs(1);
