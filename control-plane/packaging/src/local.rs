@@ -26,7 +26,7 @@ use tokio::process::{Child, Command};
 
 use super::answers::Answers;
 use super::languages::{Languages, runtime_binary};
-use super::runtime::{self, ENV_ALLOW_PRIVATE, Places};
+use super::runtime::{self, ENV_ALLOW_PRIVATE};
 use super::{ConflictPolicy, InstalledUnit, MCP_STDIO, Unit, install, output};
 
 mod stdio;
@@ -118,13 +118,12 @@ impl Local {
         let asked = std::env::var(ENV_ALLOW_PRIVATE).ok();
         let allow_private = runtime::allow_private(asked.as_deref())
             .map_err(|fault| anyhow!("{ENV_ALLOW_PRIVATE} {fault}"))?;
-        let places = Places { plugins: &plugins, state: directory.path(), socket: &socket, allow_private };
         let mut command = Command::new(&binary);
         for name in &languages.unset {
             command.env_remove(name);
         }
         let child = command
-            .args(places.arguments())
+            .args(runtime::arguments(&plugins, directory.path(), &socket, allow_private))
             .envs(languages.environment)
             .stdin(Stdio::null())
             .stdout(output.try_clone().context("share the log")?)

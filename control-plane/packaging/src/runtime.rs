@@ -19,27 +19,15 @@ pub fn allow_private(text: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// Paths that the runtime uses.
-#[derive(Clone, Copy, Debug)]
-pub struct Places<'a> {
-    /// Folder of the installed plugins.
-    pub plugins: &'a Path,
-    /// State directory of the runtime.
-    pub state: &'a Path,
-    pub socket: &'a Path,
-    /// Whether plugins may reach the private services that their specs list.
-    pub allow_private: bool,
-}
-
-impl Places<'_> {
-    pub fn arguments(&self) -> Vec<String> {
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        let places = [("--plugins", self.plugins), ("--state", self.state), ("--socket", self.socket)];
-        let places = places.into_iter().flat_map(|(name, path)| [name.to_owned(), text(path)]);
-        // The plugins are the author's own.
-        let development = self.allow_private.then(|| "--egress-development".to_owned());
-        places.chain(["--bounds".to_owned(), "sampled".to_owned()]).chain(development).collect()
-    }
+/// Returns the runtime's arguments. `plugins`: folder of the installed plugins; `state`: its state directory;
+/// `allow_private`: whether plugins may reach the private services that their specs list.
+pub fn arguments(plugins: &Path, state: &Path, socket: &Path, allow_private: bool) -> Vec<String> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let places = [("--plugins", plugins), ("--state", state), ("--socket", socket)];
+    let places = places.into_iter().flat_map(|(name, path)| [name.to_owned(), text(path)]);
+    // The plugins are the author's own.
+    let development = allow_private.then(|| "--egress-development".to_owned());
+    places.chain(["--bounds".to_owned(), "sampled".to_owned()]).chain(development).collect()
 }
 
 /// Completes once something listens on the socket.

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_mcp_client::lines;
 use asp_packaging::languages::Languages;
-use asp_packaging::runtime::{self, Places};
+use asp_packaging::runtime;
 use asp_packaging::{InstalledUnit, MCP_STDIO, Unit};
 use asp_proto::supervisor::{EnsurePluginRequest, PluginRef};
 use asp_registry::{Catalog, CompiledServer};
@@ -154,14 +154,12 @@ impl LocalRuntime {
         std::fs::create_dir_all(&self.plugins)
             .with_context(|| format!("create {}", self.plugins.display()))?;
         place::make(&self.directory)?;
-        let plugins = absolute(&self.plugins);
+        let plugins = std::path::absolute(&self.plugins).unwrap_or_else(|_| self.plugins.clone());
         let socket = self.socket();
-        let allow_private = self.allow_private;
-        let places = Places { plugins: &plugins, state: &self.directory, socket: &socket, allow_private };
         Ok(Program {
             name: "asp-runtime",
             path: self.program.clone(),
-            arguments: places.arguments(),
+            arguments: runtime::arguments(&plugins, &self.directory, &socket, self.allow_private),
             environment: self.environment.clone(),
             listener: None,
         })
@@ -186,8 +184,4 @@ impl LocalRuntime {
     fn socket(&self) -> PathBuf {
         self.directory.join("api.sock")
     }
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
