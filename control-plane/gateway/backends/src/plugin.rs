@@ -7,12 +7,10 @@
 
 use std::sync::Arc;
 
-use asp_call::call::event::LogLevel;
 use asp_call::call::outcome::{Output, Refusal};
 use asp_call::execution::{Availability, Execution};
 use asp_call::telemetry::log_limit::LogLimit;
 use asp_call::telemetry::metrics::Metrics;
-use asp_identity::minting::Minter;
 use asp_proto::plugin::Resume;
 use asp_proto::snapshot::{Kind, Primitive};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
@@ -22,12 +20,10 @@ use asp_runtime_client::runtimes::{Runtime, Runtimes};
 use asp_runtime_client::tunnel::{OpenFault, Tunnel};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::artifacts::Artifacts;
-use super::delegate::Delegates;
 use crate::accepted::pinned::PinnedItems;
 use crate::accepted::watching::Watches;
 use crate::conversation::downstream::Clients;
-use crate::outbound::auth::{AuthFault, Authorizer};
+use crate::outbound::auth::AuthFault;
 
 mod admission;
 mod artifacts;

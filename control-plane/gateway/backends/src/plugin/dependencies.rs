@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use asp_call::durable::active::ActiveTable;
 use asp_call::call::event::LogLevel;
+use asp_call::durable::active::ActiveTable;
 use asp_identity::minting::Minter;
 
 use crate::artifacts::Artifacts;

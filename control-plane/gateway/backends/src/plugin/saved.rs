@@ -2,8 +2,6 @@
 //!
 //! Keeps true: a checkpoint is acknowledged after it is stored; the row is deleted with the call (ADR 6).
 
-use std::sync::Arc;
-
 use asp_call::durable::active::ActiveFault;
 use asp_call::durable::record::Record;
 use asp_proto::plugin::{Checkpoint, CheckpointAck, Resume};
