@@ -312,6 +312,16 @@ mod tests {
         assert!(line("denied", json!({ "withheld": true })).starts_with("denied: the policy of acme denies"));
         let unserved = line("not_served", json!({ "rule": "a2a is not served yet" }));
         assert_eq!(unserved, "denied: a2a is not served yet.");
+        let misfit = line("invalid_arguments", json!({ "pointer": "/a", "rule": "is no string" }));
+        assert_eq!(misfit, "denied: the arguments do not fit the schema at `/a`: is no string.");
+        assert!(arguments("[]").is_err() && arguments("{").is_err() && arguments("{}").is_ok());
+        for unknown in ["unknown_server", "unknown_primitive"] {
+            assert!(line(unknown, json!({})).starts_with("denied: "), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_binding_with_conditions_is_named_by_them_and_is_stored_again_to_change_them() {
         let rule = json!({
             "target": { "type": "user", "idOrPattern": "*" },
             "primitive": { "name": "echo", "protocol": "mcp" },
@@ -338,8 +348,6 @@ mod tests {
              applies only to arguments that meet its condition: call with others, or change the values of the condition by \
              storing the binding again: `asp policy acme --deny echo --user '*' --name large --when /amount range 1..`."
         );
-        let misfit = line("invalid_arguments", json!({ "pointer": "/a", "rule": "is no string" }));
-        assert_eq!(misfit, "denied: the arguments do not fit the schema at `/a`: is no string.");
         let question = json!({ "org": "acme", "server": "demo", "primitive": "echo", "protocol": "mcp" });
         let question: Question = serde_json::from_value(question).unwrap();
         let access = access_of(&question, &json!({ "outcome": "denied", "decidedBy": bound })).unwrap();
@@ -355,9 +363,5 @@ mod tests {
         assert!(lines[0].ends_with("give --arguments to see whether it is about a call"), "{}", lines[0]);
         assert!(lines[1].starts_with("- an observed binding `large`"), "{}", lines[1]);
         assert!(lines[2].starts_with("observed: it would be needs approval, because"), "{}", lines[2]);
-        assert!(arguments("[]").is_err() && arguments("{").is_err() && arguments("{}").is_ok());
-        for unknown in ["unknown_server", "unknown_primitive"] {
-            assert!(line(unknown, json!({})).starts_with("denied: "), "{unknown}");
-        }
     }
 }

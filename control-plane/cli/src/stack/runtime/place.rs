@@ -26,7 +26,7 @@ const STICKY: u32 = 0o1000;
 /// Returns a directory below the state directory or, if its path is too long for sockets, a short one in `temporary` named
 /// after it.
 pub(super) fn of(state_dir: &Path, temporary: &Path) -> PathBuf {
-    let own = super::absolute(state_dir).join("runtime");
+    let own = std::path::absolute(state_dir).unwrap_or_else(|_| state_dir.to_owned()).join("runtime");
     if own.as_os_str().len() <= LONGEST {
         return own;
     }

@@ -1,4 +1,4 @@
-//! What calls of plugins use of the gateway.
+//! Dependencies of plugin calls on the rest of the gateway.
 
 use std::sync::Arc;
 

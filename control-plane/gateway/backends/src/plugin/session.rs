@@ -24,13 +24,13 @@ use super::admission;
 use super::artifacts::{ArtifactFault, ArtifactReceiver, StoreResult};
 use super::asking::{self, DuplicateQuestion};
 use super::attempt_state::{AttemptState, Delivery, Key};
+use super::dependencies::SavedCalls;
 use super::job::Job;
 use super::reads;
 use super::recovery::AttemptOutcome;
 use super::reference::STDIO;
 use super::relayed::{self, RelayedRequests};
 use super::results::{self, Extras};
-use super::saved::SavedCalls;
 use super::tunnel_events;
 
 mod stdio;

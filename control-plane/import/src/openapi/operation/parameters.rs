@@ -134,8 +134,7 @@ impl<'a> Building<'a> {
             _ => None,
         };
         if let Some(credential) = credential {
-            let remedy = "for which the operator names one (`--credential`)";
-            self.note_parameter(place, name, &format!("is left out: it {credential}, {remedy}"));
+            self.leave_out_credential(place, name, credential);
             return Ok(());
         }
         let shape = match place {
@@ -189,6 +188,11 @@ impl<'a> Building<'a> {
         };
         let kind = only?.as_str()?.trim();
         (is_media_type(kind) && !is_accepted_by_default(kind)).then(|| kind.to_owned())
+    }
+
+    fn leave_out_credential(&mut self, place: &str, name: &str, why: &str) {
+        let remedy = "for which the operator names one (`--credential`)";
+        self.note_parameter(place, name, &format!("is left out: it {why}, {remedy}"));
     }
 
     fn note_parameter(&mut self, place: &str, name: &str, said: &str) {
