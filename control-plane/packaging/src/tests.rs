@@ -179,7 +179,8 @@ fn npms_links_to_the_shim_and_to_development_dependencies_are_left_out() {
     assert_eq!(fingerprint::of(&fixture.code(), "node"), mark);
     assert!(mark.is_some());
     symlink("../../../code", modules.join("our-code")).unwrap();
-    let refused = fixture.install(ConflictPolicy::Keep).unwrap_err().to_string();
+    let refused = fixture.install(ConflictPolicy::Keep).unwrap_err();
+    let refused = format!("{refused:#}");
     assert!(refused.contains("our-code"), "{refused}");
     fs::remove_file(modules.join("our-code")).unwrap();
     fs::create_dir(fixture.code().join("src")).unwrap();
@@ -227,7 +228,7 @@ fn primitives_of_one_stdio_server_share_its_package_and_its_pinned_command() {
     assert_eq!((units.len(), units[0].primitives.len(), units[0].id.as_str()), (1, 2, "scope__tools"));
     let out = root.path().join("out");
     let missing = install(&units, &out, ConflictPolicy::Keep, None).unwrap_err();
-    assert!(missing.to_string().contains("manifest.json"), "{missing}");
+    assert!(format!("{missing:#}").contains("manifest.json"), "{missing:#}");
     let bundle = r#"{"server": {"mcp_config": {"command": "node", "args": ["${__dirname}/server.mjs"]}}}"#;
     fs::write(code.join("manifest.json"), bundle).unwrap();
     install(&units, &out, ConflictPolicy::Keep, None).unwrap();
