@@ -106,6 +106,9 @@ pub(super) struct AttemptState {
     pub given: Option<Resume>,
     /// Pending answers; they outlive the worker that asked.
     pub waiting: FuturesUnordered<BoxFuture<'static, Delivery>>,
+    /// Recorded answers that the running worker has not asked for yet: an earlier one did, and a worker drops an answer
+    /// that it does not wait for.
+    pub early: HashMap<Key, Delivery>,
 }
 
 impl AttemptState {
@@ -130,6 +133,11 @@ impl AttemptState {
             self.chunks = Chunks::default();
             self.emitted.clear();
         }
+    }
+
+    /// Whether only an earlier worker has asked this.
+    pub(super) fn is_early(&self, key: &Key) -> bool {
+        self.open.get(key).is_some_and(|open| open.attempt != self.attempt)
     }
 
     /// Records an answer. Questions that failed are asked again.

@@ -10,8 +10,8 @@ use asp_call::call::outcome::Refusal;
 use asp_call::clock::wait_until;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{
-    CancelRequest, DelegationRequested, InitResponse, LogLine, Progress, StatusUpdated, cancel_request::Mode,
-    client_message,
+    CancelRequest, DelegationRequested, ElicitationRequested, InitResponse, LogLine, Progress, StatusUpdated,
+    cancel_request::Mode, client_message,
 };
 use asp_proto::snapshot::Kind;
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
@@ -166,12 +166,7 @@ impl WorkerSession<'_> {
                 let ack = self.saved.checkpoint(self.job, self.attempt_state, checkpoint).await;
                 self.send(client_message::Payload::CheckpointAck(ack)).await
             }
-            Payload::Elicitation(asked) => {
-                self.begin_question(|job, attempt_state| asking::elicit(job, attempt_state, asked))?;
-                // The answer may take long, and may arrive at another gateway.
-                self.saved.state(self.job, self.attempt_state).await;
-                Ok(())
-            }
+            Payload::Elicitation(asked) => self.elicitation(asked).await,
             Payload::Delegation(asked) => self.delegation(asked).await,
             Payload::ResourceChanged(changed) => {
                 self.job.execution.platform.resource_changed(self.job.call(), &changed.uri);
@@ -199,9 +194,23 @@ impl WorkerSession<'_> {
         }
     }
 
+    /// Asks the user what the worker asks.
+    async fn elicitation(&mut self, asked: ElicitationRequested) -> Step {
+        if let Some(delivery) = self.early(&Key::Input(asked.elicitation_id.clone())) {
+            return self.pass(delivery).await;
+        }
+        self.begin_question(|job, attempt_state| asking::elicit(job, attempt_state, asked))?;
+        // The answer may take long, and may arrive at another gateway.
+        self.saved.state(self.job, self.attempt_state).await;
+        Ok(())
+    }
+
     /// Starts a delegation that the worker asks for.
     async fn delegation(&mut self, asked: DelegationRequested) -> Step {
         let key = Key::Delegation(asked.correlation_id.clone());
+        if let Some(delivery) = self.early(&key) {
+            return self.pass(delivery).await;
+        }
         self.begin_question(|job, attempt_state| asking::delegate(job, attempt_state, asked))?;
         if self.attempt_state.asks_client(&key) {
             // This answer, too, may arrive at another gateway.
@@ -306,11 +315,26 @@ impl WorkerSession<'_> {
     }
 
     /// Sends an answer to the worker.
+    /// Records an answer and passes it to the worker, once that has asked.
     async fn deliver(&mut self, delivery: Delivery) -> Step {
-        let expired = delivery.error() == "expired" && matches!(delivery, Delivery::Input(_));
+        let key = delivery.key();
+        let is_early = self.attempt_state.is_early(&key);
         self.attempt_state.answered(&delivery);
         self.saved.state(self.job, self.attempt_state).await;
-        if expired {
+        if is_early {
+            self.attempt_state.early.insert(key, delivery);
+            return Ok(());
+        }
+        self.pass(delivery).await
+    }
+
+    /// Takes the answer that arrived before this worker asked.
+    fn early(&mut self, key: &Key) -> Option<Delivery> {
+        self.attempt_state.early.remove(key)
+    }
+
+    async fn pass(&mut self, delivery: Delivery) -> Step {
+        if delivery.error() == "expired" && matches!(delivery, Delivery::Input(_)) {
             self.expires = Some(Instant::now() + AFTER_EXPIRY);
         }
         let message = match delivery {

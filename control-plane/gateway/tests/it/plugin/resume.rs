@@ -198,7 +198,8 @@ async fn a_question_stays_open_when_its_worker_dies_and_is_asked_once() {
     until("the second worker runs", || runtime.told.allocations.lock().len() == 2).await;
     let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"name": "Ada"}}});
     assert_eq!(client.post(&answer).await.status.as_u16(), 202);
-    assert_eq!(next_request(&mut body).await["result"]["structuredContent"], json!({"ok": true}));
+    let ended = next_request(&mut body).await;
+    assert_eq!(ended["result"]["structuredContent"], json!({"ok": true}), "{ended}");
 }
 
 /// A gateway that goes on with a call first ends the execution at the one that it took for dead.
