@@ -38,6 +38,8 @@ def table(schema, definitions, link):
     """Rows of the keys of one object."""
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for key, value in schema["properties"].items():
+        # Any value (JSON Schema 2020-12, section 4.3.2).
+        value = {} if value is True else value
         needed = "required" if key in schema.get("required", []) else ""
         default = f"`{json.dumps(value['default'])}`" if value.get("default") not in (None, [], {}) else needed
         target = definitions.get(value.get("$ref", "").rpartition("/")[2], {})
