@@ -194,29 +194,14 @@ impl WorkerSession<'_> {
         }
     }
 
-    /// Asks the user what the worker asks.
     async fn elicitation(&mut self, asked: ElicitationRequested) -> Step {
-        if let Some(delivery) = self.early(&Key::Input(asked.elicitation_id.clone())) {
-            return self.pass(delivery).await;
-        }
-        self.begin_question(|job, attempt_state| asking::elicit(job, attempt_state, asked))?;
-        // The answer may take long, and may arrive at another gateway.
-        self.saved.state(self.job, self.attempt_state).await;
-        Ok(())
+        let key = Key::Input(asked.elicitation_id.clone());
+        self.begin_question(&key, |job, attempt_state| asking::elicit(job, attempt_state, asked)).await
     }
 
-    /// Starts a delegation that the worker asks for.
     async fn delegation(&mut self, asked: DelegationRequested) -> Step {
         let key = Key::Delegation(asked.correlation_id.clone());
-        if let Some(delivery) = self.early(&key) {
-            return self.pass(delivery).await;
-        }
-        self.begin_question(|job, attempt_state| asking::delegate(job, attempt_state, asked))?;
-        if self.attempt_state.asks_client(&key) {
-            // This answer, too, may arrive at another gateway.
-            self.saved.state(self.job, self.attempt_state).await;
-        }
-        Ok(())
+        self.begin_question(&key, |job, attempt_state| asking::delegate(job, attempt_state, asked)).await
     }
 
     /// Handles the worker's first message, which states its capabilities.
@@ -306,15 +291,24 @@ impl WorkerSession<'_> {
         Ok(())
     }
 
-    fn begin_question(
+    /// Starts a question of the worker, unless its answer is already known.
+    async fn begin_question(
         &mut self,
+        key: &Key,
         begin: impl FnOnce(&Job<'_>, &mut AttemptState) -> Result<(), DuplicateQuestion>,
     ) -> Step {
+        if let Some(delivery) = self.attempt_state.early.remove(key) {
+            return self.pass(delivery).await;
+        }
         begin(self.job, self.attempt_state)
-            .map_err(|DuplicateQuestion| self.lost_because("the same question twice at once"))
+            .map_err(|DuplicateQuestion| self.lost_because("the same question twice at once"))?;
+        if self.attempt_state.asks_client(key) {
+            // The answer may take long, and may arrive at another gateway.
+            self.saved.state(self.job, self.attempt_state).await;
+        }
+        Ok(())
     }
 
-    /// Sends an answer to the worker.
     /// Records an answer and passes it to the worker, once that has asked.
     async fn deliver(&mut self, delivery: Delivery) -> Step {
         let key = delivery.key();
@@ -328,11 +322,7 @@ impl WorkerSession<'_> {
         self.pass(delivery).await
     }
 
-    /// Takes the answer that arrived before this worker asked.
-    fn early(&mut self, key: &Key) -> Option<Delivery> {
-        self.attempt_state.early.remove(key)
-    }
-
+    /// Sends an answer to the worker.
     async fn pass(&mut self, delivery: Delivery) -> Step {
         if delivery.error() == "expired" && matches!(delivery, Delivery::Input(_)) {
             self.expires = Some(Instant::now() + AFTER_EXPIRY);
