@@ -16,7 +16,7 @@ use asp_proto::snapshot::{Kind, Primitive};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use asp_runtime_client::admission::{Rejection, UsageRecorder};
 use asp_runtime_client::lease::TunnelContext;
-use asp_runtime_client::runtimes::{Runtime, Runtimes};
+use asp_runtime_client::runtimes::{Fleet, Runtime, Runtimes};
 use asp_runtime_client::tunnel::{OpenFault, Tunnel};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
@@ -140,16 +140,22 @@ impl Plugins {
         Some(self.preparing.known.state(&plugin))
     }
 
-    /// Returns where the workers of a plugin are; `None` if its language has no runtime.
-    fn location(&self, plugin: &PluginRef, hints: RuntimeHints, fresh: bool) -> Option<PluginLocation> {
-        Some(PluginLocation {
-            fleet: self.runtimes.get(&plugin.language)?.clone(),
+    /// Returns where the workers of a language are.
+    fn location(
+        &self,
+        fleet: &Arc<Fleet>,
+        language: &'static str,
+        hints: RuntimeHints,
+        fresh: bool,
+    ) -> PluginLocation {
+        PluginLocation {
+            fleet: fleet.clone(),
             known: self.preparing.known.clone(),
-            language: language_name(&plugin.language)?,
+            language,
             hints,
             fresh,
             closing: self.closing.clone(),
-        })
+        }
     }
 
     async fn run(

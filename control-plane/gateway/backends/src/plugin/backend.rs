@@ -15,7 +15,7 @@ use async_trait::async_trait;
 
 use super::Plugins;
 use super::packages::Package;
-use super::reference::{plugin_ref, run_by, stdio_ref};
+use super::reference::{STDIO, language_name, plugin_ref, run_by, stdio_ref};
 use crate::accepted::pinned;
 use crate::accepted::watching::Upstream;
 use crate::backend::{Backend, misplaced, mode};
@@ -67,7 +67,9 @@ impl Backend for PluginBackend {
             return None;
         }
         let (plugin, hints) = run_by(primitive)?;
-        let place = plugins.location(&plugin, hints, primitive.risk_class() == RiskClass::High)?;
+        let fleet = plugins.runtimes.get(&plugin.language)?;
+        let language = language_name(&plugin.language)?;
+        let place = plugins.location(fleet, language, hints, primitive.risk_class() == RiskClass::High);
         let following = plugins.followings.follow(plugin, place, &subscribed);
         if following.is_none()
             && let Some(count) = plugins.crowded.count()
@@ -105,9 +107,12 @@ impl Backend for StdioBackend {
         let (plugin, hints) = stdio_ref(primitive, target);
         let server = &execution.call.server.message.name;
         let name = pinned::package(server, primitive, target);
-        if let Some(place) = plugins.location(&plugin, hints.clone(), false) {
+        if let Some(fleet) = plugins.runtimes.get(STDIO) {
             let upstream = Upstream { name: &name, place: &name, again: false };
-            let poller = || Package::of(plugin.clone(), place, (server.clone(), primitive.id.clone()));
+            let poller = || {
+                let place = plugins.location(fleet, STDIO, hints.clone(), false);
+                Package::of(plugin.clone(), place, (server.clone(), primitive.id.clone()))
+            };
             tokio::select! {
                 () = plugins.packages.enter(upstream, poller) => {}
                 () = execution.call.cancelled() => return Err(Refusal::Cancelled),
