@@ -42,8 +42,7 @@ pub(super) fn removal(org: &str, binding: &Value) -> String {
 
 /// Returns the command that stores a binding with conditions as it is; `None` if `--when` cannot express a condition.
 pub(super) fn storing(org: &str, binding: &Value) -> Option<String> {
-    let is_approval = binding.get("approval").and_then(Value::as_bool).unwrap_or_default();
-    let mut options = options(if is_approval { "approval" } else { "deny" }, binding);
+    let mut options = options(if is(binding, "approval") { "approval" } else { "deny" }, binding);
     for Condition { pointer, test, values } in conditions(binding) {
         options.push_str(&format!(" --when {} {test}", shell::word(pointer)));
         for value in values {

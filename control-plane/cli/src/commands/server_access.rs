@@ -4,6 +4,8 @@
 use asp_platform::shell;
 use serde_json::Value;
 
+use super::answer::is;
+
 /// Protocol that `asp policy --expose` switches on without `--protocol`.
 const DEFAULT_PROTOCOL: &str = "mcp";
 
@@ -37,7 +39,7 @@ pub fn switches(list: Option<&Value>) -> Vec<(&str, bool)> {
     let list = list.and_then(Value::as_array).into_iter().flatten();
     list.filter_map(|switch| {
         let protocol = switch.get("protocol").and_then(Value::as_str)?;
-        Some((protocol, switch.get("on") == Some(&Value::Bool(true))))
+        Some((protocol, is(switch, "on")))
     })
     .collect()
 }

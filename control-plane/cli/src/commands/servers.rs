@@ -55,7 +55,8 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
     let Some(org) = org else {
         let answer = api.get(&api_path(&["api", "registry", "servers", server, "offers"])).await?;
         if answer.status == StatusCode::FORBIDDEN {
-            let (refusal, server) = (answer.refusal(), shell::word(server));
+            let refusal = answer.refusal();
+            let server = shell::word(server);
             return Err(Failure::Other(anyhow::anyhow!(
                 "{refusal}. Admins of an org see it for their org: `asp servers show {server} --org ORG`"
             )));
@@ -72,20 +73,10 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
         false => answer.accepted()?,
     };
     let on = server_access::switches(state.get("on"));
-    let offered = state.get("offered") == Some(&Value::Bool(true));
-    if *json {
-        print::json(&state);
-    } else {
-        let allowed = CallPermission::Depends;
-        print::line(&server_access::line(&ServerAccess {
-            server,
-            org,
-            offered,
-            on: &on,
-            protocol: "",
-            allowed,
-        }));
-    }
+    let offered = is(&state, "offered");
+    let allowed = CallPermission::Depends;
+    let access = ServerAccess { server, org, offered, on: &on, protocol: "", allowed };
+    answer::show(&state, *json, &server_access::line(&access));
     if offered { Ok(()) } else { Err(Failure::Refused) }
 }
 
@@ -164,7 +155,8 @@ mod tests {
     fn an_offer_names_only_what_is_left_to_switch_on() {
         let of = |on: Value| describe_offered("crm", "acme", Some(&on));
         let switch = |protocol: &str, on: bool| json!({ "protocol": protocol, "on": on });
-        let (mcp, rest) = (switch("mcp", true), switch("rest", true));
+        let mcp = switch("mcp", true);
+        let rest = switch("rest", true);
         let all_on = "crm is offered to acme, which has it switched on over mcp, rest";
         assert_eq!(of(json!([mcp, rest])), all_on);
         assert_eq!(
