@@ -162,8 +162,17 @@ impl Tunnel {
     }
 
     fn of(lease: WorkerLease, stream: TunnelStream, mark: Option<Box<dyn WorkMark>>) -> Tunnel {
-        let (worker, held, answer) = (None, Vec::new(), None);
-        Tunnel { lease, stream, worker, over: false, mark, held, answer, _renewing: None, has_skipped: false }
+        Tunnel {
+            lease,
+            stream,
+            worker: None,
+            over: false,
+            mark,
+            held: Vec::new(),
+            answer: None,
+            _renewing: None,
+            has_skipped: false,
+        }
     }
 
     /// Renews the worker's leased credential for as long as the tunnel is open.

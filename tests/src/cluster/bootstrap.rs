@@ -38,7 +38,8 @@ pub(super) fn traced(
         if !template.contains(CLUSTERS) {
             bail!("envoy/bootstrap.yaml has no clusters");
         }
-        let (ip, port) = (address.ip(), address.port());
+        let ip = address.ip();
+        let port = address.port();
         let region = format!(
             "  - {{ name: {name}, type: STATIC, connect_timeout: 1s, load_assignment: {{ cluster_name: {name}, endpoints: \
              [{{ lb_endpoints: [{{ endpoint: {{ address: {{ socket_address: {{ address: {ip}, port_value: {port} }} }} }} }}] }}] }} }}\n"

@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_reported_with_its_place_the_nearest_setting_and_its_process() {
-        let (control, runtime) = (Some("control.env"), Some("runtime.env"));
+        let control = Some("control.env");
+        let runtime = Some("runtime.env");
         let found = found(&[
             ("ASP_PUBLIC_URL", control),
             ("ASP_UPSTREAM", control),

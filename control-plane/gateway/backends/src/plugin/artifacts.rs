@@ -217,9 +217,9 @@ impl ArtifactReceiver {
         };
         let name = name_of(&artifact.uri);
         let block = text_block(&format!("The artifact {name} was not stored: {why}."));
-        let (own_uri, uri) = (artifact.uri.clone(), artifact.uri.clone());
-        let described = describe(&artifact, &uri).to_string();
-        emitted.put(EmittedItem { own_uri, uri, described, block: block.to_string() })
+        let described = describe(&artifact, &artifact.uri).to_string();
+        let uri = artifact.uri;
+        emitted.put(EmittedItem { own_uri: uri.clone(), uri, described, block: block.to_string() })
     }
 
     /// Reports an artifact that is available at `uri` to the caller.

@@ -64,8 +64,13 @@ impl Output {
 
     /// Returns the output of a tool with one content block.
     pub fn of_tool(block: Value, structured: Option<Json>, is_error: bool) -> Output {
-        let (meta, more) = (Members::default(), Members::default());
-        Output::Tool { content: vec![block.into()], structured, is_error, meta, more }
+        Output::Tool {
+            content: vec![block.into()],
+            structured,
+            is_error,
+            meta: Members::default(),
+            more: Members::default(),
+        }
     }
 
     /// Returns the contents of a resource.
