@@ -29,10 +29,10 @@ use utoipa::ToSchema;
 
 use super::AdminState;
 use super::auth::Admin;
-use super::name_checks;
 use super::policy::{PrimitiveSelector, Target};
 use super::problem::{Code, Problem, Result};
 use super::request::Body;
+use super::{name_checks, offers};
 use crate::policy;
 use crate::policy::when;
 use depends::Subject;
@@ -164,7 +164,7 @@ pub async fn explain(
             let org = asked.org(&question.org);
             let limits = limits::of(&org, call_of(&question));
             let part = part.filter(|_| is_offered);
-            let switches = part.map(|part| rules::switches(&part, &org)).unwrap_or_default();
+            let switches = part.map(|part| switches(&part, &org)).unwrap_or_default();
             let decided = decide(&asked, &question, protocol, is_offered)?;
             let is_unknown = matches!(decided.outcome, "unknown_server" | "unknown_primitive");
             let hides = of_org && !is_offered && is_unknown;
@@ -189,6 +189,13 @@ pub async fn explain(
         issuers,
         revision: published.gateways_at(),
     }))
+}
+
+/// Returns the protocols of a server, each with whether it is switched on for the org.
+fn switches(part: &ServerPart, of_org: &OrgPart) -> Vec<Value> {
+    let Some(edge) = &part.edge else { return Vec::new() };
+    let all = offers::switches(edge, |protocol| rules::exception(of_org, &edge.name, protocol));
+    all.iter().map(|switch| json!(switch)).collect()
 }
 
 /// Whether the admin is of the server's team, which may ask about any org; others must have access to the org.

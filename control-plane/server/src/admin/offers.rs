@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use asp_issuers::admin_role::valid_org;
-use asp_proto::snapshot::Protocol;
+use asp_proto::snapshot::{EdgeServer, Protocol};
 use asp_registry::CompiledServer;
 use asp_snapshot::protocol::protocol_name;
 use asp_store::control::{AtRevision, OfferRecord};
@@ -65,6 +65,17 @@ pub struct ServerState {
 pub struct Switch {
     pub protocol: &'static str,
     pub on: bool,
+}
+
+/// Returns the protocols of a server, each with whether it is switched on for an org: by the org's `exception`, or else by the
+/// server's default.
+pub(super) fn switches(edge: &EdgeServer, exception: impl Fn(Protocol) -> Option<bool>) -> Vec<Switch> {
+    let spoken = edge.protocols().filter(|protocol| *protocol != Protocol::Unspecified);
+    let switch = |protocol| Switch {
+        protocol: protocol_name(protocol),
+        on: exception(protocol).unwrap_or(edge.default_allow),
+    };
+    spoken.map(switch).collect()
 }
 
 /// Returns the API's word for the reason of an offer.
@@ -209,13 +220,10 @@ pub async fn standing(
     }
     let server = compiled(&state, &admin, &name).await?.ok_or_else(Problem::not_found)?;
     let exposure = state.store.exposure(&org).await?.value;
-    let on = |protocol: Protocol| {
+    let on = switches(&server.edge, |protocol| {
         let text = protocol_name(protocol);
         let mut written = exposure.iter().filter(|record| record.server == name && record.protocol == text);
-        let is_on = written.next().map_or(server.edge.default_allow, |record| record.enabled);
-        Switch { protocol: text, on: is_on }
-    };
-    let spoken = server.edge.protocols().filter(|protocol| *protocol != Protocol::Unspecified);
-    let on = spoken.map(on).collect();
+        written.next().map(|record| record.enabled)
+    });
     Ok(Json(ServerState { server: name, org, offered: source.is_some(), offered_by: source.map(word), on }))
 }
