@@ -32,14 +32,18 @@ pub enum Status {
 }
 
 /// One validated state of a call.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct CallResource {
     pub id: Option<String>,
     pub etag: Option<String>,
     pub status: Status,
     pub progress: Option<Progress>,
     /// Parameters of an MCP request; present exactly if the status awaits its result.
+    #[serde(skip)]
     pub asked: Option<Map<String, Value>>,
+    elicitation_request: Option<Box<RawValue>>,
+    sampling_request: Option<Box<RawValue>>,
     pub server_data: Option<Box<RawValue>>,
     /// An MCP result; present if the status is `success`.
     pub result: Option<Json>,
@@ -95,38 +99,13 @@ pub enum Misfit {
     Missing(&'static str),
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireResource<'a> {
-    #[serde(default)]
-    id: Option<String>,
-    #[serde(default)]
-    etag: Option<String>,
-    status: Status,
-    #[serde(default)]
-    progress: Option<Progress>,
-    #[serde(default, borrow)]
-    elicitation_request: Option<&'a RawValue>,
-    #[serde(default, borrow)]
-    sampling_request: Option<&'a RawValue>,
-    #[serde(default)]
-    server_data: Option<Box<RawValue>>,
-    #[serde(default)]
-    result: Option<Json>,
-    #[serde(default)]
-    error: Option<ServiceError>,
-}
-
 /// Reads a call resource. The caller has bounded the bytes; the depth is bounded by `serde_json` (128).
 pub fn parse(bytes: &[u8]) -> Result<CallResource, Misfit> {
-    let written: WireResource<'_> = serde_json::from_slice(unmarked(bytes)).map_err(|_| Misfit::Shape)?;
-    let asked = match written.status {
-        Status::AwaitingElicitationResult => {
-            Some(request("elicitationRequest", written.elicitation_request, MAX_FORM)?)
-        }
-        Status::AwaitingSamplingResult => {
-            Some(request("samplingRequest", written.sampling_request, MAX_SAMPLING)?)
-        }
+    let mut written: CallResource = serde_json::from_slice(unmarked(bytes)).map_err(|_| Misfit::Shape)?;
+    let (elicitation, sampling) = (written.elicitation_request.take(), written.sampling_request.take());
+    written.asked = match written.status {
+        Status::AwaitingElicitationResult => Some(request("elicitationRequest", elicitation, MAX_FORM)?),
+        Status::AwaitingSamplingResult => Some(request("samplingRequest", sampling, MAX_SAMPLING)?),
         _ => None,
     };
     if written.progress.as_ref().is_some_and(|progress| !progress.is_of_numbers()) {
@@ -146,16 +125,7 @@ pub fn parse(bytes: &[u8]) -> Result<CallResource, Misfit> {
     if written.server_data.as_ref().is_some_and(|data| data.get().len() > MAX_SERVER_DATA) {
         return Err(Misfit::TooLarge("serverData"));
     }
-    Ok(CallResource {
-        id: written.id,
-        etag: written.etag,
-        status: written.status,
-        progress: written.progress,
-        asked,
-        server_data: written.server_data,
-        result: written.result,
-        error: written.error,
-    })
+    Ok(written)
 }
 
 /// Reads the error of a refusal's body, `{"error": {"code", "message"}}`; `None` for any other body.
@@ -170,10 +140,11 @@ pub fn parse_error(bytes: &[u8]) -> Option<ServiceError> {
 /// Reads the parameters of a question, written as the whole MCP request or alone; null members are absent.
 fn request(
     name: &'static str,
-    written: Option<&RawValue>,
+    written: Option<Box<RawValue>>,
     most: usize,
 ) -> Result<Map<String, Value>, Misfit> {
-    let raw = written.ok_or(Misfit::Missing(name))?.get();
+    let written = written.ok_or(Misfit::Missing(name))?;
+    let raw = written.get();
     if raw.len() > most {
         return Err(Misfit::TooLarge(name));
     }
