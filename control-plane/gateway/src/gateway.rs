@@ -71,13 +71,7 @@ const WAITING: AdmissionBounds = AdmissionBounds { whole: 10_000, per_org: 4_000
 pub struct Config {
     /// Seals data that travels through clients or rests in a store.
     pub sealer: Arc<Sealer>,
-    /// Origin that clients use, without a trailing slash.
-    pub public_url: String,
-    pub dev: bool,
-    /// Whether anyone may list the servers that are exposed to everybody.
-    pub registry: bool,
-    /// Whether a mesh encrypts and authenticates connections, and so decides which peers may connect.
-    pub in_mesh: bool,
+    pub settings: Settings,
     pub stores: Stores,
     /// Signing keys of the platform's tokens. Their owner is this run of the gateway.
     pub token_keys: Arc<TokenKeys>,
@@ -116,13 +110,6 @@ pub struct Stores {
     pub shared: Option<Shared>,
 }
 
-impl Config {
-    fn settings(&self) -> Settings {
-        let Config { public_url, dev, registry, in_mesh, .. } = self;
-        Settings { public_url: public_url.clone(), dev: *dev, registry: *registry, in_mesh: *in_mesh }
-    }
-}
-
 /// One replica.
 pub struct Gateway {
     /// The parts that protocols use.
@@ -149,13 +136,14 @@ impl Deref for Gateway {
 impl Gateway {
     /// Creates a gateway without a snapshot. Needs a running tokio runtime, for the audit writer.
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
-        let settings = config.settings();
+        let settings = config.settings;
         let sealer = config.sealer;
         let metrics = Arc::new(Metrics::default());
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
         let issuers = Issuers::new(config.issuers)?;
-        let minter = Arc::new(Minter::new(config.token_keys, config.public_url, config.token_audiences));
+        let minter =
+            Arc::new(Minter::new(config.token_keys, settings.public_url.clone(), config.token_audiences));
         let registry = Arc::new(CallRegistry::default());
         let counters = config.stores.counters;
         let (replicas, of_calls, answers) =

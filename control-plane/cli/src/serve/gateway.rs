@@ -67,10 +67,12 @@ pub(super) async fn start(
         sealer: Arc::new(sealer(settings)?),
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
         token_audiences: settings.gateway.token_audiences.clone(),
-        public_url: process.public_url.clone(),
-        dev: settings.dev,
-        registry: settings.dev || settings.gateway.registry,
-        in_mesh: settings.in_mesh(),
+        settings: asp_protocols::replica::Settings {
+            public_url: process.public_url.clone(),
+            dev: settings.dev,
+            registry: settings.dev || settings.gateway.registry,
+            in_mesh: settings.in_mesh(),
+        },
         stores: Stores {
             ledger: calls.calls(),
             audit: calls.audit(),

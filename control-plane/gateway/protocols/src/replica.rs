@@ -17,9 +17,12 @@ use asp_snapshot::Snapshot;
 
 /// The public part of the configuration.
 pub struct Settings {
+    /// Origin that clients use, without a trailing slash.
     pub public_url: String,
     pub dev: bool,
+    /// Whether anyone may list the servers that are exposed to everybody.
     pub registry: bool,
+    /// Whether a mesh encrypts and authenticates connections, and so decides which peers may connect.
     pub in_mesh: bool,
 }
 

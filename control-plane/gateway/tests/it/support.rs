@@ -15,6 +15,7 @@ use asp_identity::minting::{TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{AdmissionBounds, MEMORY};
 use asp_pipeline::subscriptions;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
+use asp_protocols::replica::Settings;
 use asp_registry::{Inputs, assemble, check};
 use asp_store::audit::MemoryAudit;
 use asp_store::blobs::MemoryBlobs;
@@ -175,10 +176,12 @@ impl Parts {
             token_audiences: self.token_audiences,
             told: self.told,
             sealer: Arc::new(Sealer::new(&[self.key; 32], None).unwrap()),
-            public_url: PUBLIC_URL.into(),
-            dev: true,
-            registry: self.registry,
-            in_mesh: false,
+            settings: Settings {
+                public_url: PUBLIC_URL.into(),
+                dev: true,
+                registry: self.registry,
+                in_mesh: false,
+            },
             stores: self.stores,
             runtimes: self.runtimes,
             delegates: self.delegates,
