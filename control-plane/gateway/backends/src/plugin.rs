@@ -31,7 +31,6 @@ mod asking;
 mod attempt_state;
 mod availability;
 mod backend;
-mod completion;
 mod credential_lease;
 mod dependencies;
 mod following;
@@ -45,7 +44,6 @@ mod recovery;
 mod reference;
 mod relayed;
 pub(super) mod results;
-mod round;
 mod saved;
 mod session;
 mod state_encoding;
@@ -63,9 +61,8 @@ use following::Followings;
 use former::{FormerRuntimes, StillRuns};
 use job::Job;
 use prepare::Preparation;
-use recovery::{AttemptOutcome, Next, Recovery};
+use recovery::{AttemptOutcome, Next, Recovery, Round};
 use reference::{STDIO, language_name, run_by};
-use round::Round;
 use tunnel_events::CallMark;
 
 /// Maximum number of gateways that may continue a call one after the other without a checkpoint in between.

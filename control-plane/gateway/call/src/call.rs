@@ -28,7 +28,6 @@ mod abilities;
 pub mod authority;
 mod call_kind;
 pub mod chosen;
-pub mod claim;
 pub mod content;
 pub mod event;
 pub mod follower;

@@ -1,4 +1,8 @@
-//! One worker's part of a resource read or a prompt: content chunks or messages instead of events.
+//! One worker's part of a resource read or a prompt: content chunks or messages instead of events, or values for an
+//! argument while the user types.
+//!
+//! Refuses: more values than a client receives, so that a plugin cannot flood a list that is read while somebody
+//! types. An unusable value is left out; the others are kept.
 
 use asp_call::call::CallKind;
 use asp_call::call::content::{misfit, own_meta};
@@ -6,18 +10,16 @@ use asp_call::call::outcome::{Output, Refusal};
 use asp_json::{Json, Members};
 use asp_proto::plugin::content_chunk::Data;
 use asp_proto::plugin::server_message::Payload;
-use asp_proto::plugin::{ContentChunk, Failed, GetPromptResponse};
+use asp_proto::plugin::{Completion, ContentChunk, Failed, GetPromptResponse};
 use asp_proto::snapshot::Kind as PrimitiveKind;
 use asp_runtime_client::tunnel::{Tunnel, TunnelMessage};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::completion;
 use super::job::Job;
-use super::listing;
 use super::recovery::AttemptOutcome;
-use super::tunnel_events;
+use super::{listing, tunnel_events};
 
 /// Maximum size of a resource in bytes: the limit of one result.
 const MAX_CONTENTS: usize = 16 << 20;
@@ -48,7 +50,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                 if call.kind.completed_argument().is_some() =>
             {
                 let none = || Refusal::Upstream("the plugin offers no values to complete with".into());
-                return AttemptOutcome::Ended(completion.ok_or_else(none).and_then(completion::read));
+                return AttemptOutcome::Ended(completion.ok_or_else(none).and_then(offered));
             }
             TunnelMessage::Content(ContentChunk { asked: Some(asked), .. })
             | TunnelMessage::Prompt(GetPromptResponse { asked: Some(asked), .. }) => {
@@ -221,9 +223,35 @@ fn messages(prompt: GetPromptResponse) -> Result<Output, Refusal> {
     Ok(Output::messages(description, messages))
 }
 
+/// Maximum number of values in one answer (MCP `CompleteResult`).
+const MAX_VALUES: usize = 100;
+/// Maximum length of a value in bytes.
+const MAX_VALUE: usize = 1024;
+
+/// Converts the values into the call's output.
+fn offered(said: Completion) -> Result<Output, Refusal> {
+    let Completion { values, total, has_more } = said;
+    let misfit =
+        |what: String| Err(Refusal::Upstream(format!("the plugin's values cannot be offered: {what}")));
+    if values.len() > MAX_VALUES {
+        return misfit(format!("{} of them, at most {MAX_VALUES} are", values.len()));
+    }
+    let given = values.len();
+    let values: Vec<String> =
+        values.into_iter().filter(|value| (1..=MAX_VALUE).contains(&value.len())).collect();
+    if values.len() < given {
+        tracing::warn!(
+            left_out = given - values.len(),
+            "completion values were left out that are empty or too long"
+        );
+    }
+    Ok(Output::completion(values, total, has_more))
+}
+
 #[cfg(test)]
 mod tests {
-    use asp_proto::plugin::{Json as Sent, PromptMessage};
+    use asp_proto::plugin::Json as Sent;
+    use asp_proto::plugin::PromptMessage;
     use serde_json::json;
 
     use super::*;
@@ -293,5 +321,22 @@ mod tests {
             let prompt = GetPromptResponse { messages: vec![bad], ..Default::default() };
             assert!(messages(prompt).is_err());
         }
+    }
+
+    fn said(values: Vec<String>, total: Option<u32>) -> Result<Output, Refusal> {
+        super::offered(Completion { values, total, has_more: false })
+    }
+
+    #[test]
+    fn values_within_their_bounds_are_offered_and_no_others() {
+        let hundred = vec!["x".repeat(MAX_VALUE); MAX_VALUES];
+        let offered = Output::Completion { values: hundred.clone(), total: Some(100), has_more: false };
+        assert_eq!(said(hundred.clone(), Some(100)), Ok(offered));
+        let uncounted = Output::Completion { values: hundred.clone(), total: None, has_more: false };
+        assert_eq!(said(hundred, Some(99)), Ok(uncounted));
+        let mixed = vec![String::new(), "a".to_owned(), "x".repeat(MAX_VALUE + 1), "b".to_owned()];
+        let kept = Output::Completion { values: vec!["a".into(), "b".into()], total: None, has_more: false };
+        assert_eq!(said(mixed, None), Ok(kept));
+        assert!(matches!(said(vec!["x".to_owned(); 101], None), Err(Refusal::Upstream(_))));
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use asp_store::ledger::RequestHash;
 use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::claim::LedgerClaim;
 use crate::call::publication::Publication;
 
 /// Records of one call outside this process.
@@ -159,4 +159,12 @@ impl Ownership {
     pub async fn preempted(&self) {
         self.preempted.cancelled().await;
     }
+}
+
+/// A claimed key, as the record of a call stores it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LedgerClaim {
+    pub key: [u8; 32],
+    pub hash: RequestHash,
+    pub mutating: bool,
 }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::call::chosen::{ChosenId, Put};
-use crate::call::claim::LedgerClaim;
+use crate::call::ownership::LedgerClaim;
 use crate::call::{Call, CallKind, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
 

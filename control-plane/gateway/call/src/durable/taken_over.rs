@@ -49,7 +49,7 @@ impl TakenOverCalls {
 
     /// Relays the events of the call that was taken over under the same claim to `follower`, and its answers back.
     /// Never ends: the ledger tells when there is a result.
-    pub async fn relay(&self, follower: &Call, claim: &crate::call::claim::LedgerClaim) -> Infallible {
+    pub async fn relay(&self, follower: &Call, claim: &crate::call::ownership::LedgerClaim) -> Infallible {
         let call = loop {
             let changed = self.changed.notified();
             let same = |call: &Arc<Call>| call.ownership.claim() == Some(claim) && call.id != follower.id;

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_call::call::claim::LedgerClaim;
 use asp_call::call::outcome::{Outcome, Output, Refusal};
+use asp_call::call::ownership::LedgerClaim;
 use asp_call::call::{Call, IdempotencyKey};
 use asp_call::digest;
 use asp_call::durable::active::LATE_STATEMENT;

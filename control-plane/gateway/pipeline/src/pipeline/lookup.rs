@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::chosen::Put;
-use asp_call::call::claim::LedgerClaim;
 use asp_call::call::outcome::{Outcome, Output, Refusal};
+use asp_call::call::ownership::LedgerClaim;
 use asp_call::call::remote::{CallCursor, CallPage, RemoteCall};
 use asp_call::call::{Call, Invocation, State, principal};
 use asp_call::durable::active::ActiveFault;

@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::call::Call;
-use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Outcome, Output, Refusal};
+use crate::call::ownership::LedgerClaim;
 
 /// The stored outcome of a call. Variants are only added: gateways of two versions share records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

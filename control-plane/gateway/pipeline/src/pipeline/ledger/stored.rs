@@ -4,8 +4,8 @@
 //! was completed; no ledger can read what it holds, and an answer opens under its own key only; an answer of a
 //! read-only call that does not open counts as missing.
 
-use asp_call::call::claim::LedgerClaim;
 use asp_call::call::outcome::{Output, Refusal};
+use asp_call::call::ownership::LedgerClaim;
 use asp_call::seal::{Purpose, Sealer};
 use asp_json::Json;
 use bytes::Bytes;
