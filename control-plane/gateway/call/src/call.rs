@@ -5,6 +5,7 @@
 //! outcome; no event follows it; the log and the questions are bounded (I-4).
 
 use std::any::Any;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -59,16 +60,14 @@ use question::Questions;
 use ruling::Ruling;
 use started::DeliveryMark;
 
-/// Request for a call, passed from a protocol to the pipeline.
-pub struct Invocation {
+/// Request for a call, from its protocol to its end.
+#[derive(Clone)]
+pub struct CallRequest {
+    /// Caller that started it.
     pub caller: Arc<Caller>,
-    /// Token of the caller; set if something of the server is called with a token that the issuer exchanges for it.
-    pub subject: Option<Arc<Secret>>,
     pub server: Arc<VirtualServer>,
     pub protocol: Protocol,
     pub entry: Arc<ListedPrimitive>,
-    /// Arguments as they were sent; schemas and policy read their view.
-    pub arguments: Json,
     /// `_meta` of the request that is passed on to the service behind the primitive.
     pub meta: Members,
     pub kind: CallKind,
@@ -76,19 +75,28 @@ pub struct Invocation {
     pub chosen: Option<ChosenId>,
     /// Id that the protocol gives the request, for audit and plugins.
     pub protocol_request_id: String,
+    /// Downstream session (legacy MCP), or empty.
+    pub session: String,
+    pub trace: Trace,
+    pub bytes_in: usize,
+    /// Call that started this one; `None` for a client's own call.
+    pub parent: Option<Parent>,
+}
+
+/// Request for a call with what only its start needs, passed from a protocol to the pipeline.
+pub struct Invocation {
+    pub request: CallRequest,
+    /// Token of the caller; set if something of the server is called with a token that the issuer exchanges for it.
+    pub subject: Option<Arc<Secret>>,
+    /// Arguments as they were sent; schemas and policy read their view.
+    pub arguments: Json,
     /// Idempotency key of the caller; with `session` set, the JSON-RPC id within it.
     pub idempotency_key: Option<IdempotencyKey>,
     /// Deadline that the caller asks for; the spec's bound still applies.
     pub deadline: Option<Instant>,
     pub abilities: ClientAbilities,
-    /// Downstream session (legacy MCP), or empty.
-    pub session: String,
-    pub trace: Trace,
-    pub bytes_in: usize,
     /// Memory of this gateway that the request occupies until the call has ended; `None` for a small request.
     pub memory: Option<HeldMemory>,
-    /// Call that started this one; `None` for a client's own call.
-    pub parent: Option<Parent>,
 }
 
 /// Share of a gateway's memory (`protocols/src/lib.rs`), given back when the last clone is dropped.
@@ -121,31 +129,17 @@ struct CallClock {
 /// A running or finished unit of work.
 pub struct Call {
     pub id: Uuid,
-    /// Identity of the call, if its client chose the id.
-    pub chosen: Option<ChosenId>,
-    /// Caller that started it.
-    pub caller: Arc<Caller>,
+    pub request: CallRequest,
     /// Token that it was started with, if that may be exchanged for another; dropped at the end.
     subject: Mutex<Option<Arc<Secret>>>,
     /// Clients attached now, and the token that counts.
     pub authority: Authority,
-    pub server: Arc<VirtualServer>,
-    pub entry: Arc<ListedPrimitive>,
-    pub protocol: Protocol,
-    pub protocol_request_id: String,
-    /// `_meta` of the request, for the service behind the primitive.
-    pub meta: Members,
-    pub session: String,
     /// Key given by the caller, for backends that are idempotent by it.
     pub idempotency_key: Option<String>,
-    pub trace: Trace,
     pub started: Instant,
     /// Deadline that the caller asked for.
     wished: Option<Instant>,
     clock: Mutex<CallClock>,
-    pub bytes_in: usize,
-    pub parent: Option<Parent>,
-    pub kind: CallKind,
     pub events: Arc<EventLog>,
     pub questions: Questions,
     pub ruling: Ruling,
@@ -164,6 +158,14 @@ pub struct Call {
     /// Time of the last state change, in Unix milliseconds.
     changed_ms: AtomicU64,
     outcome: watch::Sender<Option<Arc<Outcome>>>,
+}
+
+impl Deref for Call {
+    type Target = CallRequest;
+
+    fn deref(&self) -> &CallRequest {
+        &self.request
+    }
 }
 
 /// Returns a new id, ordered by time (UUID version 7, RFC 9562 section 5.7). The `uuid` crate asks the kernel for the
@@ -190,34 +192,20 @@ impl Call {
         deadline: Instant,
         cancel: CancellationToken,
     ) -> Call {
+        let request = invocation.request.clone();
         Call {
-            id: invocation.chosen.map_or_else(new_id, |chosen| chosen.id()),
-            chosen: invocation.chosen,
-            caller: invocation.caller.clone(),
+            id: request.chosen.map_or_else(new_id, |chosen| chosen.id()),
             subject: Mutex::new(invocation.subject.clone()),
             // A nested call is attended if the outer call is.
-            authority: Authority::new(
-                invocation.caller.clone(),
-                invocation.parent.is_none(),
-                invocation.abilities,
-            ),
-            server: invocation.server.clone(),
-            entry: invocation.entry.clone(),
-            protocol: invocation.protocol,
-            protocol_request_id: invocation.protocol_request_id.clone(),
-            meta: invocation.meta.clone(),
-            session: invocation.session.clone(),
+            authority: Authority::new(request.caller.clone(), request.parent.is_none(), invocation.abilities),
+            request,
             idempotency_key: match &invocation.idempotency_key {
                 Some(IdempotencyKey::Explicit(key)) => Some(key.clone()),
                 Some(IdempotencyKey::SessionRequest { .. }) | None => None,
             },
-            trace: invocation.trace,
             started,
             wished: invocation.deadline,
             clock: Mutex::new(CallClock { runs_since: started, deadline }),
-            bytes_in: invocation.bytes_in,
-            parent: invocation.parent,
-            kind: invocation.kind.clone(),
             events: Arc::default(),
             questions: Questions::default(),
             ruling: Ruling::default(),

@@ -31,7 +31,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use asp_call::call::outcome::{Outcome, Output, Refusal, Withdrawal};
 use asp_call::call::registry::CallRegistry;
 use asp_call::call::terms::{lifetime_bound, retention, runtime_bound};
-use asp_call::call::{Call, CallKind, HeldMemory, IdempotencyKey, Invocation};
+use asp_call::call::{Call, CallKind, CallRequest, HeldMemory, IdempotencyKey, Invocation};
 use asp_call::durable::active::ActiveTable;
 use asp_call::durable::record::Record;
 use asp_call::durable::skipped::SkippedCalls;
@@ -142,14 +142,14 @@ impl Pipeline {
         invocation: Invocation,
     ) -> Result<StartedCall, Refusal> {
         let started = Instant::now();
-        let Invocation { server, caller, entry, protocol, .. } = &invocation;
+        let CallRequest { server, caller, entry, protocol, kind, .. } = &invocation.request;
         let entitled = match self.offers(server, entry) {
             true => entitlement::entitle(&snapshot, server, caller, entry, *protocol),
             false => Err(Refusal::Unknown),
         }
         .and_then(|entitled| {
             // A completion or a list asks no questions.
-            if invocation.kind.is_invocation() {
+            if kind.is_invocation() {
                 entitlement::check_abilities(&snapshot, &entry.primitive, invocation.abilities)?;
             }
             Ok(entitled)
@@ -237,7 +237,7 @@ impl Pipeline {
 
 /// Whether the call may wait for a person's approval with any arguments.
 fn may_ask(snapshot: &Snapshot, entitled: Entitlement, invocation: &Invocation) -> bool {
-    let Invocation { caller, entry, protocol, .. } = invocation;
+    let CallRequest { caller, entry, protocol, .. } = &invocation.request;
     entitled.needs_approval || snapshot.policy.may_ask(caller, &entry.primitive, *protocol)
 }
 

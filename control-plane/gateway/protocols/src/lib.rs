@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use asp_call::call::outcome::Refusal;
-use asp_call::call::{CallKind, ClientAbilities, HeldMemory, Invocation};
+use asp_call::call::{CallKind, CallRequest, ClientAbilities, HeldMemory, Invocation};
 use asp_edge::{Caller, Reason, RequestFacts};
 use asp_json::{Json, Members, held};
 use asp_platform::secret::Secret;
@@ -90,25 +90,28 @@ impl ProtocolRequest {
     }
     /// Returns an invocation of a primitive by this request, without what only some protocols and methods have.
     fn invocation(&self, protocol: Protocol, entry: &Arc<ListedPrimitive>, arguments: Json) -> Invocation {
-        Invocation {
+        let request = CallRequest {
             caller: self.caller.clone(),
-            subject: self.subject(),
             server: self.server.clone(),
             protocol,
             entry: entry.clone(),
-            arguments,
             meta: Members::default(),
             kind: CallKind::Invoke,
             chosen: None,
             protocol_request_id: String::new(),
-            idempotency_key: None,
-            deadline: None,
-            abilities: ClientAbilities::default(),
             session: String::new(),
             trace: self.admitted.trace,
             bytes_in: self.body.len(),
-            memory: self.memory.clone(),
             parent: None,
+        };
+        Invocation {
+            request,
+            subject: self.subject(),
+            arguments,
+            idempotency_key: None,
+            deadline: None,
+            abilities: ClientAbilities::default(),
+            memory: self.memory.clone(),
         }
     }
 

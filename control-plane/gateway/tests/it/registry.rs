@@ -6,7 +6,7 @@ use std::time::Duration;
 use asp_call::call::chosen::ChosenId;
 use asp_call::call::event::{Event, LogLevel};
 use asp_call::call::registry::CallRegistry;
-use asp_call::call::{Call, ClientAbilities, Invocation};
+use asp_call::call::{Call, CallRequest, ClientAbilities, Invocation};
 use asp_edge::Caller;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::Snapshot;
@@ -48,25 +48,28 @@ fn begun_as(
         LazyLock::new(|| Arc::new(Snapshot::build(snapshot()).unwrap()));
     let snapshot = SNAPSHOT.clone();
     let server = snapshot.server("demo").unwrap().clone();
-    let invocation = Invocation {
-        subject: None,
+    let request = CallRequest {
         caller: Arc::new(caller(user)),
         protocol: Protocol::Mcp,
         entry: server.tool(tool).unwrap().clone(),
         server,
-        arguments: arguments.into(),
         meta: Default::default(),
         kind: Default::default(),
         chosen,
         protocol_request_id: "1".into(),
-        idempotency_key: None,
-        deadline: None,
-        abilities: ClientAbilities::default(),
         session: String::new(),
         trace: asp_edge::Trace::new([7; 24]),
         bytes_in: 0,
-        memory: None,
         parent: None,
+    };
+    let invocation = Invocation {
+        request,
+        subject: None,
+        arguments: arguments.into(),
+        idempotency_key: None,
+        deadline: None,
+        abilities: ClientAbilities::default(),
+        memory: None,
     };
     fixture.gateway.pipeline.begin(snapshot, invocation).unwrap()
 }

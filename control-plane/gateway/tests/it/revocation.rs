@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use asp_call::call::outcome::{Outcome, Refusal, Withdrawal};
-use asp_call::call::{Call, ClientAbilities, Invocation};
+use asp_call::call::{Call, CallRequest, ClientAbilities, Invocation};
 use asp_edge::Caller;
 use asp_proto::snapshot::snapshot_part::Part;
 use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Protocol, RevokedBefore, TargetKind};
@@ -173,25 +173,28 @@ fn counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Arc<Call> {
 
 fn begin_counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Result<Arc<Call>, Refusal> {
     let server = snapshot.server("demo").unwrap().clone();
-    let invocation = Invocation {
-        subject: None,
+    let request = CallRequest {
         caller: alice("t-alice"),
         protocol: Protocol::Mcp,
         entry: server.tool("count").unwrap().clone(),
         server,
-        arguments: json!({"to": 100, "delayMs": 100}).into(),
         meta: Default::default(),
         kind: Default::default(),
         chosen: None,
         protocol_request_id: "1".into(),
-        idempotency_key: None,
-        deadline: None,
-        abilities: ClientAbilities::default(),
         session: String::new(),
         trace: asp_edge::Trace::new([7; 24]),
         bytes_in: 0,
-        memory: None,
         parent: None,
+    };
+    let invocation = Invocation {
+        request,
+        subject: None,
+        arguments: json!({"to": 100, "delayMs": 100}).into(),
+        idempotency_key: None,
+        deadline: None,
+        abilities: ClientAbilities::default(),
+        memory: None,
     };
     fixture.gateway.pipeline.begin(snapshot.clone(), invocation)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use asp_call::call::event::cut_text;
 use asp_call::call::outcome::{Outcome, Output, Refusal};
-use asp_call::call::{Call, CallKind, ClientAbilities, IdempotencyKey, Invocation, Parent};
+use asp_call::call::{Call, CallKind, CallRequest, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use asp_call::telemetry::metrics::Usage;
 use asp_json::{Json, Members};
 use asp_proto::snapshot::OtherPrimitive;
@@ -43,20 +43,22 @@ pub(super) async fn run(
     if !delegation.input.is_object() {
         return Err(DelegationFault::InvalidInput);
     }
-    let invocation = Invocation {
+    let request = CallRequest {
         caller: parent.authority.caller(),
-        subject: parent.subject(),
-        server: parent.server.clone(),
-        protocol: parent.protocol,
         entry,
         bytes_in: delegation.input.to_string().len(),
-        // A plugin's messages are bounded, and so are the delegations of a call.
-        memory: None,
-        arguments: delegation.input.clone(),
         meta: Members::default(),
         kind: CallKind::Invoke,
         chosen: None,
-        protocol_request_id: parent.protocol_request_id.clone(),
+        parent: Some(Parent { call: parent.id, depth }),
+        ..parent.request.clone()
+    };
+    let invocation = Invocation {
+        request,
+        subject: parent.subject(),
+        // A plugin's messages are bounded, and so are the delegations of a call.
+        memory: None,
+        arguments: delegation.input.clone(),
         idempotency_key: Some(IdempotencyKey::Explicit(format!(
             "delegation {} {}",
             parent.id, delegation.correlation
@@ -64,9 +66,6 @@ pub(super) async fn run(
         deadline: Some(delegation.until),
         // No client is attached to it, so that it cannot ask questions; this waits for its end.
         abilities: ClientAbilities { tasks: true, ..ClientAbilities::default() },
-        session: parent.session.clone(),
-        trace: parent.trace,
-        parent: Some(Parent { call: parent.id, depth }),
     };
     let begun = delegation.platform.clone().begin(delegation.snapshot.clone(), invocation);
     let child = Child(begun.map_err(|refusal| fault(&refusal))?);

@@ -227,8 +227,6 @@ fn hope(rejection: &Rejection) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use asp_runtime_client::runtimes::{RuntimeTarget, Runtimes};
 
     use super::*;

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::call::chosen::{ChosenId, Put};
 use crate::call::ownership::LedgerClaim;
-use crate::call::{Call, CallKind, ClientAbilities, IdempotencyKey, Invocation, Parent};
+use crate::call::{Call, CallKind, CallRequest, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
 
 /// The record of one call.
@@ -179,19 +179,26 @@ impl Record {
         let called = |primitive: &Primitive| primitive.id == self.primitive && fits(primitive);
         let entry = server.entries.iter().find(|entry| called(&entry.primitive))?.clone();
         let left = Duration::from_millis(self.deadline_ms.saturating_sub(unix_ms()));
-        Some(Invocation {
+        let request = CallRequest {
             caller: Arc::new(self.caller.clone()),
-            // No token is stored.
-            subject: None,
             server,
             protocol: Protocol::try_from(self.protocol).ok()?,
             entry,
-            arguments: self.arguments.clone(),
             meta: Members::of(&self.meta),
             kind: CallKind::Invoke,
-            memory: None,
             protocol_request_id: self.protocol_request_id.clone(),
             chosen: self.chosen,
+            session: self.session.clone(),
+            trace: self.trace(),
+            bytes_in: self.bytes_in,
+            parent: self.parent.map(|(call, depth)| Parent { call: Uuid::from_bytes(call), depth }),
+        };
+        Some(Invocation {
+            request,
+            // No token is stored.
+            subject: None,
+            arguments: self.arguments.clone(),
+            memory: None,
             idempotency_key: self.idempotency_key.clone().map(IdempotencyKey::Explicit),
             deadline: Some(Instant::now() + left),
             abilities: ClientAbilities {
@@ -205,10 +212,6 @@ impl Record {
                 // Its session is elsewhere.
                 roots_change: false,
             },
-            session: self.session.clone(),
-            trace: self.trace(),
-            bytes_in: self.bytes_in,
-            parent: self.parent.map(|(call, depth)| Parent { call: Uuid::from_bytes(call), depth }),
         })
     }
 }

@@ -276,7 +276,8 @@ impl Metrics {
 
 /// The metrics of delegations.
 pub struct Delegations {
-    /// Ended delegations by answerer (`client`, `model`, `primitive` or `nobody`) and outcome (`ok`, or the reason why there is no answer).
+    /// Ended delegations by answerer (`client`, `model`, `primitive` or `nobody`) and outcome (`ok`, or the reason why
+    /// there is no answer).
     ended: Family<Labels<2>, Counter>,
     seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
     tokens: Family<Labels<1>, Counter>,

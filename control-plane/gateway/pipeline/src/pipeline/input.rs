@@ -9,7 +9,7 @@
 //! comes into force while it runs does not end it.
 
 use asp_call::call::outcome::Refusal;
-use asp_call::call::{Call, CallKind};
+use asp_call::call::{Call, CallKind, CallRequest};
 use asp_call::telemetry::metrics::Metrics;
 use asp_json::Json;
 use asp_snapshot::policy::{Decision, Effect, ObservedDecision, in_words};
@@ -126,7 +126,7 @@ pub fn observe_hidden(snapshot: &Snapshot, metrics: &Metrics, call: &Call) {
 }
 
 fn decision(snapshot: &Snapshot, call: &Call, arguments: &Value) -> Option<Decision> {
-    let Call { caller, entry, protocol, kind, .. } = call;
+    let CallRequest { caller, entry, protocol, kind, .. } = &call.request;
     let is_asked = kind.is_invocation() && snapshot.policy.has_rules(caller);
     is_asked.then(|| snapshot.policy.decide(caller, &entry.primitive, *protocol, arguments))
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use asp_call::call::outcome::{Outcome, Output};
 use asp_call::call::principal::owner;
-use asp_call::call::{Call, Invocation};
+use asp_call::call::{Call, CallRequest, Invocation};
 use asp_call::digest;
 use asp_call::quota_table::{Owner, Quota, QuotaTable, Quotas};
 use asp_snapshot::Snapshot;
@@ -121,7 +121,7 @@ impl Listings {
     }
 
     fn cached(&self, invocation: &Invocation) -> Arc<CachedList> {
-        let Invocation { server, caller, entry, .. } = invocation;
+        let CallRequest { server, caller, entry, .. } = &invocation.request;
         let name = server.message.name.as_str();
         let version = entry.digest.to_string();
         let mut parts = vec![name, &entry.primitive.id, &version];

@@ -12,7 +12,7 @@ use asp_call::call::chosen::Put;
 use asp_call::call::outcome::{Outcome, Output, Refusal};
 use asp_call::call::ownership::LedgerClaim;
 use asp_call::call::remote::{CallCursor, CallPage, RemoteCall};
-use asp_call::call::{Call, Invocation, State, principal};
+use asp_call::call::{Call, CallRequest, Invocation, State, principal};
 use asp_call::durable::active::ActiveFault;
 use asp_call::durable::active::call_status::{CallStatus, EndedCall};
 use asp_call::durable::active::stored_outcome::StoredOutcome;
@@ -164,7 +164,8 @@ impl Pipeline {
         let snapshot = self.running.snapshot();
         let invocation = snapshot.and_then(|snapshot| ended.record.ended(&snapshot));
         let is_theirs = |invocation: &Invocation| {
-            principal::is_same(&invocation.caller, caller) && invocation.server.message.name == server
+            let CallRequest { caller: own, server: of, .. } = &invocation.request;
+            principal::is_same(own, caller) && of.message.name == server
         };
         let Some(invocation) = invocation.filter(is_theirs) else { return Ok(None) };
         let now = Instant::now();

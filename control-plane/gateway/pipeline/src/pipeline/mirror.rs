@@ -79,7 +79,7 @@ impl Pipeline {
         }
         let snapshot = self.running.snapshot()?;
         let invocation = seen.record.as_ref()?.ended(&snapshot)?;
-        if !is_theirs(&invocation.caller, &invocation.server.message.name) {
+        if !is_theirs(&invocation.request.caller, &invocation.request.server.message.name) {
             return None;
         }
         let kept = events.read(id, 0).await?;

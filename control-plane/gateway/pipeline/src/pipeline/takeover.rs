@@ -81,7 +81,7 @@ impl Pipeline {
                 self.skip(&orphan, GIVEN_UP_AFTER, NOT_SERVED).await?;
                 continue;
             };
-            if !self.backends.runs(&invocation.entry.primitive) {
+            if !self.backends.runs(&invocation.request.entry.primitive) {
                 self.skip(&orphan, NO_RUNTIME_FOR, NO_RUNTIME).await?;
                 continue;
             }
@@ -113,7 +113,7 @@ impl Pipeline {
             let Some(abandoned) = self.active.open_abandoned(orphan).await? else { continue };
             let Some(invocation) = abandoned.record.invocation(snapshot) else { continue };
             // A runtime may start before the call's deadline.
-            if !self.backends.runs(&invocation.entry.primitive) && !abandoned.record.is_past() {
+            if !self.backends.runs(&invocation.request.entry.primitive) && !abandoned.record.is_past() {
                 continue;
             }
             self.active.take_up(&orphan.call);

@@ -84,11 +84,10 @@ fn invocation(
     arguments.insert(argument.into(), typed.into());
     let arguments = Value::Object(arguments).into();
     // The call changes nothing, and more typing starts another one: it has no key.
-    Ok(Invocation {
-        kind: CallKind::Complete(argument.into()),
-        deadline: Some(Instant::now() + LONGEST),
-        ..context::invocation(request, message, &context.session, (entry, arguments))
-    })
+    let mut invocation = context::invocation(request, message, &context.session, (entry, arguments));
+    invocation.request.kind = CallKind::Complete(argument.into());
+    invocation.deadline = Some(Instant::now() + LONGEST);
+    Ok(invocation)
 }
 
 /// Returns the primitive named by `params.ref`: a prompt by its name, a template by its text.

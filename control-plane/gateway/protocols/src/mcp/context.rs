@@ -60,10 +60,9 @@ pub(super) fn invocation(
     session: &str,
     (entry, arguments): (&Arc<ListedPrimitive>, Json),
 ) -> Invocation {
-    Invocation {
-        protocol_request_id: message.id_text().unwrap_or_default().into(),
-        session: session.to_owned(),
-        trace: trace_of(request, message),
-        ..request.invocation(Protocol::Mcp, entry, arguments)
-    }
+    let mut invocation = request.invocation(Protocol::Mcp, entry, arguments);
+    invocation.request.protocol_request_id = message.id_text().unwrap_or_default().into();
+    invocation.request.session = session.to_owned();
+    invocation.request.trace = trace_of(request, message);
+    invocation
 }

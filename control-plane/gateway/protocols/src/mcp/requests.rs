@@ -68,8 +68,8 @@ pub(super) async fn listed_by_plugins(
     let visible = listing.filter(|entry| lists::shows(request, entry));
     let asked = visible.map(|entry| {
         let nothing = Value::Object(Map::new()).into();
-        let list =
-            Invocation { kind: CallKind::List, ..invocation(request, message, session, (entry, nothing)) };
+        let mut list = invocation(request, message, session, (entry, nothing));
+        list.request.kind = CallKind::List;
         request.gateway.pipeline.listed(&request.snapshot, list)
     });
     let asked: Vec<_> = asked.collect();
@@ -146,12 +146,13 @@ fn checked_invocation(
     }
     let deadline = terms::deadline(&request.headers).map_err(malformed)?;
     let idempotency_key = idempotency_key(request, message, context, (&entry.primitive, arguments.view()));
+    let mut asked = invocation(request, message, &context.session, (entry, arguments));
+    asked.request.meta = passed_meta(message);
     Ok(Invocation {
         idempotency_key: idempotency_key.map_err(malformed)?,
-        meta: passed_meta(message),
         deadline,
         abilities: context.abilities,
-        ..invocation(request, message, &context.session, (entry, arguments))
+        ..asked
     })
 }
 

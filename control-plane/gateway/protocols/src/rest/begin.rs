@@ -80,9 +80,10 @@ fn malformed(fault: TermFault) -> Problem {
 
 fn invocation(request: &ProtocolRequest, asked: &PutRequest) -> Invocation {
     let sampling = request.preferences().sampling;
+    let mut invocation = request.invocation(Protocol::Rest, &asked.entry, asked.arguments.clone());
+    invocation.request.chosen = Some(asked.chosen);
+    invocation.request.protocol_request_id = asked.name.clone();
     Invocation {
-        chosen: Some(asked.chosen),
-        protocol_request_id: asked.name.clone(),
         idempotency_key: Some(IdempotencyKey::Explicit(asked.key.clone())),
         deadline: asked.deadline,
         abilities: ClientAbilities {
@@ -95,7 +96,7 @@ fn invocation(request: &ProtocolRequest, asked: &PutRequest) -> Invocation {
             roots_change: false,
             tasks: true,
         },
-        ..request.invocation(Protocol::Rest, &asked.entry, asked.arguments.clone())
+        ..invocation
     }
 }
 
