@@ -12,7 +12,6 @@ mod conclusion;
 pub mod entitlement;
 pub mod execute;
 pub mod input;
-mod input_delivery;
 pub mod internals;
 pub mod ledger;
 pub mod limits;

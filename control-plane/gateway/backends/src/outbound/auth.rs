@@ -83,11 +83,8 @@ impl Authorizer {
     ) -> Result<HeaderMap, AuthFault> {
         let mut headers = self.extra_headers(call);
         let Some(kind) = kind(call) else { return Ok(headers) };
-        let proof = tokio::select! {
-            proof = self.proof((call, snapshot), kind, url, Duration::ZERO) => proof?,
-            () = call.cancelled() => return Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),
-        };
-        headers.extend([proof]);
+        let proving = self.proof((call, snapshot), kind, url, Duration::ZERO);
+        headers.extend([unless_cancelled(call, proving).await?]);
         Ok(headers)
     }
 
@@ -161,11 +158,7 @@ impl Authorizer {
         let Some(Kind::Exchange(wanted)) = kind(call) else { return Ok(None) };
         let domains = call.entry.primitive.allowed_domains.iter();
         let to: Vec<String> = domains.map(|domain| format!("https://{domain}")).collect();
-        let exchanging = self.exchange((call, snapshot), wanted, &to);
-        tokio::select! {
-            token = exchanging => token.map(Some),
-            () = call.cancelled() => Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),
-        }
+        unless_cancelled(call, self.exchange((call, snapshot), wanted, &to)).await.map(Some)
     }
 
     /// Refuses a call of a plugin whose spec names an audience that the operator does not permit to it.
@@ -180,13 +173,9 @@ impl Authorizer {
         let Some(Kind::Credential(name)) = kind(call) else { return Ok(None) };
         let primitive = &call.entry.primitive;
         let user = User::Primitive(&call.server.message.name, &primitive.id);
-        tokio::select! {
-            lease = self.credentials.lease(name, user, &primitive.allowed_domains) => match lease {
-                Ok(lease) => Ok(Some(lease)),
-                Err(fault) => Err(unproved(call, &fault)),
-            },
-            () = call.cancelled() => Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),
-        }
+        let leasing = self.credentials.lease(name, user, &primitive.allowed_domains);
+        let leasing = async { leasing.await.map(Some).map_err(|fault| unproved(call, &fault)) };
+        unless_cancelled(call, leasing).await
     }
 
     async fn exchange(
@@ -264,6 +253,17 @@ impl Authorizer {
         let mut value = bearer(&token).ok_or_else(text)?;
         value.set_sensitive(true);
         Ok((AUTHORIZATION, value))
+    }
+}
+
+/// Waits for a proof until the call is cancelled.
+async fn unless_cancelled<T>(
+    call: &Call,
+    proving: impl Future<Output = Result<T, AuthFault>>,
+) -> Result<T, AuthFault> {
+    tokio::select! {
+        proved = proving => proved,
+        () = call.cancelled() => Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),
     }
 }
 

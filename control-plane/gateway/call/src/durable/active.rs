@@ -36,7 +36,6 @@ use crate::seal::{Purpose, Sealer};
 mod abandoned;
 pub mod call_status;
 mod ending;
-pub mod listed;
 pub mod stored_outcome;
 
 /// Time limit of the store, so that a stuck one does not stop a call.

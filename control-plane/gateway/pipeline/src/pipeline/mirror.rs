@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::input_delivery::InputDelivery;
+use super::caller_input::InputDelivery;
 use super::lookup::GONE;
 use super::running::end_if_expired;
 use crate::pipeline::Pipeline;

@@ -1,13 +1,16 @@
-//! States and outcomes of calls in the store, for clients that return at any gateway.
+//! States and outcomes of calls in the store, for clients that return at any gateway, and the lists of a principal's calls
+//! at one server.
 //!
 //! Keeps true: a call that no client knows of leaves nothing in the store but the answer in the ledger under its key;
-//! a record that only reports a call is sealed for that purpose, and no gateway continues the call from it.
+//! a record that only reports a call is sealed for that purpose, and no gateway continues the call from it; a principal
+//! sees only its own calls in a list, a record is opened only for its caller's list, and rows that do not open, or whose
+//! id no client chose, are skipped; the work for a page is bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
-use asp_store::records::{CallRecord, MAX_KEEP, NOBODY, OwnerId, Save, State};
+use asp_store::records::{CallRecord, Listing, MAX_KEEP, NOBODY, OwnerId, Save, State};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -19,7 +22,7 @@ use super::stored_outcome::StoredOutcome;
 use super::{ActiveFault, ActiveTable, context, in_time, key};
 use crate::call::Call;
 use crate::call::principal::principal;
-use crate::call::remote::RemoteCall;
+use crate::call::remote::{CallCursor, CallPage, ListedCall, RemoteCall};
 use crate::call::terms::KEEP;
 use crate::clock::unix_ms;
 use crate::durable::record::Record;
@@ -376,5 +379,32 @@ pub(super) mod tests {
             let bob = Caller { user: "bob".into(), ..caller("alice") };
             assert!(told(&bob).await.is_none());
         }
+    }
+}
+
+impl ActiveTable {
+    /// Reads at most `rows` of the caller's records at `server`.
+    pub async fn listed(
+        &self,
+        caller: &Caller,
+        server: &str,
+        before: Option<CallCursor>,
+        rows: u32,
+    ) -> Result<CallPage, ActiveFault> {
+        let listing = Listing { principal: principal(caller), server, before, limit: rows };
+        let found = in_time(self.store.list(&listing)).await?;
+        let is_last = found.len() < usize::try_from(rows).unwrap_or(usize::MAX);
+        let next = found.last().filter(|_| !is_last).map(|(call, row)| (row.created_ms, *call));
+        let calls = found.into_iter().filter_map(|(call, row)| {
+            let put = self.opened(&Uuid::from_bytes(call), &row)?.put()?;
+            let milliseconds = |ms: i64| u64::try_from(ms).unwrap_or(0);
+            Some(ListedCall {
+                put,
+                state: row.state,
+                created_ms: milliseconds(row.created_ms),
+                updated_ms: milliseconds(row.updated_ms),
+            })
+        });
+        Ok(CallPage { calls: calls.collect(), next })
     }
 }
