@@ -9,6 +9,7 @@ pub mod digest;
 pub mod durable;
 pub mod execution;
 pub mod media_type;
+pub mod outage_log;
 pub mod quota_table;
 pub mod seal;
 pub mod telemetry;

@@ -24,8 +24,8 @@ use crate::call::event::log::LoggedEvent;
 use crate::call::question::Answer;
 use crate::call::remote::InputFault;
 use crate::digest;
+use crate::outage_log::OutageLog;
 use crate::seal::{Purpose, Sealer};
-use crate::telemetry::log_limit::OutageLog;
 
 /// Lifetime of an inbox beyond its call's time.
 const KEEP: Duration = Duration::from_secs(60);

@@ -26,8 +26,8 @@ use crate::call::event::log::{EventReader, LoggedEvent};
 use crate::call::publication::Publication;
 use crate::call::question::Question;
 use crate::durable::event_budget::EventBudgets;
+use crate::outage_log::OutageLog;
 use crate::seal::{Purpose, Sealer};
-use crate::telemetry::log_limit::OutageLog;
 
 /// Maximum number of events written at once.
 const BATCH: usize = 64;

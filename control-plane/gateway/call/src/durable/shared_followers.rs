@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::call::Call;
 use crate::call::authority::Authority;
-use crate::telemetry::log_limit::OutageLog;
+use crate::outage_log::OutageLog;
 
 /// Lifetime of an entry: several renewals may fail.
 const KEEP: Duration = Duration::from_secs(20);

@@ -1,9 +1,7 @@
-//! Limits of warnings: of one that clients can cause as often as they like, and of one about a store's outage.
+//! Rate limit of a warning that clients can cause as often as they like.
 //!
-//! Keeps true: the former is at most one line a minute, with the number of occurrences that it stands for; the latter is
-//! one line per outage, at its first error.
+//! Keeps true: at most one line a minute, with the number of occurrences that it stands for.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,28 +32,6 @@ impl LogLimit {
         }
         occurrences.last_line = Some(now);
         Some(std::mem::take(&mut occurrences.count))
-    }
-}
-
-/// Whether the current outage has been logged.
-#[derive(Default)]
-pub struct OutageLog(AtomicBool);
-
-impl OutageLog {
-    /// Returns the value of a success; calls `say` with the first error of an outage.
-    pub fn noted<T, E>(&self, answer: Result<T, E>, say: impl FnOnce(E)) -> Option<T> {
-        match answer {
-            Ok(answer) => {
-                self.0.store(false, Ordering::Relaxed);
-                Some(answer)
-            }
-            Err(error) => {
-                if !self.0.swap(true, Ordering::Relaxed) {
-                    say(error);
-                }
-                None
-            }
-        }
     }
 }
 

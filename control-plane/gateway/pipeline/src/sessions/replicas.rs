@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use asp_call::call::event::LogLevel;
 use asp_call::call::question::Answer;
+use asp_call::outage_log::OutageLog;
 use asp_call::seal::{Purpose, Sealer};
-use asp_call::telemetry::log_limit::OutageLog;
 use asp_store::bus::{Bus, BusError, BusEvent};
 use asp_store::records::{CallId, OwnerId};
 use asp_store::sessions::{DirectoryError, SessionDirectory, SessionEntry, SessionId};
