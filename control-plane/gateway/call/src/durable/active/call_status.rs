@@ -283,6 +283,33 @@ fn validity_left(row: &CallRecord) -> Option<Duration> {
     u64::try_from(row.expires_ms).ok()?.checked_sub(unix_ms()).map(Duration::from_millis)
 }
 
+impl ActiveTable {
+    /// Reads at most `rows` of the caller's records at `server`.
+    pub async fn listed(
+        &self,
+        caller: &Caller,
+        server: &str,
+        before: Option<CallCursor>,
+        rows: u32,
+    ) -> Result<CallPage, ActiveFault> {
+        let listing = Listing { principal: principal(caller), server, before, limit: rows };
+        let found = in_time(self.store.list(&listing)).await?;
+        let is_last = found.len() < usize::try_from(rows).unwrap_or(usize::MAX);
+        let next = found.last().filter(|_| !is_last).map(|(call, row)| (row.created_ms, *call));
+        let calls = found.into_iter().filter_map(|(call, row)| {
+            let put = self.opened(&Uuid::from_bytes(call), &row)?.put()?;
+            let milliseconds = |ms: i64| u64::try_from(ms).unwrap_or(0);
+            Some(ListedCall {
+                put,
+                state: row.state,
+                created_ms: milliseconds(row.created_ms),
+                updated_ms: milliseconds(row.updated_ms),
+            })
+        });
+        Ok(CallPage { calls: calls.collect(), next })
+    }
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use asp_store::records::{CallRecords, End, MemoryRecords, Orphan, RecordKey};
@@ -379,32 +406,5 @@ pub(super) mod tests {
             let bob = Caller { user: "bob".into(), ..caller("alice") };
             assert!(told(&bob).await.is_none());
         }
-    }
-}
-
-impl ActiveTable {
-    /// Reads at most `rows` of the caller's records at `server`.
-    pub async fn listed(
-        &self,
-        caller: &Caller,
-        server: &str,
-        before: Option<CallCursor>,
-        rows: u32,
-    ) -> Result<CallPage, ActiveFault> {
-        let listing = Listing { principal: principal(caller), server, before, limit: rows };
-        let found = in_time(self.store.list(&listing)).await?;
-        let is_last = found.len() < usize::try_from(rows).unwrap_or(usize::MAX);
-        let next = found.last().filter(|_| !is_last).map(|(call, row)| (row.created_ms, *call));
-        let calls = found.into_iter().filter_map(|(call, row)| {
-            let put = self.opened(&Uuid::from_bytes(call), &row)?.put()?;
-            let milliseconds = |ms: i64| u64::try_from(ms).unwrap_or(0);
-            Some(ListedCall {
-                put,
-                state: row.state,
-                created_ms: milliseconds(row.created_ms),
-                updated_ms: milliseconds(row.updated_ms),
-            })
-        });
-        Ok(CallPage { calls: calls.collect(), next })
     }
 }
