@@ -12,7 +12,6 @@
 //! - The snapshot is rebuilt every hour, because the lists of revocations depend on the time.
 //! - Revocations are published even while a build runs or fails.
 
-mod forms;
 mod overtaking;
 pub mod stored;
 
