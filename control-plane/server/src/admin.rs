@@ -10,9 +10,7 @@ pub mod bounds;
 pub mod calls;
 pub mod certificates;
 pub mod emergency;
-pub mod etag;
 pub mod explain;
-pub mod host_check;
 pub mod ids;
 pub mod in_flight;
 pub mod inline;
@@ -51,9 +49,12 @@ use asp_store::control::{Change, Precondition};
 use asp_store::packages::Packages;
 use asp_xds::subscribers::Subscribers;
 use async_trait::async_trait;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
 
 use crate::admission::Admission;
@@ -63,7 +64,7 @@ use crate::runtimes::Runtimes;
 use auth::{Admin, Verifier};
 use emergency::Emergencies;
 use in_flight::InFlight;
-use problem::{Problem, Result};
+use problem::{Code, Problem, Result};
 use queues::OrgQueues;
 use refusals::Refusals;
 use stored_servers::StoredServers;
@@ -145,7 +146,7 @@ fn change_response(written: asp_store::control::Commit) -> Json<Value> {
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         tracing::error!(%error, "work for an admin request was aborted and the request got an internal error; a panic is logged above, report it");
-        Problem::new(problem::Code::Internal, "")
+        Problem::new(Code::Internal, "")
     })
 }
 
@@ -165,9 +166,54 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
         .layer(axum::middleware::from_fn(in_flight::track))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), refusals::audit))
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), host_check::check))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), check_host))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(state)
+}
+
+/// Middleware that checks Host and Origin and sets response headers. In development only loopback names are allowed, so
+/// that a web page cannot reach the port through a name that it controls (DNS rebinding).
+async fn check_host(State(state): State<Arc<AdminState>>, request: Request, next: Next) -> Response {
+    let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
+    if let Err(problem) = check_host_headers(request.headers(), authority.as_deref(), state.dev) {
+        return problem.into_response();
+    }
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Checks the headers; `authority` is that of the request's URI (HTTP/2 has no Host header).
+fn check_host_headers(headers: &HeaderMap, authority: Option<&str>, dev: bool) -> Result<()> {
+    let host = match headers.get(header::HOST) {
+        Some(value) => value.to_str().ok(),
+        None => authority,
+    };
+    let Some(host) = host else {
+        return Err(Problem::new(Code::HostDenied, ""));
+    };
+    if dev && !is_loopback(host) {
+        return Err(Problem::new(Code::HostDenied, ""));
+    }
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        return Ok(());
+    };
+    let name = origin.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, name)| name);
+    match name {
+        Some(name) if name.eq_ignore_ascii_case(host) || (dev && is_loopback(name)) => Ok(()),
+        _ => Err(Problem::new(Code::OriginDenied, "")),
+    }
+}
+
+/// Whether `host[:port]` names this machine.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.chars().all(|c| c.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name.eq_ignore_ascii_case("localhost") || matches!(name, "127.0.0.1" | "[::1]")
 }
 
 #[cfg(test)]

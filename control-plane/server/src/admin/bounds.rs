@@ -17,9 +17,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::auth::Admin;
-use super::etag::{precondition, tagged};
 use super::problem::{Code, Problem, Result};
-use super::request::{Body, Path};
+use super::request::{Body, Path, precondition, tagged};
 use super::{AdminState, ApiState, change_response};
 
 /// Maximum length of a scope, as in a spec.

@@ -14,9 +14,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::auth::Admin;
-use super::etag::{precondition, tagged};
 use super::problem::{Problem, Result};
-use super::request::Path;
+use super::request::{Path, precondition, tagged};
 use super::{AdminState, ApiState, change_response};
 use crate::catalog::ids;
 

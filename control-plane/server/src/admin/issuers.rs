@@ -19,10 +19,9 @@ use utoipa::IntoParams;
 
 use super::AdminState;
 use super::auth::Admin;
-use super::etag::{precondition, tagged};
 use super::off_thread;
 use super::problem::{Code, Problem, Result};
-use super::request::{Body, Path, Query};
+use super::request::{Body, Path, Query, precondition, tagged};
 
 /// Lists the issuers in the store, and the status of all issuers whose keys are fetched.
 #[utoipa::path(get, path = "/api/issuers", tag = "issuers",

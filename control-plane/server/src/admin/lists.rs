@@ -17,11 +17,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::auth::Admin;
-use super::etag::{precondition, tagged};
 use super::name_checks::{self, ForceQuery, Mention};
 use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
-use super::request::Path;
+use super::request::{Path, precondition, tagged};
 use super::{AdminState, change_response};
 use crate::admission::{Admission, AdmissionError};
 

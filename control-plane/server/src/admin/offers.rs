@@ -19,11 +19,10 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::auth::Admin;
-use super::etag::{precondition, tagged};
 use super::name_checks::{self, ForceQuery};
 use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
-use super::request::{Path, Query};
+use super::request::{Path, Query, precondition, tagged};
 use super::{AdminState, ApiState, change_response, off_thread};
 use crate::catalog::offers::{self, OfferSource};
 

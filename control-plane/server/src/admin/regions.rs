@@ -13,10 +13,9 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::auth::Admin;
-use super::etag::{precondition, tagged};
 use super::optimistic::OptimisticWrite;
 use super::problem::{Problem, Result};
-use super::request::{Body, Path};
+use super::request::{Body, Path, precondition, tagged};
 use super::{AdminState, ApiState, change_response};
 use crate::catalog::budget;
 use crate::placement;

@@ -17,11 +17,10 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Admin;
-use super::etag::{precondition, tagged};
 use super::optimistic::MAX_TRIES;
 use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
-use super::request::{Body, Path, Query, Text};
+use super::request::{Body, Path, Query, Text, precondition, tagged};
 use super::{AdminState, ApiState, ids, off_thread};
 use crate::admin::inline::{self, Files};
 use crate::catalog::{self, servers};

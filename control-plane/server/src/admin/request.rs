@@ -1,12 +1,17 @@
-//! Parts of requests, refused with a problem document: parameters of paths and queries, and bodies. A body is JSON or
-//! YAML, bounded in bytes and time and decoded to one type; its problem document has the position of the fault.
+//! Parts of requests, refused with a problem document: parameters of paths and queries, preconditions, and bodies. A body
+//! is JSON or YAML, bounded in bytes and time and decoded to one type; its problem document has the position of the fault.
+//! For preconditions, a resource's ETag is the revision of its last change.
 
 use std::time::Duration;
 
+use asp_store::control::Precondition;
+use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::in_flight;
@@ -117,6 +122,39 @@ fn syntax(headers: &HeaderMap) -> Result<Syntax> {
     }
 }
 
+/// Reads `If-Match` and `If-None-Match: *` (RFC 9110 section 13.1).
+pub fn precondition(headers: &HeaderMap) -> Result<Precondition> {
+    let read = |name: HeaderName| {
+        headers.get(name).map(|value| value.to_str().unwrap_or_default().trim().to_owned())
+    };
+    match (read(header::IF_MATCH), read(header::IF_NONE_MATCH)) {
+        (None, None) => Ok(Precondition::None),
+        (Some(value), None) if value == "*" => Ok(Precondition::Exists),
+        (Some(value), None) => match revision(&value) {
+            Some(revision) => Ok(Precondition::At(revision)),
+            None => Err(Problem::params("If-Match must be one ETag of this API, or *")),
+        },
+        (None, Some(value)) if value == "*" => Ok(Precondition::Absent),
+        (None, Some(_)) => Err(Problem::params("If-None-Match must be *")),
+        (Some(_), Some(_)) => Err(Problem::params("If-Match and If-None-Match exclude each other")),
+    }
+}
+
+fn revision(tag: &str) -> Option<u64> {
+    tag.strip_prefix('"')?.strip_suffix('"')?.parse().ok()
+}
+
+/// Returns a JSON response with the resource's ETag; revision 0 has none.
+pub fn tagged(revision: u64, body: impl Serialize) -> Response {
+    let mut response = Json(body).into_response();
+    if revision > 0
+        && let Ok(value) = HeaderValue::from_str(&format!("\"{revision}\""))
+    {
+        response.headers_mut().insert(header::ETAG, value);
+    }
+    response
+}
+
 #[cfg(test)]
 mod tests {
     use axum::body::Body as RawBody;
@@ -135,5 +173,21 @@ mod tests {
         let began = tokio::time::Instant::now();
         let refused = Text::from_request(request, &()).await.err().unwrap();
         assert_eq!((refused.code(), began.elapsed().as_secs()), (Code::InvalidBody, WITHIN.as_secs()));
+    }
+
+    fn read(pairs: &[(HeaderName, &str)]) -> Option<Precondition> {
+        let headers = pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap()));
+        precondition(&headers.collect()).ok()
+    }
+
+    #[test]
+    fn preconditions_are_one_etag_or_a_star() {
+        assert_eq!(read(&[]), Some(Precondition::None));
+        assert_eq!(read(&[(header::IF_MATCH, "\"17\"")]), Some(Precondition::At(17)));
+        assert_eq!(read(&[(header::IF_MATCH, "*")]), Some(Precondition::Exists));
+        assert_eq!(read(&[(header::IF_NONE_MATCH, "*")]), Some(Precondition::Absent));
+        assert_eq!(read(&[(header::IF_MATCH, "W/\"17\"")]), None);
+        assert_eq!(read(&[(header::IF_MATCH, "17")]), None);
+        assert_eq!(read(&[(header::IF_NONE_MATCH, "\"17\"")]), None);
     }
 }

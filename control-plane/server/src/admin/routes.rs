@@ -14,11 +14,10 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::auth::Admin;
-use super::etag::{precondition, tagged};
 use super::off_thread;
 use super::optimistic::OptimisticWrite;
 use super::problem::{Problem, Result};
-use super::request::Body;
+use super::request::{Body, precondition, tagged};
 use super::{AdminState, ApiState, change_response};
 use crate::catalog::budget;
 use crate::placement;

@@ -6,6 +6,7 @@ mod artifacts;
 mod bounds;
 mod certificates;
 mod explained;
+mod host_check;
 mod hostile_issuers;
 mod identity;
 mod ids;

@@ -13,10 +13,9 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::auth::Admin;
-use super::etag::precondition;
 use super::problem::{Problem, Result};
 use super::queues::{self, Topic};
-use super::request::{Body, Path};
+use super::request::{Body, Path, precondition};
 use super::{ApiState, registry};
 
 /// Lists the kept versions, newest first; those of a deleted server stay for 30 days.
