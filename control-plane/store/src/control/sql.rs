@@ -2,9 +2,9 @@
 //!
 //! Owns the shape of a write (`Write`); `sqlite/control.rs` and `postgres.rs` open the connections. The statements are
 //! portable: `$n` parameters, TEXT and BIGINT, milliseconds, no functions of one database except for its time. Keeps
-//! true: writes of this process run in the order of a queue (`queue`) and wait there without a connection; each sees
-//! the result of the previous one (`write`), and on SQLite a read lock is never upgraded, which would fail as "busy";
-//! values read together are consistent.
+//! true: writes of this process run in the order of a queue and wait there without a connection; each sees the result of
+//! the previous one (`write`), and on SQLite a read lock is never upgraded, which would fail as "busy"; values read
+//! together are consistent.
 
 mod audit;
 mod bounds;
@@ -18,7 +18,6 @@ mod offers;
 mod placement;
 mod policy;
 mod primitives;
-mod queue;
 mod revocations;
 mod rows;
 mod servers;
@@ -34,8 +33,7 @@ use tokio::time::timeout;
 
 use crate::control::{Commit, Position, Result, StoreError};
 use crate::database_error::has_code;
-use queue::WriteQueue;
-use write::Write;
+use write::{Write, WriteQueue};
 
 /// Starts a write. On SQLite it waits for the file's lock, and holds it from the start.
 const WRITE: &str = "BEGIN IMMEDIATE";

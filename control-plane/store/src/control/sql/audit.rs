@@ -3,7 +3,7 @@
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::queue::Rank;
+use super::write::Rank;
 use super::{ControlStore, rows};
 use crate::control::{AuditQuery, AuditRecord, Change, Commit, Note, Result};
 

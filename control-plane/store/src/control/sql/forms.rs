@@ -11,7 +11,7 @@ use futures::StreamExt;
 use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Row};
 
-use super::queue::Rank;
+use super::write::Rank;
 use super::{ControlStore, Write, rows};
 use crate::control::{MAX_FORM_BYTES, PublishedForm, Result};
 use crate::hex::hex;

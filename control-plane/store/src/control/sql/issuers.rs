@@ -3,7 +3,7 @@
 use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
-use super::queue::Rank;
+use super::write::Rank;
 use super::{ControlStore, Write, rows};
 use crate::control::{
     Change, Commit, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Result, Side, StoreError, UnreadableIssuer,

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
-use super::queue::Rank;
-use super::write::Write;
+use super::write::{Rank, Write};
 use super::{ControlStore, Tx, rows};
 use crate::control::{
     Change, Commit, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition, Result,

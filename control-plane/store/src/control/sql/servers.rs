@@ -3,7 +3,7 @@
 use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
-use super::queue::Rank;
+use super::write::Rank;
 use super::{ControlStore, Tx, Write, rows};
 use crate::control::{
     AtRevision, Change, Commit, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, Result, ServerIds,
