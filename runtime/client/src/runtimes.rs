@@ -3,24 +3,31 @@
 //!
 //! Refuses: plain TCP; a runtime is reached over a Unix socket or by mutual TLS. Keeps true: every address of a name
 //! is a separate runtime, and proves the name by its certificate like a single one; a runtime whose address the name
-//! does not have any more gets no new call and keeps its current ones. Bound: runtimes of a language.
+//! does not have any more gets no new call and keeps its current ones. Of a language's runtimes, a better one is never
+//! passed over for a worse one; among equally good ones two are drawn and the less busy one is taken, so that gateways
+//! with the same information do not all choose the same one; a runtime's own queue length only breaks ties between equal
+//! numbers of calls, because it is seconds old; a single runtime costs a call neither a lock nor a draw. Bound: runtimes
+//! of a language.
 
-mod choice;
 pub mod metrics;
 mod names;
 mod runtime;
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use arc_swap::ArcSwap;
 use asp_peer::Peer;
 use asp_platform::runtime_health::RuntimeHealth;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use choice::{Fleet, RuntimePermit, Suitability, is_among};
 pub use names::{Resolve, System};
+use runtime::Link;
 pub use runtime::Runtime;
 
 /// Maximum number of runtimes of one language: a gateway has a connection to each, and asks each for every plugin.
@@ -212,39 +219,155 @@ pub async fn keep_for_each<T>(
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Suitability of a runtime for a plugin, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Suitability {
+    /// The plugin is ready, with a worker.
+    Ready,
+    /// The runtime has not answered for the plugin.
+    Unheard,
+    /// The plugin is quarantined, drained, or fails to start.
+    Troubled,
+    /// The plugin cannot run there.
+    Impossible,
+}
 
-    fn target(languages: &[&str], url: &str) -> RuntimeTarget {
-        let languages = languages.iter().map(|language| (*language).to_owned()).collect();
-        RuntimeTarget { languages, url: url.into(), peer: None }
+/// Runtimes of a language.
+#[derive(Default)]
+pub struct Fleet {
+    members: ArcSwap<Vec<Arc<Runtime>>>,
+}
+
+/// A call's share of a runtime's load, until this is dropped.
+pub struct RuntimePermit(Arc<Runtime>);
+
+impl Fleet {
+    fn replace(&self, members: Vec<Arc<Runtime>>) {
+        self.members.store(Arc::new(members));
     }
 
-    #[tokio::test]
-    async fn a_runtime_is_reached_by_socket_or_mutual_tls_only() {
-        assert!(Runtimes::new(vec![target(&["python"], "unix:/run/asp/runtime.sock")]).is_ok());
-        for url in ["http://127.0.0.1:1", "https://127.0.0.1:1", "127.0.0.1:1", ""] {
-            assert!(Runtimes::new(vec![target(&["python"], url)]).is_err(), "{url}");
+    pub fn has_several(&self) -> bool {
+        self.members.load().len() > 1
+    }
+
+    pub fn all(&self) -> Vec<Arc<Runtime>> {
+        self.members.load().to_vec()
+    }
+
+    /// Returns the only runtime; `None` if there are several, or none.
+    pub fn only(&self) -> Option<Arc<Runtime>> {
+        match self.members.load().as_slice() {
+            [only] => Some(only.clone()),
+            _ => None,
         }
     }
 
-    #[tokio::test]
-    async fn a_language_has_several_runtimes_each_once_and_not_too_many() {
-        let runtimes =
-            Runtimes::new(vec![target(&["python", "node"], "unix:/a"), target(&["node"], "unix:/b")])
-                .unwrap();
-        let of = |language: &str| runtimes.get(language).unwrap().members().len();
-        assert_eq!((of("python"), of("node"), runtimes.all().borrow().len()), (1, 2, 2));
-        assert!(runtimes.get("python").unwrap().only().is_some() && runtimes.get("java").is_none());
-        let same = Runtimes::new(vec![target(&["python"], "unix:/a"), target(&["node"], "unix:/a")]).unwrap();
-        assert_eq!(same.all().borrow().len(), 1, "one process is one runtime");
-        let twice = vec![target(&["python", "node"], "unix:/a"), target(&["node"], "unix:/a")];
-        assert!(
-            matches!(Runtimes::new(twice), Err(RuntimesError::Twice { language, .. }) if language == "node")
-        );
-        let many = |count: usize| (0..count).map(|n| target(&["node"], &format!("unix:/{n}"))).collect();
-        assert!(Runtimes::new(many(MAX_RUNTIMES)).is_ok());
-        assert!(matches!(Runtimes::new(many(MAX_RUNTIMES + 1)), Err(RuntimesError::TooMany(_))));
+    /// Chooses the best runtime that is not among `refused`: the call's own if it takes calls, otherwise the less
+    /// busy of two of those that suit best.
+    pub fn choose(
+        &self,
+        own: Option<&Arc<Runtime>>,
+        refused: &[Arc<Runtime>],
+        suits: impl Fn(&Runtime) -> Suitability,
+    ) -> Option<RuntimePermit> {
+        let members = self.members.load();
+        let left = || members.iter().filter(|member| !is_among(member, refused));
+        if let Some(own) = own
+            && left().any(|member| Arc::ptr_eq(member, own))
+            && own.condition() == Link::Answers
+            && suits(own) != Suitability::Impossible
+        {
+            return Some(RuntimePermit::of(own.clone()));
+        }
+        let mut drawn = RuntimeDraw { rank: None, seen: 0, two: [None, None] };
+        for member in left() {
+            drawn.offer(member, rank(suits(member), member.condition()));
+        }
+        drawn.less_busy().cloned().map(RuntimePermit::of)
+    }
+
+    /// Returns when the first of them may be tried again; `None` if one may be tried now.
+    pub fn retry_at(&self) -> Option<Instant> {
+        let members = self.members.load();
+        let mut first = None;
+        for member in members.iter() {
+            // One runtime that may be tried now is enough.
+            let at = member.retry_at()?;
+            first = Some(first.map_or(at, |first: Instant| first.min(at)));
+        }
+        first
+    }
+
+    #[cfg(test)]
+    fn members(&self) -> Arc<Vec<Arc<Runtime>>> {
+        self.members.load_full()
     }
 }
+
+pub fn is_among(runtime: &Arc<Runtime>, others: &[Arc<Runtime>]) -> bool {
+    others.iter().any(|other| Arc::ptr_eq(other, runtime))
+}
+
+/// Ranks a runtime; lower is better. A runtime that cannot run the plugin is last; then the connection decides, and
+/// among those that answer, their suitability for the plugin. A new runtime answers within a moment, or does not.
+fn rank(suits: Suitability, link: Link) -> (bool, Link, Suitability) {
+    let told = if link == Link::Answers { suits } else { Suitability::Ready };
+    (suits == Suitability::Impossible, link, told)
+}
+
+/// Two of the best runtimes, each as likely as any other.
+struct RuntimeDraw<'a> {
+    rank: Option<(bool, Link, Suitability)>,
+    seen: usize,
+    two: [Option<&'a Arc<Runtime>>; 2],
+}
+
+impl<'a> RuntimeDraw<'a> {
+    fn offer(&mut self, runtime: &'a Arc<Runtime>, rank: (bool, Link, Suitability)) {
+        if self.rank.is_none_or(|best| rank < best) {
+            *self = RuntimeDraw { rank: Some(rank), seen: 1, two: [Some(runtime), None] };
+        } else if self.rank == Some(rank) {
+            self.seen += 1;
+            let place = if self.seen == 2 { 1 } else { rand::random_range(0..self.seen) };
+            if let Some(drawn) = self.two.get_mut(place) {
+                *drawn = Some(runtime);
+            }
+        }
+    }
+
+    fn less_busy(&self) -> Option<&'a Arc<Runtime>> {
+        match self.two {
+            [Some(one), Some(other)] => {
+                let first = one.load();
+                let second = other.load();
+                let takes_other = second < first || second == first && rand::random();
+                Some(if takes_other { other } else { one })
+            }
+            [one, _] => one,
+        }
+    }
+}
+
+impl RuntimePermit {
+    pub fn of(runtime: Arc<Runtime>) -> RuntimePermit {
+        runtime.outstanding.fetch_add(1, Ordering::Relaxed);
+        RuntimePermit(runtime)
+    }
+}
+
+impl Deref for RuntimePermit {
+    type Target = Arc<Runtime>;
+
+    fn deref(&self) -> &Arc<Runtime> {
+        &self.0
+    }
+}
+
+impl Drop for RuntimePermit {
+    fn drop(&mut self) {
+        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

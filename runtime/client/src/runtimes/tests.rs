@@ -1,8 +1,7 @@
-//! Tests of the choice between several runtimes.
+//! Tests of the runtimes of a language, and of the choice between several.
 
 use tonic::Status;
 
-use super::super::{RuntimeTarget, Runtimes};
 use super::*;
 
 fn fleet(count: usize) -> (Runtimes, Arc<Fleet>, Vec<Arc<Runtime>>) {
@@ -93,4 +92,33 @@ async fn what_cannot_run_a_plugin_is_worse_than_what_does_not_answer() {
     };
     assert!(Arc::ptr_eq(&fleet.choose(None, &[], suits).unwrap(), &members[0]));
     assert!(Arc::ptr_eq(&fleet.choose(Some(&members[1]), &[], suits).unwrap(), &members[0]));
+}
+
+fn target(languages: &[&str], url: &str) -> RuntimeTarget {
+    let languages = languages.iter().map(|language| (*language).to_owned()).collect();
+    RuntimeTarget { languages, url: url.into(), peer: None }
+}
+
+#[tokio::test]
+async fn a_runtime_is_reached_by_socket_or_mutual_tls_only() {
+    assert!(Runtimes::new(vec![target(&["python"], "unix:/run/asp/runtime.sock")]).is_ok());
+    for url in ["http://127.0.0.1:1", "https://127.0.0.1:1", "127.0.0.1:1", ""] {
+        assert!(Runtimes::new(vec![target(&["python"], url)]).is_err(), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_language_has_several_runtimes_each_once_and_not_too_many() {
+    let runtimes =
+        Runtimes::new(vec![target(&["python", "node"], "unix:/a"), target(&["node"], "unix:/b")]).unwrap();
+    let of = |language: &str| runtimes.get(language).unwrap().members().len();
+    assert_eq!((of("python"), of("node"), runtimes.all().borrow().len()), (1, 2, 2));
+    assert!(runtimes.get("python").unwrap().only().is_some() && runtimes.get("java").is_none());
+    let same = Runtimes::new(vec![target(&["python"], "unix:/a"), target(&["node"], "unix:/a")]).unwrap();
+    assert_eq!(same.all().borrow().len(), 1, "one process is one runtime");
+    let twice = vec![target(&["python", "node"], "unix:/a"), target(&["node"], "unix:/a")];
+    assert!(matches!(Runtimes::new(twice), Err(RuntimesError::Twice { language, .. }) if language == "node"));
+    let many = |count: usize| (0..count).map(|n| target(&["node"], &format!("unix:/{n}"))).collect();
+    assert!(Runtimes::new(many(MAX_RUNTIMES)).is_ok());
+    assert!(matches!(Runtimes::new(many(MAX_RUNTIMES + 1)), Err(RuntimesError::TooMany(_))));
 }
