@@ -4,7 +4,6 @@
 //! tunnel's work interprets the messages. Keeps true: however a tunnel ends, its worker's place is returned.
 
 pub mod admission;
-pub mod lease;
 pub mod multiplexer;
 pub mod runtimes;
 pub mod tunnel;

@@ -1,9 +1,9 @@
 //! One tunnel to a worker: a handle from the runtime, and the frames that go through it.
 //!
 //! Owns: the lease on the worker's place. Refuses: interpretation; the session reads the messages. Keeps true:
-//! however the call ends, its place is returned at once, and the runtime gives a cancelled call its grace; a message that
-//! cannot be decoded is a fault of the worker and never skipped, while unknown messages of a newer runtime are skipped
-//! (contracts only grow).
+//! however the call ends, its place is returned at once, off the call's path, and the runtime gives a cancelled call its
+//! grace; a process that ends leaves that to its socket; a message that cannot be decoded is a fault of the worker and
+//! never skipped, while unknown messages of a newer runtime are skipped (contracts only grow).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,22 +13,49 @@ use asp_proto::plugin::{
     ClientMessage, ContentChunk, GetPromptResponse, ListResourcesResponse, ResourceUpdated, ServerMessage,
     client_message, server_message,
 };
-use asp_proto::supervisor::{AllocateWorkerRequest, TunnelEvent, ppp_server_frame, tunnel_event};
+use asp_proto::supervisor::{
+    AllocateWorkerRequest, CancelAllocationRequest, CloseTunnelRequest, TunnelEvent, ppp_server_frame,
+    tunnel_event,
+};
 use prost::Message;
 use prost_types::Any;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::Status;
 
-use super::admission::{self, Account, Allocation, EndedTunnel, QueuePosition, Rejection, fault};
-use super::lease::{Assignment, WorkerLease};
-use super::multiplexer::{FrameSender, MAX_MESSAGE, StreamEvent, TunnelStream};
+use super::admission::{
+    self, Account, Allocation, EndedTunnel, QueuePosition, Rejection, UsageRecorder, fault,
+};
+use super::multiplexer::{FrameSender, MAX_MESSAGE, Multiplexer, StreamEvent, TunnelStream};
 use super::runtimes::Runtime;
 
 /// Timeout of the runtime's decision on an allocation.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of work that is sent with the request for a place: it is wasted if no worker is available at once.
 const EARLY: usize = 64 << 10;
+
+/// State that all tunnels of a client share.
+#[derive(Clone)]
+pub struct TunnelContext {
+    pub tasks: TaskTracker,
+    pub usage: UsageRecorder,
+}
+
+impl TunnelContext {
+    /// Returns the account of a tunnel to a plugin of this language.
+    pub fn account(&self, language: &'static str) -> Account {
+        Account { language, usage: self.usage.clone(), tasks: self.tasks.clone() }
+    }
+}
+
+/// Records no cost.
+impl Default for TunnelContext {
+    fn default() -> TunnelContext {
+        TunnelContext { tasks: TaskTracker::new(), usage: Arc::new(|_, _| ()) }
+    }
+}
 
 /// Mark of work that may have an effect, as the work's owner keeps it.
 pub trait WorkMark: Send + Sync {
@@ -213,7 +240,9 @@ impl Tunnel {
 
     /// Sets the reason for closing the tunnel that the runtime is given.
     pub fn closes_because(&mut self, reason: &'static str) {
-        self.lease.reason(reason);
+        if let Some(assignment) = &mut self.lease.assignment {
+            assignment.tunnel.reason = reason;
+        }
     }
 
     /// Sends a message to the worker. `Err`: the tunnel is gone.
@@ -234,7 +263,8 @@ impl Tunnel {
             };
             let last = matches!(arrived, StreamEvent::Last(_));
             if last {
-                self.lease.closed();
+                // The runtime has closed the tunnel itself.
+                self.lease.assignment = None;
             }
             let heard = read(arrived);
             self.over = last || matches!(heard, Ok(Some(TunnelMessage::End)) | Err(_));
@@ -255,6 +285,70 @@ impl Tunnel {
                 "unknown messages of a worker were skipped; its runtime is newer than this gateway"
             );
         }
+    }
+}
+
+/// Obligation to return an assignment; dropping it returns the assignment.
+struct WorkerLease {
+    assignment: Option<Assignment>,
+    multiplexer: Multiplexer,
+    tasks: TaskTracker,
+}
+
+/// A handle and what is needed to close it.
+struct Assignment {
+    runtime: Arc<Runtime>,
+    tunnel: EndedTunnel,
+    mcp_request_id: String,
+    ready: bool,
+}
+
+impl Drop for WorkerLease {
+    fn drop(&mut self) {
+        let Some(mut assignment) = self.assignment.take() else { return };
+        if assignment.ready {
+            // On the tunnel's own stream, one frame is enough.
+            match self.multiplexer.close(assignment.tunnel) {
+                Ok(()) => return,
+                Err(tunnel) => assignment.tunnel = tunnel,
+            }
+        }
+        // Without a runtime the process is ending, and the socket with it.
+        let Ok(runtime) = Handle::try_current() else { return };
+        // Off the call's path: the caller already has its answer.
+        self.tasks.spawn_on(
+            async move {
+                if timeout(CLOSE_TIMEOUT, close(&assignment)).await.is_err() {
+                    tracing::debug!(
+                        language = assignment.tunnel.account.language,
+                        "runtime did not close a tunnel in time"
+                    );
+                }
+            },
+            &runtime,
+        );
+    }
+}
+
+/// Returns the place by separate requests: for a tunnel that was never used, or whose stream is full or gone.
+async fn close(assignment: &Assignment) {
+    // A lost runtime has no place to return.
+    let Some(mut client) = assignment.runtime.client() else { return };
+    if !assignment.ready {
+        let request = CancelAllocationRequest {
+            tunnel_id: assignment.tunnel.id.clone(),
+            mcp_request_id: assignment.mcp_request_id.clone(),
+        };
+        // An allocation that became ready in between is closed below.
+        let _ = client.cancel_allocation(request).await;
+    }
+    let request = CloseTunnelRequest {
+        tunnel_id: assignment.tunnel.id.clone(),
+        reason: assignment.tunnel.reason.into(),
+    };
+    match client.close_tunnel(request).await {
+        Ok(answer) => assignment.tunnel.closed(answer.get_ref().stats.as_ref()),
+        Err(status) => tracing::debug!(code = ?status.code(), "tunnel had ended before it was closed"),
     }
 }
 

@@ -8,8 +8,7 @@ use anyhow::{Context, Result, bail};
 use asp_proto::plugin::{InitRequest, InvokeRequest, Json, client_message, server_message};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context as Caller, TunnelEvent, tunnel_event};
 use asp_runtime_client::admission::crash;
-use asp_runtime_client::lease::TunnelContext;
-use asp_runtime_client::tunnel::{OpenFault, Tunnel, TunnelMessage, pack};
+use asp_runtime_client::tunnel::{OpenFault, Tunnel, TunnelContext, TunnelMessage, pack};
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 

@@ -15,9 +15,8 @@ use asp_proto::plugin::Resume;
 use asp_proto::snapshot::{Kind, Primitive};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use asp_runtime_client::admission::{Rejection, UsageRecorder};
-use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::runtimes::{Fleet, Runtime, Runtimes};
-use asp_runtime_client::tunnel::{OpenFault, Tunnel};
+use asp_runtime_client::tunnel::{OpenFault, Tunnel, TunnelContext};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::accepted::pinned::PinnedItems;

@@ -11,9 +11,8 @@ use asp_proto::plugin::{InitRequest, InvokeRequest, Json, client_message, server
 use asp_proto::supervisor::{
     AllocateWorkerRequest, Context as Caller, EnsurePluginRequest, HealthRequest, PluginRef, tunnel_event,
 };
-use asp_runtime_client::lease::TunnelContext;
 use asp_runtime_client::runtimes::{Runtime, metrics};
-use asp_runtime_client::tunnel::{Tunnel, TunnelMessage, pack};
+use asp_runtime_client::tunnel::{Tunnel, TunnelContext, TunnelMessage, pack};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
