@@ -8,7 +8,6 @@
 pub mod admission;
 pub mod approve;
 mod caller_input;
-mod conclusion;
 pub mod entitlement;
 pub mod execute;
 pub mod input;
@@ -434,13 +433,5 @@ impl CallTask {
             (refusal, _) => refusal,
         });
         self.checked(executed?)
-    }
-
-    /// Returns the output, once it fits the schema.
-    fn checked(&self, output: Output) -> Result<Output, Refusal> {
-        let started = Instant::now();
-        let settled = execute::settle(&self.call, output);
-        self.pipeline.metrics.stage(Stage::Output, started);
-        settled
     }
 }

@@ -24,9 +24,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::approve;
-use super::conclusion::passed_on;
 use super::entitlement;
-use super::execute;
+use super::execute::{self, passed_on};
 use super::input;
 use super::ledger::HeldKey;
 use super::lookup::GONE;
