@@ -3,16 +3,23 @@
 //! Owns: the shape of every message. The legacy and the modern half share lists, calls and streams, and differ in
 //! handshake and envelope; the evaluation of the request has chosen the era (MCP 2026-07-28, "Versioning").
 
-use asp_edge::{EnvelopeKind, Era, Reason};
+use std::sync::Arc;
+
+use asp_call::call::{Call, ClientAbilities, Invocation};
+use asp_edge::{EnvelopeKind, Era, Reason, Trace};
+use asp_json::Json;
+use asp_proto::mcp_revision::Revision;
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::ListedPrimitive;
 use axum::response::Response;
 use http::Method;
+use serde_json::{Map, Value};
 
 use crate::ProtocolRequest;
 
 mod client_messages;
 pub mod codec;
 mod completion;
-mod context;
 pub mod elsewhere;
 mod events;
 mod lacking;
@@ -29,7 +36,8 @@ mod stream;
 mod subscriptions;
 mod tasks;
 
-use codec::{RpcFailure, RpcResponse};
+use codec::{Message, RpcFailure, RpcResponse};
+use results::RequestKind;
 
 /// Answers one request.
 pub async fn serve(request: ProtocolRequest) -> Response {
@@ -62,4 +70,48 @@ async fn post(mut request: ProtocolRequest) -> Response {
 /// Returns a JSON-RPC answer as one JSON body.
 fn json(response: RpcResponse) -> Response {
     response.respond(http::StatusCode::OK)
+}
+
+/// Properties of a request that depend on its era.
+struct Context {
+    revision: Revision,
+    abilities: ClientAbilities,
+    /// Id of the legacy session, or empty.
+    session: String,
+    /// Entries listed by plugins themselves, if the request is for a list that includes them.
+    listed: Vec<Value>,
+}
+
+/// The answer to a request: an immediate result or a call.
+enum RequestAnswer {
+    Page(Map<String, Value>),
+    /// A result that must not be cached, unlike a list.
+    Completion(Map<String, Value>),
+    Call(Arc<Call>, RequestKind),
+}
+
+/// Returns the trace of one message: the one in its `_meta` (SEP-414), otherwise the request's.
+fn trace_of(request: &ProtocolRequest, message: &Message) -> Trace {
+    let own = message.meta("traceparent").and_then(Value::as_str);
+    own.and_then(|text| Trace::parse(text.as_bytes())).unwrap_or(request.admitted.trace)
+}
+
+/// Returns the progress token of a request, a string or a number as the client wrote it.
+fn progress_token(message: &Message) -> Option<Json> {
+    message.meta("progressToken").filter(|token| token.is_string() || token.is_number())?;
+    message.sent_param("_meta")?.member("progressToken")
+}
+
+/// Returns an invocation of a primitive by a message, in a legacy session or without one.
+fn invocation(
+    request: &ProtocolRequest,
+    message: &Message,
+    session: &str,
+    (entry, arguments): (&Arc<ListedPrimitive>, Json),
+) -> Invocation {
+    let mut invocation = request.invocation(Protocol::Mcp, entry, arguments);
+    invocation.request.protocol_request_id = message.id_text().unwrap_or_default().into();
+    invocation.request.session = session.to_owned();
+    invocation.request.trace = trace_of(request, message);
+    invocation
 }

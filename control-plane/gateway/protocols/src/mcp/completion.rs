@@ -16,10 +16,10 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::codec::{Message, RpcFailure};
-use super::context::{self, Context, RequestAnswer};
 use super::lacking::step_up;
 use super::lists;
 use super::results::RequestKind;
+use super::{Context, RequestAnswer};
 use crate::ProtocolRequest;
 
 /// Maximum number of values in one answer (MCP `CompleteResult`).
@@ -84,7 +84,7 @@ fn invocation(
     arguments.insert(argument.into(), typed.into());
     let arguments = Value::Object(arguments).into();
     // The call changes nothing, and more typing starts another one: it has no key.
-    let mut invocation = context::invocation(request, message, &context.session, (entry, arguments));
+    let mut invocation = super::invocation(request, message, &context.session, (entry, arguments));
     invocation.request.kind = CallKind::Complete(argument.into());
     invocation.deadline = Some(Instant::now() + LONGEST);
     Ok(invocation)

@@ -20,7 +20,6 @@ use serde_json::{Map, Value};
 
 use super::client_messages::{answer_found, deliver};
 use super::codec::{self, Message, RpcFailure, RpcResponse, accepted};
-use super::context::{Context, RequestAnswer, progress_token, trace_of};
 use super::elsewhere;
 use super::legacy_era::{LegacyEra, abilities, accepts_stream};
 use super::questions;
@@ -29,7 +28,7 @@ use super::requests;
 use super::results;
 use super::stream::{self, StreamView};
 use super::subscriptions;
-use super::{json as json_response, lists};
+use super::{Context, RequestAnswer, json as json_response, lists, progress_token, trace_of};
 use crate::ProtocolRequest;
 
 /// Answers a single message.

@@ -9,8 +9,8 @@ use asp_proto::snapshot::{Kind, Protocol};
 use asp_snapshot::{ListedPrimitive, VirtualServer};
 use serde_json::{Map, Value, json};
 
+use super::Context;
 use super::codec::{Message, RpcFailure};
-use super::context::Context;
 use crate::ProtocolRequest;
 
 /// Maximum number of entries on one page.

@@ -21,7 +21,6 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::codec::{self, Message, RpcFailure, RpcResponse, accepted};
-use super::context::{Context, RequestAnswer, progress_token, trace_of};
 use super::lacking::{TASKS_EXTENSION, has_scopes};
 use super::lists::McpList;
 use super::questions;
@@ -30,7 +29,7 @@ use super::results::{CallResult, RequestKind, SERVER_INFO, server_info, set_meta
 use super::stream::{self, Era, StreamView};
 use super::subscriptions;
 use super::tasks;
-use super::{json as json_response, lists};
+use super::{Context, RequestAnswer, json as json_response, lists, progress_token, trace_of};
 use crate::request_state::RequestState;
 use crate::{ProtocolRequest, unserved};
 

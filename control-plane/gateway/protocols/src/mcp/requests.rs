@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 
 use super::codec::{Message, RpcFailure};
 use super::completion;
-use super::context::{Context, RequestAnswer, invocation};
 use super::lacking::{incapable, step_up};
 use super::lists::{self, McpList};
 use super::results::{self, RequestKind};
+use super::{Context, RequestAnswer, invocation};
 use crate::ProtocolRequest;
 
 /// `_meta` member with an explicit idempotency key.

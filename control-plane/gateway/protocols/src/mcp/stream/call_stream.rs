@@ -17,7 +17,6 @@ use tokio::time::Instant;
 
 use super::StreamView;
 use crate::mcp::codec::{RpcFailure, RpcResponse, notification};
-use crate::mcp::context::next_phase;
 use crate::mcp::results;
 use crate::mcp::resume::StreamPosition;
 
@@ -29,6 +28,14 @@ const LOST_LOGS: &str = "log messages are missing here: more were sent than are 
 /// `_meta` members of a progress notification: the plugin's counters and its phase.
 const GAUGES: &str = "asp/gauges";
 const PHASE: &str = "asp/phase";
+
+/// Number of phase steps per unit of progress: a change of phase adds a thousandth, which no percentage shows.
+const PHASE_STEPS: f64 = 1000.0;
+
+/// Returns the next thousandth above `last`.
+fn next_phase(last: f64) -> f64 {
+    ((last * PHASE_STEPS).floor() + 1.0) / PHASE_STEPS
+}
 
 /// One step of a response.
 pub(super) enum Frame {
