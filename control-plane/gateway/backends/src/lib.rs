@@ -36,7 +36,7 @@ use delegate::Delegates;
 use hosted::HostedBackend;
 use outbound::auth::Authorizer;
 use outbound::breaker::Breakers;
-use plugin::{PluginBackend, Plugins, StdioBackend};
+use plugin::{PluginBackend, StdioBackend};
 use proxy::{HttpBackend, McpBackend};
 use static_content::StaticBackend;
 
@@ -47,13 +47,13 @@ pub struct BackendTable {
     http: HttpBackend,
     mcp: McpBackend,
     hosted: HostedBackend,
-    plugin: PluginBackend,
+    plugin: Arc<PluginBackend>,
     stdio: StdioBackend,
 }
 
 impl BackendTable {
     pub fn new(
-        plugins: Plugins,
+        plugins: PluginBackend,
         artifacts: Artifacts,
         delegates: Arc<Delegates>,
         metrics: Arc<UpstreamMetrics>,
@@ -69,7 +69,7 @@ impl BackendTable {
             http: HttpBackend::new(outbound.clone(), breakers.clone(), authorizer.clone()),
             mcp,
             hosted: HostedBackend::new(outbound, breakers, delegates, authorizer),
-            plugin: PluginBackend(plugins.clone()),
+            plugin: plugins.clone(),
             stdio: StdioBackend(plugins),
         })
     }
@@ -77,13 +77,14 @@ impl BackendTable {
     /// Returns the backend of a primitive; `None` if it has no runtime, or only answers delegations, so that it is
     /// never called.
     fn backend(&self, primitive: &Primitive) -> Option<&dyn Backend> {
+        let plugin: &PluginBackend = &self.plugin;
         let backend: &dyn Backend = match mode(primitive)? {
             Mode::Builtin(_) => &self.builtin,
             Mode::Static(_) => &self.content,
             Mode::ProxyHttp(_) => &self.http,
             Mode::ProxyMcp(_) => &self.mcp,
             Mode::ProxyCalls(_) => &self.hosted,
-            Mode::Plugin(_) => &self.plugin,
+            Mode::Plugin(_) => plugin,
             Mode::McpStdio(_) => &self.stdio,
             Mode::ProxyOpenai(_) | Mode::Primitive(_) => return None,
         };
@@ -92,7 +93,8 @@ impl BackendTable {
 
     /// Returns all backends, in the order in which they are prepared and drained.
     fn all(&self) -> [&dyn Backend; 7] {
-        [&self.builtin, &self.content, &self.http, &self.mcp, &self.hosted, &self.plugin, &self.stdio]
+        let plugin: &PluginBackend = &self.plugin;
+        [&self.builtin, &self.content, &self.http, &self.mcp, &self.hosted, plugin, &self.stdio]
     }
 }
 

@@ -7,20 +7,25 @@
 
 use std::sync::Arc;
 
+use asp_call::call::CallKind;
 use asp_call::call::outcome::{Output, Refusal};
-use asp_call::execution::{Availability, Execution};
+use asp_call::execution::{Availability, Execution, ResourceSubscription, SubscriptionGuard};
 use asp_call::telemetry::log_limit::LogLimit;
 use asp_call::telemetry::metrics::Metrics;
 use asp_proto::plugin::Resume;
-use asp_proto::snapshot::{Kind, Primitive};
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::{Kind, Primitive, RiskClass};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use asp_runtime_client::admission::{Rejection, UsageRecorder};
 use asp_runtime_client::runtimes::{Fleet, Runtime, Runtimes};
 use asp_runtime_client::tunnel::{OpenFault, Tunnel, TunnelContext};
+use asp_snapshot::Snapshot;
+use async_trait::async_trait;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use crate::accepted::pinned::PinnedItems;
-use crate::accepted::watching::Watches;
+use crate::accepted::pinned::{self, PinnedItems};
+use crate::accepted::watching::{Upstream, Watches};
+use crate::backend::{Backend, misplaced, mode};
 use crate::conversation::downstream::Clients;
 use crate::outbound::auth::AuthFault;
 
@@ -29,7 +34,6 @@ mod artifacts;
 mod asking;
 mod attempt_state;
 mod availability;
-mod backend;
 mod credential_lease;
 mod dependencies;
 mod following;
@@ -49,7 +53,6 @@ mod state_encoding;
 mod tunnel_events;
 mod watch;
 
-pub use backend::{PluginBackend, StdioBackend};
 pub use dependencies::{LogListener, PluginDeps, SavedCalls};
 pub use reference::plugin_language;
 
@@ -59,16 +62,16 @@ use credential_lease::LeasedCredential;
 use following::Followings;
 use former::{FormerRuntimes, StillRuns};
 use job::Job;
+use packages::Package;
 use prepare::Preparation;
 use recovery::{AttemptOutcome, Next, Recovery, Round};
-use reference::{STDIO, language_name, run_by};
-use tunnel_events::CallMark;
+use reference::{STDIO, language_name, plugin_ref, run_by, stdio_ref};
 
 /// Maximum number of gateways that may continue a call one after the other without a checkpoint in between.
 const MAX_TAKEN: u32 = 8;
 
-/// Plugins and stdio MCP servers of one gateway, behind their backends.
-pub struct Plugins {
+/// The backend of plugins. It prepares and drains what stdio MCP servers run on, too.
+pub struct PluginBackend {
     runtimes: Arc<Runtimes>,
     metrics: Arc<Metrics>,
     closing: TunnelContext,
@@ -95,12 +98,12 @@ fn usage_recorder(metrics: Arc<Metrics>) -> UsageRecorder {
     Arc::new(move |language, stats| metrics.worker_used(language, stats))
 }
 
-impl Plugins {
-    pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, deps: PluginDeps) -> Plugins {
+impl PluginBackend {
+    pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, deps: PluginDeps) -> PluginBackend {
         let preparing = Preparation::default();
         let _watching = watch::begin(&runtimes, &metrics.plugins, &preparing.known);
         let closing = TunnelContext { tasks: TaskTracker::new(), usage: usage_recorder(metrics.clone()) };
-        Plugins {
+        PluginBackend {
             runtimes,
             metrics,
             closing,
@@ -114,26 +117,16 @@ impl Plugins {
     }
 
     /// Sets the accepted items of stdio packages.
-    pub(super) fn with_pins(self, items: Arc<PinnedItems>) -> Plugins {
-        Plugins { packages: packages::watches(items), ..self }
+    pub(super) fn with_pins(self, items: Arc<PinnedItems>) -> PluginBackend {
+        PluginBackend { packages: packages::watches(items), ..self }
     }
 
     /// Whether a runtime may run the primitive, if it needs one: a runtime for its language is configured, and at
     /// least one of those that have answered did not report it as impossible.
-    pub fn offers(&self, primitive: &Primitive) -> bool {
+    fn has_runtime(&self, primitive: &Primitive) -> bool {
         let Some(language) = plugin_language(primitive) else { return true };
         let plugin = || run_by(primitive).map(|(plugin, _)| plugin);
         self.runtimes.get(language).is_some() && !self.preparing.known.is_impossible(plugin)
-    }
-
-    /// Returns the known availability of the plugin behind a primitive; `None` if the primitive needs no plugin.
-    pub fn availability(&self, primitive: &Primitive) -> Option<Availability> {
-        let (plugin, _) = run_by(primitive)?;
-        if self.runtimes.get(&plugin.language).is_none() {
-            let reason = format!("language_absent: no runtime for {} is configured", plugin.language);
-            return Some(Availability::Impossible(reason));
-        }
-        Some(self.preparing.known.state(&plugin))
     }
 
     /// Returns where the workers of a language are.
@@ -154,7 +147,7 @@ impl Plugins {
         }
     }
 
-    async fn run(
+    async fn run_plugin(
         &self,
         execution: &Execution,
         (plugin, hints): (PluginRef, RuntimeHints),
@@ -335,8 +328,7 @@ impl Plugins {
         let call = &job.execution.call;
         let account = self.closing.account(job.language);
         let messages = [job.init(), job.work(attempt_state, resume)];
-        let opening =
-            Tunnel::open(runtime.clone(), account, job.allocation(), messages, Some(CallMark::of(call)));
+        let opening = Tunnel::open(runtime.clone(), account, job.allocation(), messages, Some(job.mark()));
         let opened = tokio::select! {
             opened = opening => opened,
             () = call.cancelled() => return AttemptOutcome::cancelled(),
@@ -358,5 +350,124 @@ impl Plugins {
             }
             _ => session::run(job, attempt_state, tunnel).await,
         }
+    }
+}
+
+#[async_trait]
+impl Backend for PluginBackend {
+    async fn run(&self, execution: &Execution) -> Result<Output, Refusal> {
+        let primitive = &execution.call.entry.primitive;
+        let Some(Mode::Plugin(plugin)) = mode(primitive) else { return Err(misplaced(execution)) };
+        self.run_plugin(execution, plugin_ref(primitive, plugin), primitive.id.clone(), None).await
+    }
+
+    fn answers(&self, _kind: &CallKind) -> bool {
+        true
+    }
+
+    fn continues(&self, primitive: &Primitive) -> bool {
+        self.has_runtime(primitive)
+    }
+
+    fn offers(&self, _server: &str, primitive: &Primitive) -> bool {
+        self.has_runtime(primitive)
+    }
+
+    fn offers_changed(&self) -> u64 {
+        self.preparing.known.changes()
+    }
+
+    fn availability(&self, primitive: &Primitive) -> Option<Availability> {
+        let (plugin, _) = run_by(primitive)?;
+        if self.runtimes.get(&plugin.language).is_none() {
+            let reason = format!("language_absent: no runtime for {} is configured", plugin.language);
+            return Some(Availability::Impossible(reason));
+        }
+        Some(self.preparing.known.state(&plugin))
+    }
+
+    /// Starts to prepare the plugins and packages of a new snapshot.
+    fn prepare(&self, snapshot: &Snapshot) {
+        let primitives = snapshot.primitives().collect::<Vec<_>>();
+        self.followings.replace(&primitives);
+        self.preparing.begin(&self.runtimes, &self.closing.tasks, &primitives);
+    }
+
+    /// Starts to report changes of a resource, if its plugin watches.
+    fn watch(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
+        let primitive = subscribed.primitive;
+        if !primitive.watched_by_runtime {
+            return None;
+        }
+        let (plugin, hints) = run_by(primitive)?;
+        let fleet = self.runtimes.get(&plugin.language)?;
+        let language = language_name(&plugin.language)?;
+        let place = self.location(fleet, language, hints, primitive.risk_class() == RiskClass::High);
+        let following = self.followings.follow(plugin, place, &subscribed);
+        if following.is_none()
+            && let Some(count) = self.crowded.count()
+        {
+            tracing::warn!(
+                primitive = primitive.id,
+                count,
+                "clients are not notified when this resource changes: too many resources of plugins are followed, or its URI exceeds 4096 bytes"
+            );
+        }
+        following.map(|following| Box::new(following) as SubscriptionGuard)
+    }
+
+    /// Returns once the tunnels of ended calls are closed.
+    async fn drained(&self) {
+        self.preparing.stop();
+        self.packages.clear();
+        self.followings.clear();
+        self.closing.tasks.close();
+        self.closing.tasks.wait().await;
+        self.closing.tasks.reopen();
+    }
+}
+
+/// The backend of stdio MCP servers in the sandbox, on the runtimes of plugins.
+pub struct StdioBackend(pub(crate) Arc<PluginBackend>);
+
+#[async_trait]
+impl Backend for StdioBackend {
+    async fn run(&self, execution: &Execution) -> Result<Output, Refusal> {
+        let plugins = &self.0;
+        let primitive = &execution.call.entry.primitive;
+        let Some(Mode::McpStdio(target)) = mode(primitive) else { return Err(misplaced(execution)) };
+        let (plugin, hints) = stdio_ref(primitive, target);
+        let server = &execution.call.server.message.name;
+        let name = pinned::package(server, primitive, target);
+        if let Some(fleet) = plugins.runtimes.get(STDIO) {
+            let upstream = Upstream { name: &name, place: &name, again: false };
+            let poller = || {
+                let place = plugins.location(fleet, STDIO, hints.clone(), false);
+                Package::of(plugin.clone(), place, (server.clone(), primitive.id.clone()))
+            };
+            tokio::select! {
+                () = plugins.packages.enter(upstream, poller) => {}
+                () = execution.call.cancelled() => return Err(Refusal::Cancelled),
+            }
+            // A call that another gateway has begun was not refused there.
+            if execution.resume_state.is_none() && !plugins.packages.items.offers(server, primitive) {
+                // A tool that the package no longer lists is as unknown as one that was never here (I-10).
+                return Err(Refusal::Unknown);
+            }
+        }
+        plugins.run_plugin(execution, (plugin, hints), target.tool.clone(), Some(name)).await
+    }
+
+    fn continues(&self, primitive: &Primitive) -> bool {
+        self.0.continues(primitive)
+    }
+
+    /// Hides items that their package no longer lists as they were accepted.
+    fn offers(&self, server: &str, primitive: &Primitive) -> bool {
+        self.0.offers(server, primitive) && self.0.packages.items.offers(server, primitive)
+    }
+
+    fn availability(&self, primitive: &Primitive) -> Option<Availability> {
+        self.0.availability(primitive)
     }
 }

@@ -7,7 +7,7 @@ use asp_store::ledger::{Ledger, MemoryLedger};
 use asp_store::records::CallRecords;
 
 use asp_backends::outbound::auth::{Authorizer, CallHeaders};
-use asp_backends::plugin::{PluginDeps, Plugins};
+use asp_backends::plugin::{PluginBackend, PluginDeps};
 use asp_backends::{BackendTable, OutboundError};
 use asp_call::call::registry::CallRegistry;
 use asp_call::durable::active::ActiveTable;
@@ -34,7 +34,7 @@ pub(super) fn backends(
     let artifacts = deps.artifacts.clone();
     let delegates = deps.delegates.clone();
     let authorizer = deps.authorizer.clone();
-    let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
+    let plugins = PluginBackend::new(runtimes.clone(), metrics.clone(), deps);
     BackendTable::new(plugins, artifacts, delegates, metrics.upstreams.clone(), authorizer)
 }
 

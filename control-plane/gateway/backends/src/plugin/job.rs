@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use asp_call::call::event::{LogLevel, cut_text};
+use asp_call::call::started::StartGuard;
 use asp_call::call::{Call, CallKind};
 use asp_call::clock::since_epoch;
 use asp_call::execution::Execution;
@@ -20,7 +21,7 @@ use asp_proto::plugin::{self as ppp, client_message, log_line};
 use asp_proto::snapshot::{Kind, RiskClass};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
 use asp_runtime_client::runtimes::Fleet;
-use asp_runtime_client::tunnel;
+use asp_runtime_client::tunnel::{self, WorkMark};
 use prost_types::Any;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -59,6 +60,11 @@ pub(super) struct Job<'a> {
 impl Job<'_> {
     pub(super) fn call(&self) -> &Arc<Call> {
         &self.execution.call
+    }
+
+    /// Returns the mark of the call, for the tunnel of one attempt.
+    pub(super) fn mark(&self) -> Box<dyn WorkMark> {
+        Box::new(CallMark { call: self.call().clone(), guard: None })
     }
 
     /// Converts a log line of the plugin to the form of events, and passes it to the listener.
@@ -278,5 +284,22 @@ impl Job<'_> {
             seconds: i64::try_from(at.as_secs()).ok()?,
             nanos: i32::try_from(at.subsec_nanos()).ok()?,
         })
+    }
+}
+
+/// The mark of a call, as its tunnel keeps it.
+struct CallMark {
+    call: Arc<Call>,
+    /// Guard of the attempt; `None` until the work is sent.
+    guard: Option<StartGuard>,
+}
+
+impl WorkMark for CallMark {
+    fn mark_sent(&mut self) {
+        self.guard.get_or_insert_with(|| StartGuard::of(&self.call)).mark_sent();
+    }
+
+    fn undelivered(&mut self) {
+        self.guard.iter_mut().for_each(StartGuard::undelivered);
     }
 }

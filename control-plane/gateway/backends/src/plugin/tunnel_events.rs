@@ -1,39 +1,12 @@
-//! The tunnel of a call: the mark of its work, and the runtime's events about its worker.
+//! The runtime's events about the worker of a call.
 
-use std::sync::Arc;
-
-use asp_call::call::Call;
-use asp_call::call::started::StartGuard;
 use asp_proto::supervisor::{TunnelEvent, tunnel_event::Type};
 use asp_runtime_client::admission::{Rejection, crash, queue_position};
-use asp_runtime_client::tunnel::{Tunnel, WorkMark};
+use asp_runtime_client::tunnel::Tunnel;
 
 use super::admission;
 use super::job::Job;
 use super::recovery::AttemptOutcome;
-
-/// The mark of a call, as its tunnel keeps it.
-pub(super) struct CallMark {
-    call: Arc<Call>,
-    /// Guard of the attempt; `None` until the work is sent.
-    guard: Option<StartGuard>,
-}
-
-impl CallMark {
-    pub(super) fn of(call: &Arc<Call>) -> Box<dyn WorkMark> {
-        Box::new(CallMark { call: call.clone(), guard: None })
-    }
-}
-
-impl WorkMark for CallMark {
-    fn mark_sent(&mut self) {
-        self.guard.get_or_insert_with(|| StartGuard::of(&self.call)).mark_sent();
-    }
-
-    fn undelivered(&mut self) {
-        self.guard.iter_mut().for_each(StartGuard::undelivered);
-    }
-}
 
 /// Handles an event about the worker; `Err` is the attempt's outcome if the event ends it.
 pub(super) async fn handle(
