@@ -11,10 +11,9 @@ use prost_types::Any;
 use tonic::{Status, Streaming};
 
 use crate::api::allocation::{self, unknown_handle};
-use crate::ppp::closed_frame;
-use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
 use crate::ppp::outbox::multiplexer::{MergedStream, Multiplexer, TunnelStream, multiplexer};
+use crate::ppp::{Inbound, closed_frame};
 use crate::runtime::{Allocation, Runtime};
 use crate::tunnel::Tunnel;
 use crate::tunnel::handles::TunnelStats;

@@ -12,9 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
 use crate::egress::{CredentialLease, CredentialUse};
-use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
-use crate::ppp::{FromGateway, event_frame};
+use crate::ppp::{FromGateway, Inbound, event_frame};
 use crate::worker::Worker;
 
 /// A credential in use, until this is dropped.

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::budget::OutboxBudget;
-use crate::ppp::inbound::TunnelInbox;
+use crate::ppp::TunnelInbox;
 use crate::ppp::outbox::{FrameQueue, NextFrame, wait_until};
 
 /// Maximum number of tunnels of one connection.
