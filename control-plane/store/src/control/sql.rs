@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use sqlx::{Any, AnyConnection, AnyPool, Executor, Row, Transaction};
 use tokio::time::timeout;
 
-use crate::control::{Commit, Position, Result, StoreError};
+use crate::control::{Position, Result, StoreError};
 use crate::database_error::has_code;
 use write::{Write, WriteQueue};
 
@@ -41,9 +41,6 @@ const WRITE_OF_POSTGRES: &str = "BEGIN";
 /// Concurrent writes of this process per rank if several machines write: if the connection of one hangs, the other
 /// continues, and half of the connections are left for reads.
 const WRITES_OF_POSTGRES: usize = 2;
-/// Attempts of a write of an org's policy. A control plane of the previous version takes its locks in the opposite
-/// order, so that the two may deadlock; a retried write waits before it holds any lock.
-const POLICY_ATTEMPTS: u32 = 4;
 /// Starts a transaction that reads a consistent snapshot.
 const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -126,25 +123,6 @@ impl ControlStore {
         operation: impl Future<Output = Result<T>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T>> {
         answered(self.timeouts.map(|timeouts| timeouts.operation), operation)
-    }
-
-    /// Runs a write of an org's policy, and retries it if the database aborted it because of another write.
-    async fn policy_write<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<Commit>
-    where
-        F: Future<Output = Result<Commit>> + Send,
-    {
-        self.within(async {
-            for _ in 1..POLICY_ATTEMPTS {
-                match write().await {
-                    Err(StoreError::Aborted(error)) => {
-                        tracing::debug!(%error, "a policy write is retried");
-                    }
-                    done => return done,
-                }
-            }
-            write().await
-        })
-        .await
     }
 
     /// Starts a transaction in which all reads are consistent.

@@ -12,6 +12,9 @@ use crate::control::{
 };
 use crate::database_error::has_code;
 
+/// Attempts of a write of an org's policy. A control plane of the previous version takes its locks in the opposite
+/// order, so that the two may deadlock; a retried write waits before it holds any lock.
+const POLICY_ATTEMPTS: u32 = 4;
 /// Error code of PostgreSQL.
 const UNIQUE_VIOLATION: &str = "23505";
 const COUNT_EXPOSURE: &str = "SELECT COUNT(*) FROM exposure WHERE org = $1";
@@ -40,6 +43,25 @@ pub(super) async fn exposure_of(tx: &mut Tx, org: &str) -> Result<Vec<ExposureRe
 }
 
 impl ControlStore {
+    /// Runs a write of an org's policy, and retries it if the database aborted it because of another write.
+    async fn policy_write<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<Commit>
+    where
+        F: Future<Output = Result<Commit>> + Send,
+    {
+        self.within(async {
+            for _ in 1..POLICY_ATTEMPTS {
+                match write().await {
+                    Err(StoreError::Aborted(error)) => {
+                        tracing::debug!(%error, "a policy write is retried");
+                    }
+                    done => return done,
+                }
+            }
+            write().await
+        })
+        .await
+    }
+
     pub async fn exposure(&self, org: &str) -> Result<AtRevision<Vec<ExposureRecord>>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&format!("exposure/{org}")).await?;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::control::{
-    AuditQuery, Change, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord, Note,
+    AuditQuery, Change, Commit, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord, Note,
     OfferRecord, Precondition, RevocationRecord, StateUpdate, UnreadableIssuer, UnreadableMachine, suite,
 };
 
