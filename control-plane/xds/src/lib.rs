@@ -1,7 +1,7 @@
 //! xDS: the server that pushes snapshots and endpoints and tracks what each subscriber has acknowledged, and the client
 //! of gateways.
 //!
-//! Envoys use the state-of-the-world protocol ([`stream`]) with three services: ADS for those that want one stream,
+//! Envoys use the state-of-the-world protocol ([`service`]) with three services: ADS for those that want one stream,
 //! ECDS for the edge filter and its revocations, EDS for the gateway clusters. Gateways use the incremental protocol
 //! ([`delta`]) over ADS. Keeps true (invariant I-5): at most one outstanding push per subscriber and type; a rejected
 //! version is recorded with its reason and not sent again; the last good one stays.
@@ -23,6 +23,5 @@ pub mod resources;
 mod revocations;
 pub mod seen_revisions;
 pub mod service;
-pub mod stream;
 pub mod subscribers;
 pub mod subscription;
