@@ -1,8 +1,9 @@
 //! The order of the evaluation (ADR 4): path and server, repeated headers, Host, Origin, token, home region, exposure,
 //! scopes, coarse limits, body, route and affinity.
 //!
-//! Each rule is in a module of its own; this file only sets their order. The first step that refuses ends the
-//! evaluation.
+//! Owns the interface to its hosts, `on_headers → (on_body) → Verdict`, and the state that outlives a request. Each rule is
+//! in a module of its own; this file only sets their order. The first step that refuses ends the evaluation. Inputs and
+//! outputs are in `verdict`.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::region::{self, OrgHome};
 use crate::reply::{ErrorFormat, Reply, challenge};
 use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
-use crate::token::{self, LEEWAY_SECONDS, RequestCredential, TokenRefusal, Tokens};
+use crate::token::{self, Hashing, LEEWAY_SECONDS, RequestCredential, TokenRefusal, Tokens};
 use crate::trace::Trace;
 use crate::verdict::{EdgeRole, Env, Forward, HeaderChanges, PendingBody, RequestFacts, Step, Verdict};
 use crate::{rest, route};
@@ -30,18 +31,74 @@ use crate::{rest, route};
 /// there.
 const PUBLIC_MAX_BODY_BYTES: usize = 64 * 1024;
 
+/// State that outlives a request: verified tokens and coarse buckets, both bounded. Threads may share it.
+pub struct Edge {
+    role: EdgeRole,
+    tokens: Tokens,
+    buckets: Buckets,
+}
+
+impl Edge {
+    pub fn new(role: EdgeRole) -> Edge {
+        let hashing = match role {
+            EdgeRole::Filter => Hashing::WhenAsked,
+            // The gateway evaluates running calls again, after further revocations.
+            EdgeRole::Gateway => Hashing::Always,
+        };
+        Edge { role, tokens: Tokens::new(hashing), buckets: Buckets::default() }
+    }
+
+    /// Evaluates the headers: the name (see [`crate::Header`]) and value of each, owned or borrowed.
+    pub fn on_headers<N: AsRef<str>, V: AsRef<[u8]>>(
+        &self,
+        snapshot: &Snapshot,
+        headers: &[(N, V)],
+        end_of_stream: bool,
+        env: &Env,
+    ) -> Step {
+        let judged = Evaluation { edge: self, snapshot, env }.headers(&Headers::read(headers), end_of_stream);
+        judged.unwrap_or_else(|reply| Step::Decided(Verdict::Reply(reply)))
+    }
+
+    /// Evaluates the whole body of a request for which [`Edge::on_headers`] asked for it.
+    pub fn on_body(&self, snapshot: &Snapshot, pending: PendingBody, body: &[u8], env: &Env) -> Verdict {
+        let judged = Evaluation { edge: self, snapshot, env }.body(pending, body);
+        judged.unwrap_or_else(Verdict::Reply)
+    }
+
+    /// Continues a request that was forwarded unverified ([`crate::RequestFacts::unverified`]) with the caller that the
+    /// gateway found: checks revocation, time, exposure and scopes as for a token that is evaluated here.
+    pub fn admit(
+        &self,
+        snapshot: &Snapshot,
+        admitted: RequestFacts,
+        caller: Arc<Caller>,
+        env: &Env,
+    ) -> Result<RequestFacts, Reply> {
+        Evaluation { edge: self, snapshot, env }.admit(admitted, caller)
+    }
+
+    /// Returns the refusal of a request that was forwarded unverified and for which no caller was found; `reason` says
+    /// whether it carried a credential ([`Reason::TokenInvalid`]) or none ([`Reason::TokenMissing`]).
+    pub fn unproved(&self, snapshot: &Snapshot, admitted: &RequestFacts, reason: Reason, env: &Env) -> Reply {
+        Evaluation { edge: self, snapshot, env }.unproved(admitted, reason)
+    }
+
+    /// Returns the refusal of a body longer than `PendingBody::max_body`.
+    pub fn body_too_large(&self, pending: &PendingBody) -> Reply {
+        pending.errors.refuse(Reason::BodyTooLarge)
+    }
+}
+
 /// Evaluation of one request.
-pub(crate) struct Evaluation<'a> {
-    pub(crate) role: EdgeRole,
-    /// Outlives the request, as do `buckets`.
-    pub(crate) tokens: &'a Tokens,
-    pub(crate) buckets: &'a Buckets,
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) env: &'a Env,
+struct Evaluation<'a> {
+    edge: &'a Edge,
+    snapshot: &'a Snapshot,
+    env: &'a Env,
 }
 
 impl Evaluation<'_> {
-    pub(crate) fn headers(&self, headers: &Headers<'_>, end_of_stream: bool) -> Result<Step, Reply> {
+    fn headers(&self, headers: &Headers<'_>, end_of_stream: bool) -> Result<Step, Reply> {
         let target = path::parse(headers.path);
         let mut errors = error_format(target.as_ref(), headers, self.env.trace);
         if self.snapshot.is_boot() {
@@ -69,7 +126,7 @@ impl Evaluation<'_> {
             }
         }
         self.charge(&admitted, Stage::Every, None, &errors)?;
-        if declared_length(headers).is_some_and(|length| length > max_body as u64) {
+        if headers.declared_length().is_some_and(|length| length > max_body as u64) {
             return Err(errors.refuse(Reason::BodyTooLarge));
         }
         let changes = self.changes(&target, headers, admitted.caller.as_deref());
@@ -78,16 +135,19 @@ impl Evaluation<'_> {
             let cluster = self.route(&admitted, method, name);
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
         }
-        if !is_json(headers.content_type) {
+        if !headers.is_json() {
             return Err(errors.refuse(Reason::InvalidRequest));
         }
-        if self.role == EdgeRole::Filter && admitted.era == Era::Modern {
+        if self.edge.role == EdgeRole::Filter && admitted.era == Era::Modern {
             let (method, name) = modern::method_and_name(headers);
             self.charge(&admitted, Stage::Named, name.as_deref(), &errors)?;
             let cluster = self.route(&admitted, method.as_deref(), name.as_deref());
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
         }
-        let batches = batches(&target, headers);
+        let batches = match target.path_kind == PathKind::Mcp && modern::may_batch(headers.protocol_version) {
+            true => Batches::Accepted,
+            false => Batches::Refused,
+        };
         let pending = PendingBody { max_body, admitted, errors, changes, batches };
         match end_of_stream {
             true => self.body(pending, b"").map(Step::Decided),
@@ -95,7 +155,7 @@ impl Evaluation<'_> {
         }
     }
 
-    pub(crate) fn body(&self, pending: PendingBody, body: &[u8]) -> Result<Verdict, Reply> {
+    fn body(&self, pending: PendingBody, body: &[u8]) -> Result<Verdict, Reply> {
         let PendingBody { max_body, mut admitted, errors, changes, batches } = pending;
         if body.len() > max_body {
             return Err(errors.refuse(Reason::BodyTooLarge));
@@ -141,7 +201,7 @@ impl Evaluation<'_> {
             RequestCredential::Bearer(token)
                 if accepts.jwt && (!accepts.opaque || token::looks_like_jwt(token)) =>
             {
-                match self.tokens.evaluate(self.snapshot.trust(server), token, self.env.now_ms / 1000) {
+                match self.edge.tokens.evaluate(self.snapshot.trust(server), token, self.env.now_ms / 1000) {
                     Ok(caller) => admitted.caller = Some(caller),
                     Err(TokenRefusal { unknown_key_of: Some(issuer), .. })
                         if server.issuers.contains(&issuer) =>
@@ -177,7 +237,7 @@ impl Evaluation<'_> {
         admitted: &RequestFacts,
     ) -> Result<Option<&OrgHome>, Reply> {
         let Some(home) = self.foreign_home(admitted.caller.as_deref()) else { return Ok(None) };
-        let may_pass_on = self.role == EdgeRole::Filter && headers.home_region.is_none();
+        let may_pass_on = self.edge.role == EdgeRole::Filter && headers.home_region.is_none();
         match home {
             OrgHome::There { .. } if may_pass_on => Ok(Some(home)),
             _ => Err(refuse_foreign_org(home, errors)),
@@ -214,8 +274,7 @@ impl Evaluation<'_> {
         errors.refuse_with(reason, "www-authenticate", value)
     }
 
-    /// Continues a request that was forwarded unverified, with the caller that the gateway found.
-    pub(crate) fn admit(&self, admitted: RequestFacts, caller: Arc<Caller>) -> Result<RequestFacts, Reply> {
+    fn admit(&self, admitted: RequestFacts, caller: Arc<Caller>) -> Result<RequestFacts, Reply> {
         let errors = admitted_format(&admitted);
         let server = self.snapshot.server(&admitted.server);
         let server = server.ok_or_else(|| errors.refuse(Reason::UnknownServer))?;
@@ -239,8 +298,7 @@ impl Evaluation<'_> {
         Ok(RequestFacts { caller: Some(caller), unverified: false, unknown_key_of: None, ..admitted })
     }
 
-    /// Refuses a request that was forwarded unverified and for which no caller was found.
-    pub(crate) fn unproved(&self, admitted: &RequestFacts, reason: Reason) -> Reply {
+    fn unproved(&self, admitted: &RequestFacts, reason: Reason) -> Reply {
         let errors = admitted_format(admitted);
         match self.snapshot.server(&admitted.server) {
             Some(server) => self.challenged(server, &errors, reason),
@@ -256,7 +314,7 @@ impl Evaluation<'_> {
         primitive: Option<&str>,
         errors: &ErrorFormat,
     ) -> Result<(), Reply> {
-        if self.role == EdgeRole::Gateway || admitted.path_kind == PathKind::Public {
+        if self.edge.role == EdgeRole::Gateway || admitted.path_kind == PathKind::Public {
             return Ok(());
         }
         let caller = admitted.caller.as_deref();
@@ -268,7 +326,7 @@ impl Evaluation<'_> {
             wcit: caller.map(|caller| caller.wcit.as_str()).unwrap_or_default(),
             primitive,
         };
-        let taken = self.buckets.take(self.snapshot.limits(), &subject, stage, self.env.now_ms);
+        let taken = self.edge.buckets.take(self.snapshot.limits(), &subject, stage, self.env.now_ms);
         taken.map_err(|seconds| errors.refuse_with(Reason::RateLimited, "retry-after", seconds.to_string()))
     }
 
@@ -279,11 +337,11 @@ impl Evaluation<'_> {
         caller: Option<&Caller>,
     ) -> HeaderChanges {
         let mut changes = HeaderChanges { remove: headers.internal.clone(), set: Vec::new() };
-        if self.role == EdgeRole::Filter && target.path_kind == PathKind::Mcp {
+        if self.edge.role == EdgeRole::Filter && target.path_kind == PathKind::Mcp {
             let key = affinity::key(headers.session_id, headers.affinity_cookie, self.env.random);
             changes.set.push((affinity::HEADER, key));
         }
-        if self.role == EdgeRole::Filter && target.path_kind == PathKind::Rest {
+        if self.edge.role == EdgeRole::Filter && target.path_kind == PathKind::Rest {
             let key = affinity::of_call(caller, headers.path);
             changes.set.extend(key.map(|key| (affinity::HEADER, key)));
         }
@@ -291,7 +349,7 @@ impl Evaluation<'_> {
     }
 
     fn route(&self, admitted: &RequestFacts, method: Option<&str>, primitive: Option<&str>) -> Option<&str> {
-        let routed = self.role == EdgeRole::Filter && admitted.path_kind != PathKind::Public;
+        let routed = self.edge.role == EdgeRole::Filter && admitted.path_kind != PathKind::Public;
         routed.then(|| self.snapshot.routes().find(&admitted.server, method, primitive)).flatten()
     }
 }
@@ -400,7 +458,7 @@ fn root(
     }
     errors.origin = headers.origin.and_then(text);
     preflight(headers, errors.origin.as_deref()).map_or(Ok(()), Err)?;
-    if declared_length(headers).is_some_and(|length| length > PUBLIC_MAX_BODY_BYTES as u64) {
+    if headers.declared_length().is_some_and(|length| length > PUBLIC_MAX_BODY_BYTES as u64) {
         return Err(errors.refuse(Reason::BodyTooLarge));
     }
     Ok(Step::Decided(Verdict::Forward(Box::new(Forward {
@@ -437,22 +495,5 @@ fn preflight(headers: &Headers<'_>, origin: Option<&str>) -> Option<Reply> {
     origin.filter(|_| asked).map(|origin| cors::preflight(origin, headers.preflight_headers))
 }
 
-fn batches(target: &RequestTarget<'_>, headers: &Headers<'_>) -> Batches {
-    match target.path_kind == PathKind::Mcp && modern::may_batch(headers.protocol_version) {
-        true => Batches::Accepted,
-        false => Batches::Refused,
-    }
-}
-
-fn declared_length(headers: &Headers<'_>) -> Option<u64> {
-    let digits = std::str::from_utf8(headers.content_length?).ok()?;
-    // A number too large for 64 bits exceeds every limit.
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| digits.parse().unwrap_or(u64::MAX))
-}
-
-/// Whether the media type is `application/json`, with any parameters (RFC 9110 section 8.3.1).
-fn is_json(content_type: Option<&[u8]>) -> bool {
-    let media_type = content_type.and_then(|value| value.split(|byte| *byte == b';').next());
-    media_type.is_some_and(|media_type| media_type.trim_ascii().eq_ignore_ascii_case(b"application/json"))
-}
+#[cfg(test)]
+mod tests;

@@ -66,6 +66,20 @@ impl<'a> Headers<'a> {
         view
     }
 
+    /// Returns the declared length of the body.
+    pub(crate) fn declared_length(&self) -> Option<u64> {
+        let digits = std::str::from_utf8(self.content_length?).ok()?;
+        // A number too large for 64 bits exceeds every limit.
+        let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        plain.then(|| digits.parse().unwrap_or(u64::MAX))
+    }
+
+    /// Whether the media type is `application/json`, with any parameters (RFC 9110 section 8.3.1).
+    pub(crate) fn is_json(&self) -> bool {
+        let media_type = self.content_type.and_then(|value| value.split(|byte| *byte == b';').next());
+        media_type.is_some_and(|media_type| media_type.trim_ascii().eq_ignore_ascii_case(b"application/json"))
+    }
+
     /// Stores a header that may appear once; ignores headers that nothing reads.
     fn once(&mut self, name: &str, value: &'a [u8]) {
         let slot = match name {

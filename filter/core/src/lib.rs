@@ -12,7 +12,6 @@ mod affinity;
 mod caller;
 mod coarse;
 mod cors;
-pub mod edge;
 pub mod envelope;
 mod error;
 mod evaluation;
@@ -40,9 +39,9 @@ mod verdict;
 
 pub use caller::Caller;
 pub use coarse::Budget;
-pub use edge::Edge;
 pub use envelope::{Envelope, EnvelopeKind};
 pub use error::SnapshotError;
+pub use evaluation::Edge;
 pub use headers::PEER_HEADER;
 pub use machine::{KEY_PREFIX, MACHINE_ISSUER, covers_issuer};
 pub use path::PathKind;
