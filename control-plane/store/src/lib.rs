@@ -11,6 +11,13 @@ macro_rules! from_failure {
     };
 }
 
+/// A query with its parameters, `$1` and following, like `sqlx::query!` but checked by tests only.
+macro_rules! query {
+    ($text:expr $(, $parameter:expr)* $(,)?) => {
+        sqlx::query($text)$(.bind($parameter))*
+    };
+}
+
 pub mod answers;
 pub mod archive;
 pub mod audit;

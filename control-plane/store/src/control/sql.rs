@@ -6,6 +6,19 @@
 //! the previous one (`write`), and on SQLite a read lock is never upgraded, which would fail as "busy"; values read
 //! together are consistent.
 
+/// Reads a record from a row: each field from the column of its name, or of the name given for it.
+macro_rules! record {
+    (@ $field:ident) => {
+        stringify!($field)
+    };
+    (@ $field:ident $column:literal) => {
+        $column
+    };
+    ($row:expr, $record:ident { $($field:ident $(: $column:literal)?),+ $(,)? }) => {
+        Ok($record { $($field: rows::get($row, record!(@ $field $($column)?))?),+ })
+    };
+}
+
 mod audit;
 mod bounds;
 mod certificates;
@@ -150,7 +163,7 @@ impl ControlStore {
             return Ok(at);
         }
         let row = sqlx::query("SELECT now_ms() AS now").fetch_one(&self.pool).await?;
-        Ok(at.min(rows::unsigned(&row, "now")?))
+        Ok(at.min(rows::get(&row, "now")?))
     }
 
     /// Closes the pools after pending writes.
@@ -179,15 +192,12 @@ fn answered<'a, T: Send + 'a>(
 async fn position<'e>(executor: impl Executor<'e, Database = Any>) -> Result<Position> {
     let row = sqlx::query("SELECT revision, stamp FROM control_revision WHERE id = 1").fetch_one(executor);
     let row = row.await?;
-    Ok(Position { revision: rows::unsigned(&row, "revision")?, stamp: row.try_get("stamp")? })
+    record!(&row, Position { revision, stamp })
 }
 
 async fn resource_revision(tx: &mut Tx, resource: &str) -> Result<Option<u64>> {
-    let row = sqlx::query("SELECT revision FROM resources WHERE name = $1")
-        .bind(resource)
-        .fetch_optional(&mut **tx)
-        .await?;
-    row.map(|row| rows::unsigned(&row, "revision")).transpose()
+    let row = query!("SELECT revision FROM resources WHERE name = $1", resource);
+    row.fetch_optional(&mut **tx).await?.map(|row| rows::get(&row, "revision")).transpose()
 }
 
 async fn count(tx: &mut Tx, sql: &'static str, key: &str) -> Result<usize> {

@@ -1,6 +1,5 @@
 //! The audit trail: listed and pruned here, written by every [`super::Write`].
 
-use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::write::Rank;
@@ -40,16 +39,11 @@ impl ControlStore {
                 Some(revision) => rows::signed(revision)?,
                 None => i64::MAX,
             };
-            let rows = sqlx::query(
-                "SELECT revision, at, actor, action, resource, org, detail FROM audit \
-                 WHERE revision < $1 AND ($2 = '' OR org = $2) ORDER BY revision DESC LIMIT $3",
-            )
-            .bind(before)
-            .bind(query.org.as_deref().unwrap_or(""))
-            .bind(i64::from(query.limit.clamp(1, MAX_PAGE)))
-            .fetch_all(&self.pool)
-            .await?;
-            rows.iter().map(record).collect()
+            let page = "SELECT revision, at, actor, action, resource, org, detail FROM audit \
+                 WHERE revision < $1 AND ($2 = '' OR org = $2) ORDER BY revision DESC LIMIT $3";
+            let limit = i64::from(query.limit.clamp(1, MAX_PAGE));
+            let page = query!(page, before, query.org.as_deref().unwrap_or(""), limit);
+            page.fetch_all(&self.pool).await?.iter().map(record).collect()
         })
         .await
     }
@@ -61,20 +55,14 @@ async fn prune(store: &ControlStore, keep: u64) -> Result<()> {
         sqlx::query("SELECT org, COUNT(*) AS rows FROM audit GROUP BY org").fetch_all(&store.pool).await?;
     let mut counts = Vec::with_capacity(rows.len());
     for row in &rows {
-        let org: String = row.try_get("org")?;
-        counts.push((rows::unsigned(row, "rows")?, org));
+        counts.push((rows::get(row, "rows")?, rows::get::<String>(row, "org")?));
     }
     let share = share(counts.iter().map(|(count, _)| *count).collect(), keep);
     for (_, org) in counts.iter().filter(|(count, _)| *count > share) {
         let _turn = store.writers.turn(Rank::Other).await?;
-        sqlx::query(
-            "DELETE FROM audit WHERE org = $1 AND revision <= \
-             (SELECT revision FROM audit WHERE org = $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)",
-        )
-        .bind(org)
-        .bind(rows::signed(share)?)
-        .execute(&store.pool)
-        .await?;
+        let surplus = "DELETE FROM audit WHERE org = $1 AND revision <= \
+             (SELECT revision FROM audit WHERE org = $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)";
+        query!(surplus, org, rows::signed(share)?).execute(&store.pool).await?;
     }
     Ok(())
 }
@@ -94,15 +82,7 @@ fn share(mut counts: Vec<u64>, whole: u64) -> u64 {
 }
 
 fn record(row: &AnyRow) -> Result<AuditRecord> {
-    Ok(AuditRecord {
-        revision: rows::unsigned(row, "revision")?,
-        at: rows::unsigned(row, "at")?,
-        actor: row.try_get("actor")?,
-        action: row.try_get("action")?,
-        resource: row.try_get("resource")?,
-        org: row.try_get("org")?,
-        detail: row.try_get("detail")?,
-    })
+    record!(row, AuditRecord { revision, at, actor, action, resource, org, detail })
 }
 
 #[cfg(test)]

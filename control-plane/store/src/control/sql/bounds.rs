@@ -22,11 +22,8 @@ pub(super) async fn all(tx: &mut Tx) -> Result<BoundRows> {
 
 /// Reads the bound of one org, like [`all`].
 pub(super) async fn published(tx: &mut Tx, org: &str) -> Result<BoundRows> {
-    let rows = sqlx::query("SELECT org, groups, scopes FROM machine_bounds WHERE org = $1")
-        .bind(org)
-        .fetch_all(&mut **tx)
-        .await?;
-    read(&rows)
+    let bound = query!("SELECT org, groups, scopes FROM machine_bounds WHERE org = $1", org);
+    read(&bound.fetch_all(&mut **tx).await?)
 }
 
 fn read(rows: &[AnyRow]) -> Result<BoundRows> {
@@ -73,22 +70,14 @@ impl ControlStore {
             if of_org(&mut write.tx, org).await? == *bound {
                 return write.unchanged().await;
             }
-            sqlx::query("DELETE FROM machine_bounds WHERE org = $1")
-                .bind(org)
-                .execute(&mut *write.tx)
-                .await?;
-            let MachineBound { groups, scopes } = bound;
-            let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
-            let groups = list(groups);
-            let scopes = list(scopes);
+            query!("DELETE FROM machine_bounds WHERE org = $1", org).execute(&mut *write.tx).await?;
+            let [groups, scopes] =
+                [&bound.groups, &bound.scopes].map(|set| Vec::from_iter(set.iter().cloned()));
             let is_empty = groups.is_empty() && scopes.is_empty();
             if !is_empty {
-                sqlx::query("INSERT INTO machine_bounds (org, groups, scopes) VALUES ($1, $2, $3)")
-                    .bind(org)
-                    .bind(texts(&groups)?)
-                    .bind(texts(&scopes)?)
-                    .execute(&mut *write.tx)
-                    .await?;
+                let insert = "INSERT INTO machine_bounds (org, groups, scopes) VALUES ($1, $2, $3)";
+                let insert = query!(insert, org, texts(&groups)?, texts(&scopes)?);
+                insert.execute(&mut *write.tx).await?;
             }
             write.stamp(!is_empty).await?;
             let detail = format!("groups={} scopes={}", groups.join(","), scopes.join(","));
@@ -99,7 +88,7 @@ impl ControlStore {
 }
 
 fn add(bound: &mut MachineBound, row: &AnyRow) -> Result<()> {
-    let (groups, scopes) = (rows::texts(row, "groups")?, rows::texts(row, "scopes")?);
+    let (groups, scopes): (Vec<String>, Vec<String>) = (rows::get(row, "groups")?, rows::get(row, "scopes")?);
     bound.groups.extend(groups);
     bound.scopes.extend(scopes);
     Ok(())

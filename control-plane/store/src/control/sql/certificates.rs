@@ -33,7 +33,7 @@ pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<CertificateRow
 }
 
 pub(super) async fn of_org<'e>(from: impl AnyExecutor<'e>, org: &'e str) -> Result<CertificateRows> {
-    read(&sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?)
+    read(&query!(SELECT_OF_ORG, org).fetch_all(from).await?)
 }
 
 fn read(rows: &[AnyRow]) -> Result<CertificateRows> {
@@ -41,11 +41,8 @@ fn read(rows: &[AnyRow]) -> Result<CertificateRows> {
         Ok((rows::unreadable_machine(row, "certificate", error)?, ended(row)?))
     };
     let (mut known, unread) = rows::each(rows, record, unread)?;
-    let mut unreadable = Vec::with_capacity(unread.len());
-    for (row, ended) in unread {
-        unreadable.push(row);
-        known.extend(ended);
-    }
+    let (unreadable, ended): (Vec<_>, Vec<_>) = unread.into_iter().unzip();
+    known.extend(ended.into_iter().flatten());
     Ok((known, unreadable))
 }
 
@@ -94,9 +91,7 @@ impl ControlStore {
             let mut write = self.write(change, resource(&new.id)).await?;
             write.org = new.org.clone();
             machines::forget_ended(&mut write).await?;
-            let (kind, name) = columns(&new.name);
-            let known = sqlx::query(SELECT_NAMED).bind(kind).bind(name).fetch_optional(&mut *write.tx).await?;
-            let known = match known.as_ref().map(record).transpose()? {
+            let known = match named(&mut *write.tx, &new.name).await? {
                 // A registration with proof of the key replaces another machine's registration without one.
                 Some(former)
                     if former.expires_at <= change.at
@@ -120,24 +115,16 @@ impl ControlStore {
             }
             let created = rows::signed(new.created_at)?;
             let expires = rows::signed(new.expires_at)?;
-            sqlx::query(
-                "INSERT INTO machine_certificates (id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at) \
+            let put = "INSERT INTO machine_certificates \
+                 (id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at) \
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
                  ON CONFLICT (id) DO UPDATE SET proved = excluded.proved, groups = excluded.groups, \
-                 scopes = excluded.scopes, created_at = excluded.created_at, expires_at = excluded.expires_at",
-            )
-            .bind(&id)
-            .bind(&new.org)
-            .bind(&new.machine)
-            .bind(kind)
-            .bind(name)
-            .bind(i64::from(is_proved))
-            .bind(texts(&new.groups)?)
-            .bind(texts(&new.scopes)?)
-            .bind(created)
-            .bind(expires)
-            .execute(&mut *write.tx)
-            .await?;
+                 scopes = excluded.scopes, created_at = excluded.created_at, expires_at = excluded.expires_at";
+            let (kind, name) = columns(&new.name);
+            let (groups, scopes) = (texts(&new.groups)?, texts(&new.scopes)?);
+            let put = query!(put, &id, &new.org, &new.machine, kind, name, i64::from(is_proved));
+            let put = put.bind(groups).bind(scopes).bind(created).bind(expires);
+            put.execute(&mut *write.tx).await?;
             machines::keep_revocations(&mut write.tx, (&new.org, &new.machine), (created, expires)).await?;
             if let Some(known) = &known {
                 keep_revocations_of(&mut write, known, expires).await?;
@@ -154,20 +141,14 @@ impl ControlStore {
         self.within(async {
             let mut write = self.write(change, resource(id)).await?;
             write.org = org.to_owned();
-            let gone = sqlx::query(
-                "DELETE FROM machine_certificates WHERE org = $1 AND id = $2 \
-                 RETURNING id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at",
-            )
-            .bind(org)
-            .bind(id)
-            .fetch_optional(&mut *write.tx)
-            .await?;
+            let delete = "DELETE FROM machine_certificates WHERE org = $1 AND id = $2 \
+                 RETURNING id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at";
+            let gone = query!(delete, org, id).fetch_optional(&mut *write.tx).await?;
             let gone = record(&gone.ok_or(StoreError::NotFound)?);
             write.stamp(false).await?;
             // Certificates that this version cannot read can be deleted too.
-            write
-                .commit("machine_certificate.delete", &gone.map(|gone| detail(&gone)).unwrap_or_default())
-                .await
+            let detail = gone.map(|gone| detail(&gone)).unwrap_or_default();
+            write.commit("machine_certificate.delete", &detail).await
         })
         .await
     }
@@ -178,9 +159,7 @@ async fn named<'e>(
     name: &CertificateName,
 ) -> Result<Option<MachineCertificateRecord>> {
     let (kind, name) = columns(name);
-    let row =
-        sqlx::query(SELECT_NAMED).bind(kind.to_owned()).bind(name.to_owned()).fetch_optional(from).await?;
-    row.as_ref().map(record).transpose()
+    query!(SELECT_NAMED, kind, name).fetch_optional(from).await?.as_ref().map(record).transpose()
 }
 
 fn is_same_machine(known: &MachineCertificateRecord, new: &MachineCertificateRecord) -> bool {
@@ -188,10 +167,8 @@ fn is_same_machine(known: &MachineCertificateRecord, new: &MachineCertificateRec
 }
 
 async fn forget(write: &mut Write<'_>, ended: &MachineCertificateRecord) -> Result<()> {
-    let sql = "DELETE FROM resources WHERE name = $1";
-    sqlx::query(sql).bind(resource(&ended.id)).execute(&mut *write.tx).await?;
-    let sql = "DELETE FROM machine_certificates WHERE id = $1";
-    sqlx::query(sql).bind(&ended.id).execute(&mut *write.tx).await?;
+    query!("DELETE FROM resources WHERE name = $1", resource(&ended.id)).execute(&mut *write.tx).await?;
+    query!("DELETE FROM machine_certificates WHERE id = $1", &ended.id).execute(&mut *write.tx).await?;
     Ok(())
 }
 
@@ -209,16 +186,11 @@ async fn keep_revocations_of(
     known: &MachineCertificateRecord,
     expires: i64,
 ) -> Result<()> {
-    sqlx::query(
-        "UPDATE revocations SET until_at = $1 WHERE until_at < $1 AND until_at >= $2 AND (org = '' OR org = $3) \
-         AND (kind = 'token_hash' OR (kind = 'token' AND target = $4))",
-    )
-    .bind(expires)
-    .bind(rows::signed(known.expires_at)?)
-    .bind(&known.org)
-    .bind(&known.id)
-    .execute(&mut *write.tx)
-    .await?;
+    let extend = "UPDATE revocations SET until_at = $1 \
+         WHERE until_at < $1 AND until_at >= $2 AND (org = '' OR org = $3) \
+         AND (kind = 'token_hash' OR (kind = 'token' AND target = $4))";
+    let extend = query!(extend, expires, rows::signed(known.expires_at)?, &known.org, &known.id);
+    extend.execute(&mut *write.tx).await?;
     Ok(())
 }
 
@@ -252,10 +224,10 @@ fn record(row: &AnyRow) -> Result<MachineCertificateRecord> {
         org: row.try_get("org")?,
         machine: row.try_get("machine")?,
         name,
-        proved: rows::flag(row, "proved")?,
-        groups: rows::texts(row, "groups")?,
-        scopes: rows::texts(row, "scopes")?,
-        created_at: rows::unsigned(row, "created_at")?,
-        expires_at: rows::unsigned(row, "expires_at")?,
+        proved: rows::get(row, "proved")?,
+        groups: rows::get(row, "groups")?,
+        scopes: rows::get(row, "scopes")?,
+        created_at: rows::get(row, "created_at")?,
+        expires_at: rows::get(row, "expires_at")?,
     })
 }

@@ -92,10 +92,8 @@ impl ControlStore {
                 return Ok(Commit { revision: write.revision - 1, ..write.unchanged().await? });
             }
             let from = write.revision - 1;
-            sqlx::query("UPDATE control_revision SET revision = $1 WHERE id = 1")
-                .bind(rows::signed(to)?)
-                .execute(&mut *write.tx)
-                .await?;
+            let raise = query!("UPDATE control_revision SET revision = $1 WHERE id = 1", rows::signed(to)?);
+            raise.execute(&mut *write.tx).await?;
             write.revision = to;
             write.commit("revision.raise", &format!("from {from}")).await
         })
@@ -127,12 +125,8 @@ impl ControlStore {
             let Some(wanted) = wanted else {
                 return Ok(StateUpdate::All(all(&mut tx).await?));
             };
-            let rows = sqlx::query(
-                "SELECT resource, org, action, at FROM audit WHERE revision > $1 ORDER BY revision",
-            )
-            .bind(rows::signed(revision)?)
-            .fetch_all(&mut *tx)
-            .await?;
+            let sql = "SELECT resource, org, action, at FROM audit WHERE revision > $1 ORDER BY revision";
+            let rows = query!(sql, rows::signed(revision)?).fetch_all(&mut *tx).await?;
             if u64::try_from(rows.len()).ok() != Some(wanted) {
                 return Ok(StateUpdate::All(all(&mut tx).await?));
             }

@@ -22,11 +22,8 @@ impl ControlStore {
         self.within(async {
             for (part, revision) in parts {
                 let _turn = self.writers.turn(Rank::Other).await?;
-                sqlx::query("DELETE FROM published_forms WHERE part = $1 AND revision <= $2")
-                    .bind(part)
-                    .bind(rows::signed(*revision)?)
-                    .execute(&self.pool)
-                    .await?;
+                let sql = "DELETE FROM published_forms WHERE part = $1 AND revision <= $2";
+                query!(sql, part, rows::signed(*revision)?).execute(&self.pool).await?;
             }
             Ok(())
         })
@@ -53,17 +50,12 @@ impl ControlStore {
             let _turn = self.writers.turn(Rank::Other).await?;
             let mut tx = self.pool.begin_with(self.writing).await?;
             for (form, digest) in new {
-                sqlx::query(
-                    "INSERT INTO published_forms (part, revision, digest, form) VALUES ($1, $2, $3, $4) \
+                let sql = "INSERT INTO published_forms (part, revision, digest, form) VALUES ($1, $2, $3, $4) \
                      ON CONFLICT (part) DO UPDATE SET revision = excluded.revision, digest = excluded.digest, form = excluded.form \
-                     WHERE published_forms.revision <= excluded.revision",
-                )
-                .bind(&form.part)
-                .bind(rows::signed(form.revision)?)
-                .bind(digest)
-                .bind(STANDARD.encode(&form.form))
-                .execute(&mut *tx)
-                .await?;
+                     WHERE published_forms.revision <= excluded.revision";
+                let encoded = STANDARD.encode(&form.form);
+                let put = query!(sql, &form.part, rows::signed(form.revision)?, digest, encoded);
+                put.execute(&mut *tx).await?;
             }
             tx.commit().await?;
             Ok(())
@@ -91,7 +83,7 @@ impl ControlStore {
                     let part: String = row.try_get("part")?;
                     let text: String = row.try_get("form")?;
                     if let Ok(form) = STANDARD.decode(text) {
-                        let revision = rows::unsigned(&row, "revision")?;
+                        let revision = rows::get(&row, "revision")?;
                         found.insert(part.clone(), PublishedForm { part, revision, form });
                     }
                 }
@@ -127,10 +119,8 @@ fn parameters(values: usize) -> String {
 
 /// Deletes the form of a server that is deleted, or that is new under a name used before.
 pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<()> {
-    sqlx::query("DELETE FROM published_forms WHERE part = $1")
-        .bind(format!("server/{server}"))
-        .execute(&mut *write.tx)
-        .await?;
+    let delete = query!("DELETE FROM published_forms WHERE part = $1", format!("server/{server}"));
+    delete.execute(&mut *write.tx).await?;
     Ok(())
 }
 

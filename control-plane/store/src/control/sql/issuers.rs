@@ -25,9 +25,7 @@ pub(super) async fn all<'e>(
     from: impl AnyExecutor<'e>,
 ) -> Result<(Vec<IssuerRecord>, Vec<UnreadableIssuer>)> {
     let rows = sqlx::query(SELECT_ALL).fetch_all(from).await?;
-    let unread =
-        |row: &AnyRow| Ok(UnreadableIssuer { side: row.try_get("side")?, name: row.try_get("name")? });
-    rows::each(&rows, record, |row, _| unread(row))
+    rows::each(&rows, record, |row, _| record!(row, UnreadableIssuer { side, name }))
 }
 
 impl ControlStore {
@@ -44,12 +42,8 @@ impl ControlStore {
     ) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(side, name)).await?;
-            let stored = sqlx::query("SELECT document FROM issuers WHERE side = $1 AND name = $2")
-                .bind(side.as_str())
-                .bind(name)
-                .fetch_optional(&mut *write.tx)
-                .await?;
-            match stored {
+            let sql = "SELECT document FROM issuers WHERE side = $1 AND name = $2";
+            match query!(sql, side.as_str(), name).fetch_optional(&mut *write.tx).await? {
                 Some(row) if row.try_get::<String, _>("document")? == document => return write.unchanged().await,
                 Some(_) => {}
                 None => {
@@ -57,16 +51,10 @@ impl ControlStore {
                     super::check_bound(&mut write.tx, all, "issuers", MAX_ISSUERS).await?;
                 }
             }
-            sqlx::query(
-                "INSERT INTO issuers (side, name, document, updated_at) VALUES ($1, $2, $3, $4) \
-                 ON CONFLICT (side, name) DO UPDATE SET document = excluded.document, updated_at = excluded.updated_at",
-            )
-            .bind(side.as_str())
-            .bind(name)
-            .bind(document)
-            .bind(rows::signed(change.at)?)
-            .execute(&mut *write.tx)
-            .await?;
+            let put = "INSERT INTO issuers (side, name, document, updated_at) VALUES ($1, $2, $3, $4) \
+                 ON CONFLICT (side, name) DO UPDATE SET document = excluded.document, updated_at = excluded.updated_at";
+            let put = query!(put, side.as_str(), name, document, rows::signed(change.at)?);
+            put.execute(&mut *write.tx).await?;
             write.stamp(true).await?;
             write.commit("issuer.put", "").await
         })
@@ -79,8 +67,7 @@ impl ControlStore {
 
     pub async fn issuer(&self, side: Side, name: &str) -> Result<Option<IssuerRecord>> {
         self.within(async {
-            let row =
-                sqlx::query(SELECT_ONE).bind(side.as_str()).bind(name).fetch_optional(&self.pool).await?;
+            let row = query!(SELECT_ONE, side.as_str(), name).fetch_optional(&self.pool).await?;
             row.as_ref().map(record).transpose()
         })
         .await
@@ -90,19 +77,12 @@ impl ControlStore {
     pub async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, resource(side, name)).await?;
-            let deleted = sqlx::query("DELETE FROM issuers WHERE side = $1 AND name = $2 RETURNING document")
-                .bind(side.as_str())
-                .bind(name)
-                .fetch_optional(&mut *write.tx)
-                .await?;
-            let Some(deleted) = deleted else { return Err(StoreError::NotFound) };
-            let document: String = deleted.try_get("document")?;
+            let issuer = "DELETE FROM issuers WHERE side = $1 AND name = $2 RETURNING document";
+            let deleted = query!(issuer, side.as_str(), name).fetch_optional(&mut *write.tx).await?;
+            let document: String = deleted.ok_or(StoreError::NotFound)?.try_get("document")?;
             keep_iss(&mut write, (side, name), &document).await?;
-            sqlx::query("DELETE FROM issuer_keys WHERE side = $1 AND name = $2")
-                .bind(side.as_str())
-                .bind(name)
-                .execute(&mut *write.tx)
-                .await?;
+            let keys = "DELETE FROM issuer_keys WHERE side = $1 AND name = $2";
+            query!(keys, side.as_str(), name).execute(&mut *write.tx).await?;
             write.stamp(false).await?;
             write.commit("issuer.delete", "").await
         })
@@ -112,11 +92,8 @@ impl ControlStore {
     /// Returns the `iss` of the last deleted issuer of this name; at most 1,000 names are kept.
     pub async fn former_iss(&self, side: Side, name: &str) -> Result<Option<String>> {
         self.within(async {
-            let row = sqlx::query("SELECT iss FROM former_issuers WHERE side = $1 AND name = $2")
-                .bind(side.as_str())
-                .bind(name)
-                .fetch_optional(&self.pool)
-                .await?;
+            let sql = "SELECT iss FROM former_issuers WHERE side = $1 AND name = $2";
+            let row = query!(sql, side.as_str(), name).fetch_optional(&self.pool).await?;
             row.map(|row| row.try_get("iss")).transpose().map_err(StoreError::from)
         })
         .await
@@ -128,43 +105,28 @@ impl ControlStore {
         self.within(async {
             let fetched_at = rows::signed(record.fetched_at)?;
             let latest = fetched_at.saturating_add(OVERTAKEN_BY);
+            let IssuerKeysRecord { name, source, content, .. } = record;
+            let side = record.side.as_str();
             let turn = self.writers.turn(Rank::Other).await?;
             // Usually the content is unchanged, and subscribers need no update.
-            let seen = sqlx::query(
-                "UPDATE issuer_keys SET fetched_at = $5 \
-                 WHERE side = $1 AND name = $2 AND source = $3 AND content = $4 AND (fetched_at <= $5 OR fetched_at > $6)",
-            )
-            .bind(record.side.as_str())
-            .bind(&record.name)
-            .bind(&record.source)
-            .bind(&record.content)
-            .bind(fetched_at)
-            .bind(latest)
-            .execute(&self.pool)
-            .await?;
+            let seen = "UPDATE issuer_keys SET fetched_at = $5 \
+                 WHERE side = $1 AND name = $2 AND source = $3 AND content = $4 AND (fetched_at <= $5 OR fetched_at > $6)";
+            let seen = query!(seen, side, name, source, content, fetched_at, latest);
+            let seen = seen.execute(&self.pool).await?;
             drop(turn);
             if seen.rows_affected() > 0 {
                 return Ok(Commit { revision: 0, changed: false });
             }
-            let mut write = self.write(change, resource(record.side, &record.name)).await?;
-            let written = sqlx::query(
-                "INSERT INTO issuer_keys (side, name, source, content, fetched_at) VALUES ($1, $2, $3, $4, $5) \
+            let mut write = self.write(change, resource(record.side, name)).await?;
+            let put = "INSERT INTO issuer_keys (side, name, source, content, fetched_at) VALUES ($1, $2, $3, $4, $5) \
                  ON CONFLICT (side, name) DO UPDATE SET source = excluded.source, content = excluded.content, \
                  fetched_at = excluded.fetched_at \
-                 WHERE issuer_keys.fetched_at <= excluded.fetched_at OR issuer_keys.fetched_at > $6",
-            )
-            .bind(record.side.as_str())
-            .bind(&record.name)
-            .bind(&record.source)
-            .bind(&record.content)
-            .bind(fetched_at)
-            .bind(latest)
-            .execute(&mut *write.tx)
-            .await?;
-            if written.rows_affected() == 0 {
+                 WHERE issuer_keys.fetched_at <= excluded.fetched_at OR issuer_keys.fetched_at > $6";
+            let put = query!(put, side, name, source, content, fetched_at, latest);
+            if put.execute(&mut *write.tx).await?.rows_affected() == 0 {
                 return write.unchanged().await;
             }
-            write.commit("issuer.keys", &record.source).await
+            write.commit("issuer.keys", source).await
         })
         .await
     }
@@ -174,37 +136,19 @@ impl ControlStore {
 async fn keep_iss(write: &mut Write<'_>, (side, name): (Side, &str), document: &str) -> Result<()> {
     let document: serde_json::Value = serde_json::from_str(document).unwrap_or_default();
     let Some(iss) = document.get("iss").and_then(serde_json::Value::as_str) else { return Ok(()) };
-    sqlx::query(
-        "INSERT INTO former_issuers (side, name, iss, deleted_at) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (side, name) DO UPDATE SET iss = excluded.iss, deleted_at = excluded.deleted_at",
-    )
-    .bind(side.as_str())
-    .bind(name)
-    .bind(iss)
-    .bind(rows::signed(write.change.at)?)
-    .execute(&mut *write.tx)
-    .await?;
-    sqlx::query(
-        "DELETE FROM former_issuers WHERE (side, name) NOT IN (SELECT side, name FROM former_issuers \
-         ORDER BY deleted_at DESC, side, name LIMIT $1)",
-    )
-    .bind(MAX_FORMER)
-    .execute(&mut *write.tx)
-    .await?;
+    let put = "INSERT INTO former_issuers (side, name, iss, deleted_at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (side, name) DO UPDATE SET iss = excluded.iss, deleted_at = excluded.deleted_at";
+    let put = query!(put, side.as_str(), name, iss, rows::signed(write.change.at)?);
+    put.execute(&mut *write.tx).await?;
+    let surplus = "DELETE FROM former_issuers WHERE (side, name) NOT IN (SELECT side, name FROM former_issuers \
+         ORDER BY deleted_at DESC, side, name LIMIT $1)";
+    query!(surplus, MAX_FORMER).execute(&mut *write.tx).await?;
     Ok(())
 }
 
 pub(super) async fn all_keys<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<IssuerKeysRecord>> {
     let rows: Vec<AnyRow> = sqlx::query(SELECT_KEYS).fetch_all(from).await?;
-    let keys = |row: &AnyRow| {
-        Ok(IssuerKeysRecord {
-            side: side(row)?,
-            name: row.try_get("name")?,
-            source: row.try_get("source")?,
-            content: row.try_get("content")?,
-            fetched_at: rows::unsigned(row, "fetched_at")?,
-        })
-    };
+    let keys = |row: &AnyRow| record!(row, IssuerKeysRecord { side, name, source, content, fetched_at });
     // The issuer of unreadable keys is reported by itself.
     Ok(rows::each(&rows, keys, |_, _| Ok(()))?.0)
 }
@@ -213,17 +157,13 @@ fn resource(side: Side, name: &str) -> String {
     format!("issuer/{}/{name}", side.as_str())
 }
 
-fn side(row: &AnyRow) -> Result<Side> {
-    let text: String = row.try_get("side")?;
-    Side::parse(&text).ok_or_else(|| StoreError::Backend(format!("no side of an issuer: {text}")))
+impl rows::Column for Side {
+    fn read(row: &AnyRow, column: &'static str) -> Result<Side> {
+        let text: String = row.try_get(column)?;
+        Side::parse(&text).ok_or_else(|| StoreError::Backend(format!("no side of an issuer: {text}")))
+    }
 }
 
 fn record(row: &AnyRow) -> Result<IssuerRecord> {
-    Ok(IssuerRecord {
-        side: side(row)?,
-        name: row.try_get("name")?,
-        document: row.try_get("document")?,
-        revision: rows::unsigned(row, "revision")?,
-        updated_at: rows::unsigned(row, "updated_at")?,
-    })
+    record!(row, IssuerRecord { side, name, document, revision, updated_at })
 }

@@ -25,7 +25,7 @@ pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<KeyRows> {
 }
 
 pub(super) async fn of_org<'e>(from: impl AnyExecutor<'e>, org: &'e str) -> Result<KeyRows> {
-    read(&sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?)
+    read(&query!(SELECT_OF_ORG, org).fetch_all(from).await?)
 }
 
 fn read(rows: &[AnyRow]) -> Result<KeyRows> {
@@ -50,20 +50,11 @@ impl ControlStore {
             super::check_bound(&mut write.tx, own, what, MAX_MACHINE_KEYS_PER_ORG).await?;
             let created = rows::signed(new.created_at)?;
             let expires = rows::signed(new.expires_at)?;
-            sqlx::query(
-                "INSERT INTO machine_keys (id, org, machine, hash, groups, scopes, created_at, expires_at) \
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-            )
-            .bind(&new.id)
-            .bind(&new.org)
-            .bind(&new.machine)
-            .bind(&new.hash)
-            .bind(texts(&new.groups)?)
-            .bind(texts(&new.scopes)?)
-            .bind(created)
-            .bind(expires)
-            .execute(&mut *write.tx)
-            .await?;
+            let insert = "INSERT INTO machine_keys (id, org, machine, hash, groups, scopes, created_at, expires_at) \
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+            let (groups, scopes) = (texts(&new.groups)?, texts(&new.scopes)?);
+            let insert = query!(insert, &new.id, &new.org, &new.machine, &new.hash, groups, scopes);
+            insert.bind(created).bind(expires).execute(&mut *write.tx).await?;
             keep_revocations(&mut write.tx, (&new.org, &new.machine), (created, expires)).await?;
             write.stamp(true).await?;
             write.commit("machine_key.add", &detail(new)).await
@@ -76,14 +67,9 @@ impl ControlStore {
         self.within(async {
             let mut write = self.write(change, format!("machine_key/{id}")).await?;
             write.org = org.to_owned();
-            let gone = sqlx::query(
-                "DELETE FROM machine_keys WHERE org = $1 AND id = $2 \
-                 RETURNING id, org, machine, hash, groups, scopes, created_at, expires_at",
-            )
-            .bind(org)
-            .bind(id)
-            .fetch_optional(&mut *write.tx)
-            .await?;
+            let delete = "DELETE FROM machine_keys WHERE org = $1 AND id = $2 \
+                 RETURNING id, org, machine, hash, groups, scopes, created_at, expires_at";
+            let gone = query!(delete, org, id).fetch_optional(&mut *write.tx).await?;
             let gone = record(&gone.ok_or(StoreError::NotFound)?);
             write.stamp(false).await?;
             // Keys that this version cannot read can be deleted too.
@@ -97,21 +83,14 @@ impl ControlStore {
 /// none.
 pub(super) async fn hit_until(tx: &mut Tx, revocation: &RevocationRecord) -> Result<i64> {
     let RevocationRecord { kind, org, target, .. } = revocation;
-    let row = sqlx::query(
-        "SELECT COALESCE(MAX(expires_at), 0) FROM ( \
+    let latest = "SELECT COALESCE(MAX(expires_at), 0) FROM ( \
          SELECT expires_at FROM machine_keys WHERE ($2 = '' OR org = $2) AND ( \
          ($1 = 'token' AND id = $3) OR ($1 = 'token_hash' AND hash = $3) OR ($1 = 'user' AND machine = $3) \
          OR ($1 = 'org' AND org = $3)) \
          UNION ALL SELECT expires_at FROM machine_certificates WHERE ($2 = '' OR org = $2) AND ( \
          ($1 = 'token' AND id = $3) OR ($1 = 'token_hash' AND (kind = 'uri' OR name = $3)) \
-         OR ($1 = 'user' AND machine = $3) OR ($1 = 'org' AND org = $3))) AS credentials",
-    )
-    .bind(kind)
-    .bind(org)
-    .bind(target)
-    .fetch_one(&mut **tx)
-    .await?;
-    Ok(row.try_get(0)?)
+         OR ($1 = 'user' AND machine = $3) OR ($1 = 'org' AND org = $3))) AS credentials";
+    Ok(query!(latest, kind, org, target).fetch_one(&mut **tx).await?.try_get(0)?)
 }
 
 /// Deletes expired keys and certificates, except certificates by URI.
@@ -122,29 +101,22 @@ pub(super) async fn forget_ended(write: &mut Write<'_>) -> Result<()> {
         "DELETE FROM machine_keys WHERE expires_at <= $1",
         "DELETE FROM machine_certificates WHERE kind <> 'uri' AND expires_at <= $1",
     ] {
-        sqlx::query(sql).bind(rows::signed(write.change.at)?).execute(&mut *write.tx).await?;
+        query!(sql, rows::signed(write.change.at)?).execute(&mut *write.tx).await?;
     }
     Ok(())
 }
 
 /// Fails if the limits of all orgs together do not allow another key or certificate of this org.
 pub(super) async fn has_room(write: &mut Write<'_>, org: &str) -> Result<()> {
-    let own = super::count(
-        &mut write.tx,
-        "SELECT (SELECT COUNT(*) FROM machine_keys WHERE org = $1) \
-         + (SELECT COUNT(*) FROM machine_certificates WHERE org = $1)",
-        org,
-    );
-    let own = own.await?;
-    let others = super::count(
-        &mut write.tx,
-        "SELECT (SELECT COUNT(*) FROM machine_keys WHERE org <> $1) \
-         + (SELECT COUNT(*) FROM machine_certificates WHERE org <> $1)",
-        org,
-    );
+    let own = "SELECT (SELECT COUNT(*) FROM machine_keys WHERE org = $1) \
+         + (SELECT COUNT(*) FROM machine_certificates WHERE org = $1)";
+    let own = super::count(&mut write.tx, own, org).await?;
+    let others = "SELECT (SELECT COUNT(*) FROM machine_keys WHERE org <> $1) \
+         + (SELECT COUNT(*) FROM machine_certificates WHERE org <> $1)";
+    let others = super::count(&mut write.tx, others, org).await?;
     let reserved = if own < FEW_MACHINE_KEYS { 0 } else { RESERVED_MACHINE_KEYS };
     let bound = MAX_MACHINE_KEYS - reserved;
-    if own + others.await? >= bound {
+    if own + others >= bound {
         return Err(StoreError::Full { what: "keys and certificates of machines", bound });
     }
     Ok(())
@@ -157,16 +129,9 @@ pub(super) async fn keep_revocations(
     (org, machine): (&str, &str),
     (created, expires): (i64, i64),
 ) -> Result<()> {
-    sqlx::query(
-        "UPDATE revocations SET until_at = $1 WHERE until_at < $1 AND created_at / 1000 >= $2 / 1000 \
-         AND ((kind = 'user' AND org = $3 AND target = $4) OR (kind = 'org' AND target = $3))",
-    )
-    .bind(expires)
-    .bind(created)
-    .bind(org)
-    .bind(machine)
-    .execute(&mut **tx)
-    .await?;
+    let extend = "UPDATE revocations SET until_at = $1 WHERE until_at < $1 AND created_at / 1000 >= $2 / 1000 \
+         AND ((kind = 'user' AND org = $3 AND target = $4) OR (kind = 'org' AND target = $3))";
+    query!(extend, expires, created, org, machine).execute(&mut **tx).await?;
     Ok(())
 }
 
@@ -180,14 +145,5 @@ pub(super) fn texts(list: &[String]) -> Result<String> {
 }
 
 fn record(row: &AnyRow) -> Result<MachineKeyRecord> {
-    Ok(MachineKeyRecord {
-        id: row.try_get("id")?,
-        org: row.try_get("org")?,
-        machine: row.try_get("machine")?,
-        hash: row.try_get("hash")?,
-        groups: rows::texts(row, "groups")?,
-        scopes: rows::texts(row, "scopes")?,
-        created_at: rows::unsigned(row, "created_at")?,
-        expires_at: rows::unsigned(row, "expires_at")?,
-    })
+    record!(row, MachineKeyRecord { id, org, machine, hash, groups, scopes, created_at, expires_at })
 }

@@ -3,11 +3,10 @@
 //! The offers of a server are one resource with one ETag. They are deleted with the server, so that a later server of
 //! the same name is not offered to anyone by them.
 
-use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
 use super::write::Write;
-use super::{ControlStore, Tx};
+use super::{ControlStore, Tx, rows};
 use crate::control::{
     AtRevision, Change, Commit, FEW_OFFERS, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, RESERVED_OFFERS,
     Result, StoreError,
@@ -26,11 +25,8 @@ impl ControlStore {
     pub async fn offers(&self, server: &str) -> Result<AtRevision<Vec<OfferRecord>>> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&resource(server)).await?;
-            let rows = sqlx::query("SELECT server, org FROM offers WHERE server = $1")
-                .bind(server)
-                .fetch_all(&mut *tx)
-                .await?;
-            Ok(AtRevision { revision, value: records(&rows)? })
+            let offers = query!("SELECT server, org FROM offers WHERE server = $1", server);
+            Ok(AtRevision { revision, value: records(&offers.fetch_all(&mut *tx).await?)? })
         })
         .await
     }
@@ -38,11 +34,8 @@ impl ControlStore {
     /// Returns the offers to an org, by server.
     pub async fn offers_to(&self, org: &str) -> Result<Vec<OfferRecord>> {
         self.within(async {
-            let rows = sqlx::query("SELECT server, org FROM offers WHERE org = $1")
-                .bind(org)
-                .fetch_all(&self.pool)
-                .await?;
-            records(&rows)
+            let offers = query!("SELECT server, org FROM offers WHERE org = $1", org);
+            records(&offers.fetch_all(&self.pool).await?)
         })
         .await
     }
@@ -73,11 +66,8 @@ impl ControlStore {
                 return write.unchanged().await;
             }
             has_room(&mut write.tx, &record.server).await?;
-            sqlx::query("INSERT INTO offers (server, org) VALUES ($1, $2)")
-                .bind(&record.server)
-                .bind(&record.org)
-                .execute(&mut *write.tx)
-                .await?;
+            let insert = "INSERT INTO offers (server, org) VALUES ($1, $2)";
+            query!(insert, &record.server, &record.org).execute(&mut *write.tx).await?;
             write.stamp(true).await?;
             write.commit("offer.put", &format!("{} to {}", record.server, record.org)).await
         })
@@ -89,11 +79,8 @@ impl ControlStore {
         self.within(async {
             let mut write = self.write(change, resource(&record.server)).await?;
             write.org = record.org.clone();
-            let deleted = sqlx::query("DELETE FROM offers WHERE server = $1 AND org = $2")
-                .bind(&record.server)
-                .bind(&record.org)
-                .execute(&mut *write.tx)
-                .await?;
+            let delete = "DELETE FROM offers WHERE server = $1 AND org = $2";
+            let deleted = query!(delete, &record.server, &record.org).execute(&mut *write.tx).await?;
             if deleted.rows_affected() == 0 {
                 return Err(StoreError::NotFound);
             }
@@ -119,26 +106,19 @@ async fn has_room(tx: &mut Tx, server: &str) -> Result<()> {
 
 /// Deletes the offers of a deleted server.
 pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<()> {
-    sqlx::query("DELETE FROM offers WHERE server = $1").bind(server).execute(&mut *write.tx).await?;
-    sqlx::query("DELETE FROM resources WHERE name = $1")
-        .bind(resource(server))
-        .execute(&mut *write.tx)
-        .await?;
+    query!("DELETE FROM offers WHERE server = $1", server).execute(&mut *write.tx).await?;
+    query!("DELETE FROM resources WHERE name = $1", resource(server)).execute(&mut *write.tx).await?;
     Ok(())
 }
 
 async fn is_stored(tx: &mut Tx, record: &OfferRecord) -> Result<bool> {
-    let row = sqlx::query("SELECT org FROM offers WHERE server = $1 AND org = $2")
-        .bind(&record.server)
-        .bind(&record.org)
-        .fetch_optional(&mut **tx)
-        .await?;
-    Ok(row.is_some())
+    let select = "SELECT org FROM offers WHERE server = $1 AND org = $2";
+    Ok(query!(select, &record.server, &record.org).fetch_optional(&mut **tx).await?.is_some())
 }
 
 /// Reads the rows and sorts them by bytes, independently of the database's collation.
 fn records(rows: &[AnyRow]) -> Result<Vec<OfferRecord>> {
-    let record = |row: &AnyRow| Ok(OfferRecord { server: row.try_get("server")?, org: row.try_get("org")? });
+    let record = |row: &AnyRow| record!(row, OfferRecord { server, org });
     let mut list = rows.iter().map(record).collect::<Result<Vec<_>>>()?;
     list.sort();
     Ok(list)

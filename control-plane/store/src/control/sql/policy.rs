@@ -33,13 +33,9 @@ pub(super) async fn all_exposure(tx: &mut Tx) -> Result<Vec<ExposureRecord>> {
 }
 
 pub(super) async fn exposure_of(tx: &mut Tx, org: &str) -> Result<Vec<ExposureRecord>> {
-    let rows = sqlx::query(
-        "SELECT org, server, protocol, enabled FROM exposure WHERE org = $1 ORDER BY server, protocol",
-    )
-    .bind(org)
-    .fetch_all(&mut **tx)
-    .await?;
-    rows.iter().map(exposure_record).collect()
+    let of_org =
+        "SELECT org, server, protocol, enabled FROM exposure WHERE org = $1 ORDER BY server, protocol";
+    query!(of_org, org).fetch_all(&mut **tx).await?.iter().map(exposure_record).collect()
 }
 
 impl ControlStore {
@@ -76,10 +72,11 @@ impl ControlStore {
         self.policy_write(|| async {
             let mut write = self.write_of_org(change, "exposure", org).await?;
             let sql = "SELECT enabled FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3";
-            let stored = sqlx::query(sql).bind(org).bind(server).bind(protocol);
-            let stored = stored.fetch_optional(&mut *write.tx).await?;
+            let stored = query!(sql, org, server, protocol).fetch_optional(&mut *write.tx).await?;
             match stored {
-                Some(row) if rows::flag(&row, "enabled")? == *enabled => return write.unchanged().await,
+                Some(row) if rows::get::<bool>(&row, "enabled")? == *enabled => {
+                    return write.unchanged().await;
+                }
                 Some(_) => {}
                 None => {
                     let what = "exposure exceptions of an org";
@@ -88,8 +85,7 @@ impl ControlStore {
             }
             let sql = "INSERT INTO exposure (org, server, protocol, enabled) VALUES ($1, $2, $3, $4) \
                        ON CONFLICT (org, server, protocol) DO UPDATE SET enabled = excluded.enabled";
-            let insert = sqlx::query(sql).bind(org).bind(server).bind(protocol).bind(i64::from(*enabled));
-            insert.execute(&mut *write.tx).await?;
+            query!(sql, org, server, protocol, i64::from(*enabled)).execute(&mut *write.tx).await?;
             write.stamp(true).await?;
             write.commit("exposure.put", &format!("{server} {protocol} enabled={enabled}")).await
         })
@@ -103,9 +99,8 @@ impl ControlStore {
             let mut write = self.write_of_org(change, "exposure", org).await?;
             let sql =
                 "DELETE FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3 RETURNING enabled";
-            let deleted = sqlx::query(sql).bind(org).bind(server).bind(protocol);
-            let deleted = deleted.fetch_optional(&mut *write.tx).await?.ok_or(StoreError::NotFound)?;
-            let enabled = rows::flag(&deleted, "enabled")?;
+            let deleted = query!(sql, org, server, protocol).fetch_optional(&mut *write.tx).await?;
+            let enabled: bool = rows::get(&deleted.ok_or(StoreError::NotFound)?, "enabled")?;
             let others = count(&mut write.tx, COUNT_EXPOSURE, org).await? > 0;
             write.stamp(others).await?;
             write.commit("exposure.delete", &format!("{server} {protocol} enabled={enabled}")).await
@@ -117,7 +112,7 @@ impl ControlStore {
     pub async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Commit> {
         self.policy_write(|| async {
             let mut write = self.write_of_org(change, "exposure", org).await?;
-            let deleted = sqlx::query("DELETE FROM exposure WHERE org = $1").bind(org);
+            let deleted = query!("DELETE FROM exposure WHERE org = $1", org);
             if deleted.execute(&mut *write.tx).await?.rows_affected() == 0 {
                 return write.unchanged().await;
             }
@@ -129,12 +124,7 @@ impl ControlStore {
 }
 
 fn exposure_record(row: &AnyRow) -> Result<ExposureRecord> {
-    Ok(ExposureRecord {
-        org: row.try_get("org")?,
-        server: row.try_get("server")?,
-        protocol: row.try_get("protocol")?,
-        enabled: rows::flag(row, "enabled")?,
-    })
+    record!(row, ExposureRecord { org, server, protocol, enabled })
 }
 
 // === bindings ===
@@ -150,14 +140,9 @@ pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>> {
 }
 
 pub(super) async fn bindings_of(tx: &mut Tx, org: &str) -> Result<Vec<BindingRecord>> {
-    let rows = sqlx::query(
-        "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
-         FROM bindings WHERE org = $1 ORDER BY target_type, target, issuer, primitive, protocol, name",
-    )
-    .bind(org)
-    .fetch_all(&mut **tx)
-    .await?;
-    rows.iter().map(binding_record).collect()
+    let of_org = "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
+         FROM bindings WHERE org = $1 ORDER BY target_type, target, issuer, primitive, protocol, name";
+    query!(of_org, org).fetch_all(&mut **tx).await?.iter().map(binding_record).collect()
 }
 
 impl ControlStore {
@@ -243,11 +228,9 @@ impl ControlStore {
     pub async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Commit> {
         self.policy_write(|| async {
             let mut write = self.write_of_org(change, "bindings", org).await?;
-            let deleted = sqlx::query(
-                "DELETE FROM bindings WHERE org = $1 \
-                 RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions",
-            );
-            let deleted = deleted.bind(org).fetch_all(&mut *write.tx).await?;
+            let delete = "DELETE FROM bindings WHERE org = $1 \
+                 RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions";
+            let deleted = query!(delete, org).fetch_all(&mut *write.tx).await?;
             if deleted.is_empty() {
                 return write.unchanged().await;
             }
@@ -260,19 +243,9 @@ impl ControlStore {
 }
 
 fn binding_record(row: &AnyRow) -> Result<BindingRecord> {
-    Ok(BindingRecord {
-        org: row.try_get("org")?,
-        target_type: row.try_get("target_type")?,
-        target: row.try_get("target")?,
-        issuer: row.try_get("issuer")?,
-        primitive: row.try_get("primitive")?,
-        protocol: row.try_get("protocol")?,
-        name: row.try_get("name")?,
-        allowed: rows::flag(row, "allowed")?,
-        observed: rows::flag(row, "observed")?,
-        approval: rows::flag(row, "approval")?,
-        when: row.try_get("conditions")?,
-    })
+    record! { row, BindingRecord {
+        org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, when: "conditions",
+    } }
 }
 
 // === rate limits ===
@@ -306,7 +279,7 @@ impl ControlStore {
             if before == list {
                 return write.unchanged().await;
             }
-            sqlx::query("DELETE FROM limits WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
+            query!("DELETE FROM limits WHERE org = $1", org).execute(&mut *write.tx).await?;
             // One statement for many rows: every write of the platform waits for this one.
             let numbered: Vec<(i64, &LimitRecord)> = (0..).zip(list).collect();
             for some in numbered.chunks(rows::MAX_ROWS) {
@@ -340,24 +313,11 @@ fn busy_error(error: sqlx::Error) -> StoreError {
 }
 
 pub(super) async fn limits_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>> {
-    let rows = sqlx::query(
-        "SELECT server, primitive, user_id, wcit, issuer, machine, capacity, refill FROM limits WHERE org = $1 ORDER BY position",
-    )
-    .bind(org)
-    .fetch_all(&mut **tx)
-    .await?;
-    rows.iter().map(limit_record).collect()
+    let of_org = "SELECT server, primitive, user_id, wcit, issuer, machine, capacity, refill FROM limits \
+         WHERE org = $1 ORDER BY position";
+    query!(of_org, org).fetch_all(&mut **tx).await?.iter().map(limit_record).collect()
 }
 
 fn limit_record(row: &AnyRow) -> Result<LimitRecord> {
-    Ok(LimitRecord {
-        server: row.try_get("server")?,
-        primitive: row.try_get("primitive")?,
-        user: row.try_get("user_id")?,
-        wcit: row.try_get("wcit")?,
-        issuer: row.try_get("issuer")?,
-        machine: row.try_get("machine")?,
-        capacity: rows::unsigned(row, "capacity")?,
-        refill: row.try_get("refill")?,
-    })
+    record!(row, LimitRecord { server, primitive, user: "user_id", wcit, issuer, machine, capacity, refill })
 }

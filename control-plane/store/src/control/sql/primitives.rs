@@ -118,30 +118,21 @@ pub(super) async fn take(write: &mut Write<'_>, server: &str, ids: ServerIds<'_>
 }
 
 async fn insert(tx: &mut Tx, id: &str, server: &str, state: i64) -> Result<()> {
-    sqlx::query("INSERT INTO primitive_servers (id, server, first) VALUES ($1, $2, $3)")
-        .bind(id)
-        .bind(server)
-        .bind(state)
-        .execute(&mut **tx)
-        .await?;
+    let insert = "INSERT INTO primitive_servers (id, server, first) VALUES ($1, $2, $3)";
+    query!(insert, id, server, state).execute(&mut **tx).await?;
     Ok(())
 }
 
 async fn delete(tx: &mut Tx, id: &str, server: &str) -> Result<()> {
-    sqlx::query("DELETE FROM primitive_servers WHERE id = $1 AND server = $2")
-        .bind(id)
-        .bind(server)
-        .execute(&mut **tx)
-        .await?;
+    let delete = "DELETE FROM primitive_servers WHERE id = $1 AND server = $2";
+    query!(delete, id, server).execute(&mut **tx).await?;
     Ok(())
 }
 
 /// Returns the state of each id recorded for a server.
 async fn states_of(tx: &mut Tx, server: &str) -> Result<BTreeMap<String, i64>> {
-    let rows = sqlx::query("SELECT id, first FROM primitive_servers WHERE server = $1")
-        .bind(server)
-        .fetch_all(&mut **tx)
-        .await?;
+    let states = query!("SELECT id, first FROM primitive_servers WHERE server = $1", server);
+    let rows = states.fetch_all(&mut **tx).await?;
     rows.iter().map(|row| Ok((row.try_get("id")?, row.try_get("first")?))).collect()
 }
 
@@ -153,14 +144,9 @@ async fn first(tx: &mut Tx, id: &str) -> Result<Option<String>> {
 
 /// Returns the servers that may use an id.
 async fn read(tx: &mut Tx, id: &str) -> Result<Vec<PrimitiveServer>> {
-    let rows = sqlx::query("SELECT id, server, first FROM primitive_servers WHERE id = $1 AND first >= 0")
-        .bind(id)
-        .fetch_all(&mut **tx)
-        .await?;
-    let record = |row: &AnyRow| {
-        let first = rows::flag(row, "first")?;
-        Ok(PrimitiveServer { id: row.try_get("id")?, server: row.try_get("server")?, first })
-    };
+    let select = "SELECT id, server, first FROM primitive_servers WHERE id = $1 AND first >= 0";
+    let rows = query!(select, id).fetch_all(&mut **tx).await?;
+    let record = |row: &AnyRow| record!(row, PrimitiveServer { id, server, first });
     let mut list = rows.iter().map(record).collect::<Result<Vec<_>>>()?;
     list.sort();
     Ok(list)

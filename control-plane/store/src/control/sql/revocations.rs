@@ -54,12 +54,8 @@ impl ControlStore {
     /// Returns at most `limit` revocations of one org or of all, newest first.
     pub async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>> {
         self.within(async {
-            let rows = sqlx::query(SELECT_PAGE)
-                .bind(org.unwrap_or(""))
-                .bind(i64::from(limit))
-                .fetch_all(&self.revoking)
-                .await?;
-            rows.iter().map(record).collect()
+            let page = query!(SELECT_PAGE, org.unwrap_or(""), i64::from(limit));
+            page.fetch_all(&self.revoking).await?.iter().map(record).collect()
         })
         .await
     }
@@ -124,15 +120,12 @@ impl ControlStore {
         self.within(async {
             let mut tx = self.published_snapshot().await?;
             let now = super::position(&mut *tx).await?.revision;
-            let rows = sqlx::query(SELECT_SINCE)
-                .bind(rows::signed(revision)?)
-                .bind(i64::try_from(MAX_SINCE).unwrap_or(i64::MAX))
-                .fetch_all(&mut *tx)
-                .await?;
+            let limit = i64::try_from(MAX_SINCE).unwrap_or(i64::MAX);
+            let rows = query!(SELECT_SINCE, rows::signed(revision)?, limit).fetch_all(&mut *tx).await?;
             let is_whole = rows.len() < MAX_SINCE;
             let through = match rows.last() {
                 // The last write may be incomplete.
-                Some(last) if !is_whole => rows::unsigned(last, "revision")?.saturating_sub(1),
+                Some(last) if !is_whole => rows::get::<u64>(last, "revision")?.saturating_sub(1),
                 _ => now,
             };
             let records = rows.iter().map(record).collect::<Result<Vec<_>, _>>()?;
@@ -144,12 +137,9 @@ impl ControlStore {
     pub async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write_as(Rank::Revocation, change, format!("revocation/{id}")).await?;
-            let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&mut *write.tx).await?;
-            let Some(row) = row else {
-                return Err(StoreError::NotFound);
-            };
-            write.org = row.try_get("org")?;
-            sqlx::query("DELETE FROM revocations WHERE id = $1").bind(id).execute(&mut *write.tx).await?;
+            let stored = query!(SELECT_ONE, id).fetch_optional(&mut *write.tx).await?;
+            write.org = stored.ok_or(StoreError::NotFound)?.try_get("org")?;
+            query!("DELETE FROM revocations WHERE id = $1", id).execute(&mut *write.tx).await?;
             write.stamp(false).await?;
             write.commit("revocation.delete", "").await
         })
@@ -158,14 +148,12 @@ impl ControlStore {
 }
 
 pub(super) async fn one<'e>(from: impl AnyExecutor<'e>, id: &'e str) -> Result<Option<RevocationRecord>> {
-    let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(from).await?;
-    row.as_ref().map(record).transpose()
+    query!(SELECT_ONE, id).fetch_optional(from).await?.as_ref().map(record).transpose()
 }
 
 /// Returns the revocations of one point in time: those of one write, and possibly others.
 pub(super) async fn of_moment(tx: &mut Tx, at: i64) -> Result<Vec<RevocationRecord>> {
-    let rows = sqlx::query(SELECT_AT).bind(at).fetch_all(&mut **tx).await?;
-    rows.iter().map(record).collect()
+    query!(SELECT_AT, at).fetch_all(&mut **tx).await?.iter().map(record).collect()
 }
 
 /// Inserts records, each with the time until which it is kept.
@@ -176,16 +164,13 @@ async fn insert(write: &mut Write<'_>, new: &[(&RevocationRecord, i64)]) -> Resu
     );
     let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
     for (record, until) in new {
-        insert = insert
-            .bind(&record.id)
-            .bind(&record.kind)
-            .bind(&record.org)
-            .bind(&record.target)
-            .bind(&record.issuer)
-            .bind(&record.reason)
-            .bind(rows::signed(record.created_at)?)
-            .bind(*until)
-            .bind(i64::from(record.by_platform));
+        let RevocationRecord { id, kind, org, target, issuer, reason, .. } = record;
+        for text in [id, kind, org, target, issuer, reason] {
+            insert = insert.bind(text);
+        }
+        for number in [rows::signed(record.created_at)?, *until, i64::from(record.by_platform)] {
+            insert = insert.bind(number);
+        }
     }
     insert.execute(&mut *write.tx).await?;
     Ok(())
@@ -216,14 +201,9 @@ impl CredentialExpiries {
     async fn of(tx: &mut Tx, org: &str) -> Result<CredentialExpiries> {
         let mut credentials =
             CredentialExpiries { by_id: HashMap::new(), by_hash: HashMap::new(), of_uris: 0 };
-        let rows = sqlx::query(
-            "SELECT id, hash AS name, 'key' AS kind, expires_at FROM machine_keys WHERE $1 = '' OR org = $1 \
-             UNION ALL SELECT id, name, kind, expires_at FROM machine_certificates WHERE $1 = '' OR org = $1",
-        )
-        .bind(org)
-        .fetch_all(&mut **tx)
-        .await?;
-        for row in &rows {
+        let select = "SELECT id, hash AS name, 'key' AS kind, expires_at FROM machine_keys WHERE $1 = '' OR org = $1 \
+             UNION ALL SELECT id, name, kind, expires_at FROM machine_certificates WHERE $1 = '' OR org = $1";
+        for row in &query!(select, org).fetch_all(&mut **tx).await? {
             let until: i64 = row.try_get("expires_at")?;
             credentials.by_id.insert(row.try_get("id")?, until);
             match row.try_get::<String, _>("kind")?.as_str() {
@@ -246,7 +226,7 @@ async fn full(store: &ControlStore, new: &RevocationRecord, more: usize) -> Resu
     let live = "SELECT COUNT(*) FROM revocations WHERE id <> $1";
     let of_org = "SELECT COUNT(*) FROM revocations WHERE org = $1";
     let count = async |sql: &'static str, key: &str| {
-        let counted: i64 = sqlx::query(sql).bind(key).fetch_one(&store.revoking).await?.try_get(0)?;
+        let counted: i64 = query!(sql, key).fetch_one(&store.revoking).await?.try_get(0)?;
         Ok::<usize, StoreError>(usize::try_from(counted).unwrap_or(usize::MAX))
     };
     if count(live, &new.id).await?.saturating_add(more) > MAX_REVOCATIONS {
@@ -263,38 +243,24 @@ async fn full(store: &ControlStore, new: &RevocationRecord, more: usize) -> Resu
 pub(super) async fn prune(store: &ControlStore, change: &Change) -> Result<u64> {
     let now = rows::signed(change.at)?;
     // Checks without the write lock first: most runs find nothing.
-    let due = sqlx::query("SELECT COUNT(*) FROM revocations WHERE until_at <= $1")
-        .bind(now)
-        .fetch_one(&store.revoking)
-        .await?;
-    if due.try_get::<i64, _>(0)? == 0 {
+    let due = query!("SELECT COUNT(*) FROM revocations WHERE until_at <= $1", now);
+    if due.fetch_one(&store.revoking).await?.try_get::<i64, _>(0)? == 0 {
         return Ok(0);
     }
     let change = Change { precondition: Precondition::None, ..change.clone() };
     let mut write = store.write_as(Rank::Revocation, &change, SEVERAL.to_owned()).await?;
-    sqlx::query("DELETE FROM resources WHERE name IN (SELECT 'revocation/' || id FROM revocations WHERE until_at <= $1)")
-        .bind(now)
-        .execute(&mut *write.tx)
-        .await?;
-    let pruned =
-        sqlx::query("DELETE FROM revocations WHERE until_at <= $1").bind(now).execute(&mut *write.tx).await?;
-    let pruned = pruned.rows_affected();
+    let resources = "DELETE FROM resources WHERE name IN (SELECT 'revocation/' || id FROM revocations WHERE until_at <= $1)";
+    query!(resources, now).execute(&mut *write.tx).await?;
+    let pruned = query!("DELETE FROM revocations WHERE until_at <= $1", now);
+    let pruned = pruned.execute(&mut *write.tx).await?.rows_affected();
     write.commit("revocation.prune", &format!("{pruned} expired")).await?;
     Ok(pruned)
 }
 
 fn record(row: &AnyRow) -> Result<RevocationRecord> {
-    Ok(RevocationRecord {
-        id: row.try_get("id")?,
-        kind: row.try_get("kind")?,
-        org: row.try_get("org")?,
-        target: row.try_get("target")?,
-        issuer: row.try_get("issuer")?,
-        reason: row.try_get("reason")?,
-        created_at: rows::unsigned(row, "created_at")?,
-        until: rows::unsigned(row, "until_at")?,
-        by_platform: rows::flag(row, "by_platform")?,
-    })
+    record! { row, RevocationRecord {
+        id, kind, org, target, issuer, reason, created_at, until: "until_at", by_platform,
+    } }
 }
 
 #[cfg(test)]

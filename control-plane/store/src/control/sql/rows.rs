@@ -5,27 +5,48 @@ use sqlx::any::AnyRow;
 
 use crate::control::{Result, StoreError, UnreadableMachine};
 
-/// Reads a BIGINT that is never negative.
-pub(super) fn unsigned(row: &AnyRow, column: &'static str) -> Result<u64> {
-    let value: i64 = row.try_get(column)?;
-    u64::try_from(value).map_err(|_| StoreError::Backend(format!("column {column} is negative: {value}")))
+/// A value of a record, as a column holds it.
+pub(super) trait Column: Sized {
+    fn read(row: &AnyRow, column: &'static str) -> Result<Self>;
 }
 
-/// Reads a boolean stored as 0 or 1.
-pub(super) fn flag(row: &AnyRow, column: &'static str) -> Result<bool> {
-    let value: i64 = row.try_get(column)?;
-    Ok(value != 0)
+impl Column for String {
+    fn read(row: &AnyRow, column: &'static str) -> Result<String> {
+        Ok(row.try_get(column)?)
+    }
+}
+
+/// A BIGINT that is never negative.
+impl Column for u64 {
+    fn read(row: &AnyRow, column: &'static str) -> Result<u64> {
+        let value: i64 = row.try_get(column)?;
+        u64::try_from(value).map_err(|_| StoreError::Backend(format!("column {column} is negative: {value}")))
+    }
+}
+
+/// A boolean stored as 0 or 1.
+impl Column for bool {
+    fn read(row: &AnyRow, column: &'static str) -> Result<bool> {
+        Ok(row.try_get::<i64, _>(column)? != 0)
+    }
+}
+
+/// A JSON array of strings.
+impl Column for Vec<String> {
+    fn read(row: &AnyRow, column: &'static str) -> Result<Vec<String>> {
+        let text: String = row.try_get(column)?;
+        serde_json::from_str(&text).map_err(|error| StoreError::Backend(format!("column {column}: {error}")))
+    }
+}
+
+/// Reads a value from a column.
+pub(super) fn get<T: Column>(row: &AnyRow, column: &'static str) -> Result<T> {
+    T::read(row, column)
 }
 
 /// Converts a value to BIGINT.
 pub(super) fn signed(value: u64) -> Result<i64> {
     i64::try_from(value).map_err(|_| StoreError::Backend(format!("{value} does not fit a BIGINT")))
-}
-
-/// Reads a JSON array of strings.
-pub(super) fn texts(row: &AnyRow, column: &'static str) -> Result<Vec<String>> {
-    let text: String = row.try_get(column)?;
-    serde_json::from_str(&text).map_err(|error| StoreError::Backend(format!("column {column}: {error}")))
 }
 
 /// Reads each row separately, so that one that this version cannot read does not hide the others; `unread` describes

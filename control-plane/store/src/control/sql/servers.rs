@@ -28,33 +28,20 @@ pub(super) async fn all(tx: &mut Tx) -> Result<Vec<ServerRecord>> {
 }
 
 pub(super) async fn one<'e>(from: impl AnyExecutor<'e>, name: &'e str) -> Result<Option<ServerRecord>> {
-    let row = sqlx::query(SELECT_ONE).bind(name).fetch_optional(from).await?;
-    row.as_ref().map(record).transpose()
+    query!(SELECT_ONE, name).fetch_optional(from).await?.as_ref().map(record).transpose()
 }
 
 /// Adds the new content of a server to its versions, and deletes the oldest ones beyond the limit.
 async fn keep_version(write: &mut Write<'_>, name: &str, sources: &str, content_hash: &str) -> Result<()> {
-    sqlx::query(
-        "INSERT INTO server_versions (name, revision, sources, content_hash, stored_at, actor, gone_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, 0)",
-    )
-    .bind(name)
-    .bind(rows::signed(write.revision)?)
-    .bind(sources)
-    .bind(content_hash)
-    .bind(rows::signed(write.change.at)?)
-    .bind(&write.change.actor)
-    .execute(&mut *write.tx)
-    .await?;
+    let insert = "INSERT INTO server_versions (name, revision, sources, content_hash, stored_at, actor, gone_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, 0)";
+    let (revision, at) = (rows::signed(write.revision)?, rows::signed(write.change.at)?);
+    let insert = query!(insert, name, revision, sources, content_hash, at, &write.change.actor);
+    insert.execute(&mut *write.tx).await?;
     set_deleted_since(write, name, 0).await?;
-    sqlx::query(
-        "DELETE FROM server_versions WHERE name = $1 AND revision <= \
-         (SELECT revision FROM server_versions WHERE name = $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)",
-    )
-    .bind(name)
-    .bind(i64::from(MAX_VERSIONS))
-    .execute(&mut *write.tx)
-    .await?;
+    let surplus = "DELETE FROM server_versions WHERE name = $1 AND revision <= \
+         (SELECT revision FROM server_versions WHERE name = $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)";
+    query!(surplus, name, i64::from(MAX_VERSIONS)).execute(&mut *write.tx).await?;
     Ok(())
 }
 
@@ -87,11 +74,8 @@ impl ControlStore {
             let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
             let mut write = self.write(change, format!("server/{name}")).await?;
             write.unmoved(BESIDE).await?;
-            let stored = sqlx::query("SELECT sources, content_hash FROM servers WHERE name = $1")
-                .bind(name)
-                .fetch_optional(&mut *write.tx)
-                .await?;
-            match stored {
+            let stored = query!("SELECT sources, content_hash FROM servers WHERE name = $1", name);
+            match stored.fetch_optional(&mut *write.tx).await? {
                 // Same meaning and same text. A reformatted file is stored, so that reads return what was sent.
                 Some(row)
                     if row.try_get::<String, _>("content_hash")? == content_hash
@@ -107,17 +91,11 @@ impl ControlStore {
                     super::forms::go_with(&mut write, name).await?;
                 }
             }
-            sqlx::query(
-                "INSERT INTO servers (name, sources, content_hash, updated_at) VALUES ($1, $2, $3, $4) \
+            let put = "INSERT INTO servers (name, sources, content_hash, updated_at) VALUES ($1, $2, $3, $4) \
                  ON CONFLICT (name) DO UPDATE SET sources = excluded.sources, \
-                 content_hash = excluded.content_hash, updated_at = excluded.updated_at",
-            )
-            .bind(name)
-            .bind(&sources)
-            .bind(content_hash)
-            .bind(rows::signed(change.at)?)
-            .execute(&mut *write.tx)
-            .await?;
+                 content_hash = excluded.content_hash, updated_at = excluded.updated_at";
+            let put = query!(put, name, &sources, content_hash, rows::signed(change.at)?);
+            put.execute(&mut *write.tx).await?;
             keep_version(&mut write, name, &sources, content_hash).await?;
             super::primitives::take(&mut write, name, ids).await?;
             write.stamp(true).await?;
@@ -141,21 +119,11 @@ impl ControlStore {
     /// deleted server.
     pub async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>> {
         self.within(async {
-            let rows = sqlx::query(
-                "SELECT revision, content_hash, stored_at, actor FROM server_versions WHERE name = $1 ORDER BY revision DESC",
-            )
-            .bind(name)
-            .fetch_all(&self.pool)
-            .await?;
-            let version = |row: &AnyRow| {
-                Ok(ServerVersion {
-                    revision: rows::unsigned(row, "revision")?,
-                    content_hash: row.try_get("content_hash")?,
-                    stored_at: rows::unsigned(row, "stored_at")?,
-                    actor: row.try_get("actor")?,
-                })
-            };
-            rows.iter().map(version).collect::<Result<_>>()
+            let select = "SELECT revision, content_hash, stored_at, actor FROM server_versions \
+                 WHERE name = $1 ORDER BY revision DESC";
+            let version =
+                |row: &AnyRow| record!(row, ServerVersion { revision, content_hash, stored_at, actor });
+            query!(select, name).fetch_all(&self.pool).await?.iter().map(version).collect::<Result<_>>()
         })
         .await
     }
@@ -165,15 +133,9 @@ impl ControlStore {
         self.within(async {
             // Callers may pass any number.
             let Ok(revision) = i64::try_from(revision) else { return Ok(None) };
-            let row = sqlx::query(
-                "SELECT name, sources, content_hash, stored_at AS updated_at, revision FROM server_versions \
-                 WHERE name = $1 AND revision = $2",
-            )
-            .bind(name)
-            .bind(revision)
-            .fetch_optional(&self.pool)
-            .await?;
-            row.as_ref().map(record).transpose()
+            let select = "SELECT name, sources, content_hash, stored_at AS updated_at, revision FROM server_versions \
+                 WHERE name = $1 AND revision = $2";
+            query!(select, name, revision).fetch_optional(&self.pool).await?.as_ref().map(record).transpose()
         })
         .await
     }
@@ -182,8 +144,7 @@ impl ControlStore {
     pub async fn delete_server(&self, change: &Change, name: &str) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, format!("server/{name}")).await?;
-            let deleted =
-                sqlx::query("DELETE FROM servers WHERE name = $1").bind(name).execute(&mut *write.tx).await?;
+            let deleted = query!("DELETE FROM servers WHERE name = $1", name).execute(&mut *write.tx).await?;
             if deleted.rows_affected() == 0 {
                 return Err(StoreError::NotFound);
             }
@@ -200,21 +161,17 @@ impl ControlStore {
 
 /// Sets the time since which the server of these versions is deleted; 0 if it exists.
 async fn set_deleted_since(write: &mut Write<'_>, name: &str, since: u64) -> Result<()> {
-    sqlx::query("UPDATE server_versions SET gone_at = $1 WHERE name = $2 AND gone_at <> $1")
-        .bind(rows::signed(since)?)
-        .bind(name)
-        .execute(&mut *write.tx)
-        .await?;
+    let set = "UPDATE server_versions SET gone_at = $1 WHERE name = $2 AND gone_at <> $1";
+    query!(set, rows::signed(since)?, name).execute(&mut *write.tx).await?;
     Ok(())
 }
 
 /// Deletes the versions of servers that were deleted long ago.
 pub(super) async fn prune(store: &ControlStore, now: u64) -> Result<()> {
     let _turn = store.writers.turn(Rank::Other).await?;
-    sqlx::query("DELETE FROM server_versions WHERE gone_at > 0 AND gone_at < $1")
-        .bind(rows::signed(now.saturating_sub(KEEP_VERSIONS_OF_GONE))?)
-        .execute(&store.pool)
-        .await?;
+    let oldest = rows::signed(now.saturating_sub(KEEP_VERSIONS_OF_GONE))?;
+    let delete = "DELETE FROM server_versions WHERE gone_at > 0 AND gone_at < $1";
+    query!(delete, oldest).execute(&store.pool).await?;
     Ok(())
 }
 
@@ -230,7 +187,7 @@ fn record(row: &AnyRow) -> Result<ServerRecord> {
         files,
         unreadable,
         content_hash: row.try_get("content_hash")?,
-        revision: rows::unsigned(row, "revision")?,
-        updated_at: rows::unsigned(row, "updated_at")?,
+        revision: rows::get(row, "revision")?,
+        updated_at: rows::get(row, "updated_at")?,
     })
 }

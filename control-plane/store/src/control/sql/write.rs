@@ -18,6 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sqlx::Any;
+use sqlx::any::AnyArguments;
+use sqlx::query::Query;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -29,18 +32,20 @@ const LOCK_RESOURCE: &str =
     "SELECT CAST(1 AS BIGINT) AS taken FROM pg_advisory_xact_lock(hashtextextended($1, 0))";
 const TAKE_NUMBER: &str =
     "UPDATE control_revision SET revision = revision + 1, stamp = $1 WHERE id = 1 RETURNING revision";
-/// [`Write::stamp`] and the audit, if the resource still has revision $10 (0: absent). One statement, because others
-/// wait for it and for the commit.
+const AUDIT: &str = "INSERT INTO audit (revision, at, actor, action, resource, org, detail, stamp) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+/// [`Write::stamp`] for existence $9 and the audit, if the resource still has revision $10 (0: absent). One statement,
+/// because others wait for it and for the commit.
 const FINISH: &str = "WITH unmoved AS ( \
          SELECT 1 AS yes WHERE COALESCE((SELECT revision FROM resources WHERE name = $5), 0) = $10 \
      ), gone AS ( \
-         DELETE FROM resources WHERE name = $5 AND $8 = 0 AND EXISTS (SELECT 1 FROM unmoved) \
+         DELETE FROM resources WHERE name = $5 AND $9 = 0 AND EXISTS (SELECT 1 FROM unmoved) \
      ), stamped AS ( \
-         INSERT INTO resources (name, revision) SELECT $5, $9 FROM unmoved WHERE $8 = 1 \
+         INSERT INTO resources (name, revision) SELECT $5, $1 FROM unmoved WHERE $9 = 1 \
          ON CONFLICT (name) DO UPDATE SET revision = excluded.revision \
      ) \
      INSERT INTO audit (revision, at, actor, action, resource, org, detail, stamp) \
-     SELECT $9, $2, $3, $4, $5, $6, $7, $1 FROM unmoved RETURNING revision";
+     SELECT $1, $2, $3, $4, $5, $6, $7, $8 FROM unmoved RETURNING revision";
 
 impl ControlStore {
     /// Starts a write on `resource`: takes the revision, then checks the precondition.
@@ -56,8 +61,7 @@ impl ControlStore {
         resource: String,
     ) -> Result<Write<'c>> {
         let mut write = self.begin(rank, change, resource).await?;
-        let row = sqlx::query(TAKE_NUMBER).bind(&write.stamp).fetch_one(&mut *write.tx).await?;
-        write.revision = rows::unsigned(&row, "revision")?;
+        write.take_revision().await?;
         write.checked().await
     }
 
@@ -78,7 +82,7 @@ impl ControlStore {
         write.org = org.to_owned();
         write.exists = Some(true);
         // A separate statement, so that the next one sees what was committed while this one waited.
-        sqlx::query(LOCK_RESOURCE).bind(&write.resource).fetch_one(&mut *write.tx).await?;
+        query!(LOCK_RESOURCE, &write.resource).fetch_one(&mut *write.tx).await?;
         write.checked().await
     }
 
@@ -137,6 +141,12 @@ impl<'c> Write<'c> {
         if holds { Ok(self) } else { Err(StoreError::Conflict { current: self.current }) }
     }
 
+    async fn take_revision(&mut self) -> Result<()> {
+        let row = query!(TAKE_NUMBER, &self.stamp).fetch_one(&mut *self.tx).await?;
+        self.revision = rows::get(&row, "revision")?;
+        Ok(())
+    }
+
     /// Ends a write that has nothing to change.
     pub(super) async fn unchanged(self) -> Result<Commit> {
         self.tx.rollback().await?;
@@ -147,8 +157,7 @@ impl<'c> Write<'c> {
     /// revision; deleted records only free capacity, so they do not conflict.
     pub(super) async fn unmoved(&mut self, written_since: &'static str) -> Result<()> {
         let Some(based_on) = self.change.based_on else { return Ok(()) };
-        let moved =
-            sqlx::query(written_since).bind(rows::signed(based_on)?).fetch_optional(&mut *self.tx).await?;
+        let moved = query!(written_since, rows::signed(based_on)?).fetch_optional(&mut *self.tx).await?;
         if moved.is_some() { Err(StoreError::Stale) } else { Ok(()) }
     }
 
@@ -159,14 +168,11 @@ impl<'c> Write<'c> {
             return Ok(());
         }
         let recorded = if exists {
-            sqlx::query(
-                "INSERT INTO resources (name, revision) VALUES ($1, $2) \
-                 ON CONFLICT (name) DO UPDATE SET revision = excluded.revision",
-            )
-            .bind(&self.resource)
-            .bind(rows::signed(self.revision)?)
+            let put = "INSERT INTO resources (name, revision) VALUES ($1, $2) \
+                 ON CONFLICT (name) DO UPDATE SET revision = excluded.revision";
+            query!(put, &self.resource, rows::signed(self.revision)?)
         } else {
-            sqlx::query("DELETE FROM resources WHERE name = $1").bind(&self.resource)
+            query!("DELETE FROM resources WHERE name = $1", &self.resource)
         };
         recorded.execute(&mut *self.tx).await?;
         Ok(())
@@ -177,44 +183,31 @@ impl<'c> Write<'c> {
         if let Some(exists) = self.exists {
             return self.finish(exists, action, detail).await;
         }
-        sqlx::query(
-            "INSERT INTO audit (revision, at, actor, action, resource, org, detail, stamp) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-        )
-        .bind(rows::signed(self.revision)?)
-        .bind(rows::signed(self.change.at)?)
-        .bind(&self.change.actor)
-        .bind(action)
-        .bind(&self.resource)
-        .bind(&self.org)
-        .bind(detail)
-        .bind(&self.stamp)
-        .execute(&mut *self.tx)
-        .await?;
+        self.audit(AUDIT, action, detail)?.execute(&mut *self.tx).await?;
         self.tx.commit().await?;
         Ok(Commit { revision: self.revision, changed: true })
+    }
+
+    /// Returns a statement with the values of the audit row as its first eight parameters.
+    fn audit(
+        &self,
+        statement: &'static str,
+        action: &str,
+        detail: &str,
+    ) -> Result<Query<'static, Any, AnyArguments>> {
+        let (revision, at) = (rows::signed(self.revision)?, rows::signed(self.change.at)?);
+        let actor = &self.change.actor;
+        Ok(query!(statement, revision, at, actor, action, &self.resource, &self.org, detail, &self.stamp))
     }
 
     /// Takes the revision, checks that the resource is unchanged since it was read, records its revision, audits and
     /// commits.
     async fn finish(mut self, exists: bool, action: &str, detail: &str) -> Result<Commit> {
-        let row = sqlx::query(TAKE_NUMBER).bind(&self.stamp).fetch_one(&mut *self.tx).await?;
-        self.revision = rows::unsigned(&row, "revision")?;
+        self.take_revision().await?;
         // A separate statement, so that it sees what was committed while this one waited for the revision.
-        let finished = sqlx::query(FINISH)
-            .bind(&self.stamp)
-            .bind(rows::signed(self.change.at)?)
-            .bind(&self.change.actor)
-            .bind(action)
-            .bind(&self.resource)
-            .bind(&self.org)
-            .bind(detail)
-            .bind(i64::from(exists))
-            .bind(rows::signed(self.revision)?)
-            .bind(rows::signed(self.current.unwrap_or(0))?)
-            .fetch_optional(&mut *self.tx)
-            .await?;
-        if finished.is_none() {
+        let finish = self.audit(FINISH, action, detail)?.bind(i64::from(exists));
+        let finish = finish.bind(rows::signed(self.current.unwrap_or(0))?);
+        if finish.fetch_optional(&mut *self.tx).await?.is_none() {
             return Err(self.conflict_error().await?);
         }
         self.tx.commit().await?;
