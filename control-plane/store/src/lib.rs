@@ -18,6 +18,13 @@ macro_rules! query {
     };
 }
 
+/// A statement on the tables of calls with its parameters, `$1` and following.
+macro_rules! statement {
+    ($text:expr $(, $parameter:expr)* $(,)?) => {
+        $crate::calls::CallStatement::new($text)$(.bind($parameter))*
+    };
+}
+
 pub mod answers;
 pub mod archive;
 pub mod audit;

@@ -238,7 +238,7 @@ impl Postgres {
                 Box::pin(async move {
                     primary_only(sqlx::query_scalar(IS_STANDBY).fetch_one(&mut *connection).await?)?;
                     for (name, value) in CONTROL.session() {
-                        let set = sqlx::query("SELECT set_config($1, $2, FALSE)").bind(name).bind(value);
+                        let set = query!("SELECT set_config($1, $2, FALSE)", name, value);
                         connection.execute(set).await?;
                     }
                     Ok(())
@@ -372,11 +372,9 @@ async fn answers<C: Connection>(connection: &mut C) -> sqlx::Result<bool> {
 /// Whether this process may run, for the next `length`, a task that one process does for all.
 async fn has_turn(pool: &PgPool, name: &str, length: Duration) -> sqlx::Result<bool> {
     // A turn that ends far later than a new one is from before the clock was set back.
-    let turn = sqlx::query(
-        "INSERT INTO turns (name, until_ms) VALUES ($1, now_ms() + $2) \
+    let turn = "INSERT INTO turns (name, until_ms) VALUES ($1, now_ms() + $2) \
          ON CONFLICT (name) DO UPDATE SET until_ms = excluded.until_ms \
-         WHERE turns.until_ms <= now_ms() OR turns.until_ms > excluded.until_ms + $2",
-    );
-    let turn = turn.bind(name).bind(crate::clock::milliseconds(length)).execute(pool).await?;
+         WHERE turns.until_ms <= now_ms() OR turns.until_ms > excluded.until_ms + $2";
+    let turn = query!(turn, name, crate::clock::milliseconds(length)).execute(pool).await?;
     Ok(turn.rows_affected() == 1)
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{CallStatement, CallsDatabase, changes, row, steady};
 use crate::columns::Columns;
-use crate::ledger::rules::{KeyChange, KeyStatus, State};
+use crate::ledger::rules::{Condition, KeyChange, KeyStatus, State};
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash, Result};
 
 /// First and longest interval of reads while another process holds a claim; the interval doubles in between.
@@ -115,12 +115,8 @@ impl<D: CallsDatabase> Ledger for D {
         let statement = "UPDATE ledger AS l SET state = $7, expires_ms = now_ms() + $8, answer = CASE WHEN \
                LENGTH($9) + COALESCE((SELECT SUM(bytes) FROM ledger_usage u WHERE u.org = l.org), 0) <= $10 \
                THEN $9 ELSE $11 END";
-        let completion = permitted(statement, key, &KeyChange::Own(holder), holder)
-            .bind(ANSWERED)
-            .bind(keep)
-            .bind(&answer.whole)
-            .bind(self.budget().bytes)
-            .bind(&answer.short);
+        let completion = permitted(statement, key, &KeyChange::Own(holder), holder).bind(ANSWERED).bind(keep);
+        let completion = completion.bind(&answer.whole).bind(self.budget().bytes).bind(&answer.short);
         let stored = changes(self, completion).await?;
         self.waiters().wake(key);
         Ok(stored)
@@ -145,20 +141,14 @@ impl<D: CallsDatabase> Ledger for D {
 
 /// Restricts `statement` on a key's row `l` to what the rules allow; its own parameters start at $7.
 fn permitted(statement: &str, key: LedgerKey, change: &KeyChange, asker: Holder) -> CallStatement {
-    let condition = change.condition();
-    let statement = format!(
+    let Condition { hash, call, owner, abandoned } = change.condition();
+    let text = format!(
         "{statement} WHERE l.claim_key = $1 AND l.state = {RUNNING} AND ($2 IS NULL OR l.hash = $2) \
          AND ($3 IS NULL OR l.call_id = $3) AND ($4 IS NULL OR l.owner = $4) \
          AND (NOT $5 OR l.expires_ms <= now_ms() OR {})",
         abandoned_condition("$6")
     );
-    CallStatement::new(statement)
-        .bind(key.0)
-        .bind(condition.hash)
-        .bind(condition.call)
-        .bind(condition.owner)
-        .bind(condition.abandoned)
-        .bind(asker.owner)
+    statement!(text, key.0, hash, call, owner, abandoned, asker.owner)
 }
 
 /// The row of a key, in view of a request.
@@ -181,7 +171,7 @@ impl KeyEntry {
              FROM ledger l WHERE l.claim_key = $1",
             abandoned_condition("$2")
         );
-        let row = row(database, CallStatement::new(statement).bind(key.0).bind(asker)).await?;
+        let row = row(database, statement!(statement, key.0, asker)).await?;
         row.map(|row| KeyEntry::read(&row, &hash)).transpose()
     }
 
@@ -197,7 +187,7 @@ impl KeyEntry {
 async fn has_room<D: CallsDatabase>(database: &D, holder: Holder) -> sqlx::Result<bool> {
     let statement =
         "SELECT CAST(COALESCE(SUM(claim_keys), 0) AS BIGINT) AS claim_keys FROM ledger_usage WHERE org = $1";
-    let usage = row(database, CallStatement::new(statement).bind(holder.org)).await?;
+    let usage = row(database, statement!(statement, holder.org)).await?;
     let keys = usage.map(|usage| usage.number("claim_keys")).transpose()?;
     Ok(database.budget().has_room(u64::try_from(keys.unwrap_or_default()).unwrap_or_default()))
 }
@@ -215,14 +205,6 @@ async fn take_free<D: CallsDatabase>(
          ON CONFLICT (claim_key) DO UPDATE SET hash = excluded.hash, call_id = excluded.call_id, \
          owner = excluded.owner, state = excluded.state, expires_ms = excluded.expires_ms, answer = NULL \
          WHERE ledger.state = $8 AND ledger.expires_ms <= now_ms()";
-    let insert = CallStatement::new(statement)
-        .bind(key.0)
-        .bind(hash)
-        .bind(holder.call)
-        .bind(holder.owner)
-        .bind(holder.org)
-        .bind(RUNNING)
-        .bind(lease)
-        .bind(ANSWERED);
-    changes(database, insert).await
+    let Holder { call, owner, org } = holder;
+    changes(database, statement!(statement, key.0, hash, call, owner, org, RUNNING, lease, ANSWERED)).await
 }

@@ -50,12 +50,8 @@ impl<D: CallsDatabase> CallRecords for D {
     ) -> Result<Save> {
         let statement = "UPDATE call_records SET seq = $1, capsule = $2, memory = $3 \
              WHERE call_id = $4 AND owner = $5 AND seq < $1";
-        let save = CallStatement::new(statement)
-            .bind(i64::try_from(seq).unwrap_or(i64::MAX))
-            .bind(&capsule)
-            .bind(&memory)
-            .bind(call)
-            .bind(owner.0);
+        let seq = i64::try_from(seq).unwrap_or(i64::MAX);
+        let save = statement!(statement, seq, &capsule, &memory, call, owner.0);
         if changes(self, save).await? {
             return Ok(Save::Stored);
         }
@@ -66,7 +62,7 @@ impl<D: CallsDatabase> CallRecords for D {
 
     async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save> {
         let statement = "UPDATE call_records SET memory = $1 WHERE call_id = $2 AND owner = $3";
-        let save = CallStatement::new(statement).bind(&memory).bind(call).bind(owner.0);
+        let save = statement!(statement, &memory, call, owner.0);
         Ok(if changes(self, save).await? { Save::Stored } else { Save::NotOwner })
     }
 
@@ -89,13 +85,9 @@ impl<D: CallsDatabase> CallRecords for D {
              ORDER BY r.created_ms DESC, r.call_id DESC LIMIT $5",
             columns()
         );
-        let list = CallStatement::new(statement)
-            .bind(listing.principal)
-            .bind(listing.server)
-            .bind(listing.before.map(|(created_ms, _)| created_ms))
-            .bind(listing.before.map(|(_, call)| call))
-            .bind(listing.limit);
-        let rows = self.rows(list).await?;
+        let Listing { principal, server, before, limit } = *listing;
+        let (created_ms, call) = before.unzip();
+        let rows = self.rows(statement!(statement, principal, server, created_ms, call, limit)).await?;
         let record = |row: &D::Row| Ok((row.id("call_id")?, read(row)?));
         Ok(rows.iter().map(record).collect::<sqlx::Result<_>>()?)
     }
@@ -110,8 +102,7 @@ impl<D: CallsDatabase> CallRecords for D {
 
     async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool> {
         let statement = "DELETE FROM call_records WHERE call_id = $1 AND owner = $2 AND created_ms = $3";
-        let deletion = CallStatement::new(statement).bind(call).bind(owner.0).bind(created_ms);
-        Ok(changes(self, deletion).await?)
+        Ok(changes(self, statement!(statement, call, owner.0, created_ms)).await?)
     }
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease> {
@@ -133,9 +124,8 @@ impl<D: CallsDatabase> CallRecords for D {
     }
 
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool> {
-        let take = CallStatement::new(D::of_orphan("owner = $1"));
-        let take = take.bind(owner.0).bind(orphan.call).bind(orphan.owner.0).judging_leases();
-        Ok(changes(self, take).await?)
+        let take = statement!(D::of_orphan("owner = $1"), owner.0, orphan.call, orphan.owner.0);
+        Ok(changes(self, take.judging_leases()).await?)
     }
 
     async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool> {
@@ -147,16 +137,11 @@ impl<D: CallsDatabase> CallRecords for D {
             "{given_up} AND NOT EXISTS (SELECT 1 FROM gateways n WHERE n.owner = $7 AND n.lease_ms > {})",
             D::CLOCK
         );
-        let give_up = CallStatement::new(statement)
-            .bind(owner.0)
-            .bind(orphan.call)
-            .bind(orphan.owner.0)
-            .bind(NOBODY.0)
-            .bind(State::Failed.as_str())
-            .bind(keep.min(MAX_KEEP))
-            .bind(NO_ROOM.0)
-            .judging_leases();
-        Ok(changes(self, give_up).await?)
+        let Orphan { call, owner: former } = *orphan;
+        let failed = State::Failed.as_str();
+        let give_up =
+            statement!(statement, owner.0, call, former.0, NOBODY.0, failed, keep.min(MAX_KEEP), NO_ROOM.0);
+        Ok(changes(self, give_up.judging_leases()).await?)
     }
 
     async fn room_made(&self) {
@@ -186,12 +171,8 @@ fn running(key: &RecordKey, owner: OwnerId, state: State, record: &Bytes) -> Cal
          record = CASE WHEN excluded.resumable OR NOT r.resumable THEN excluded.record ELSE r.record END, \
          resumable = excluded.resumable OR r.resumable \
          WHERE r.owner = excluded.owner";
-    bound(statement, key)
-        .bind(key.resumes)
-        .bind(state.as_str())
-        .bind(key.expires_ms)
-        .bind(record)
-        .bind(owner.0)
+    let running = bound(statement, key).bind(key.resumes).bind(state.as_str()).bind(key.expires_ms);
+    running.bind(record).bind(owner.0)
 }
 
 /// Returns the upsert of the record of an ended call, under the same condition.
@@ -205,13 +186,9 @@ fn ended(key: &RecordKey, owner: OwnerId, end: &End) -> CallStatement {
          updated_ms = excluded.updated_ms, record = excluded.record, outcome = excluded.outcome, \
          bytes = excluded.bytes, owner = NULL, capsule = NULL, memory = NULL \
          WHERE r.owner = $14";
-    bound(statement, key)
-        .bind(end.state.as_str())
-        .bind(end.keep.min(MAX_KEEP))
-        .bind(&end.record)
-        .bind(&end.outcome)
-        .bind(i64::try_from(bytes).unwrap_or(i64::MAX))
-        .bind(owner.0)
+    let ended = bound(statement, key).bind(end.state.as_str()).bind(end.keep.min(MAX_KEEP));
+    let ended = ended.bind(&end.record).bind(&end.outcome).bind(i64::try_from(bytes).unwrap_or(i64::MAX));
+    ended.bind(owner.0)
 }
 
 /// Returns the deletion of an expired call that no live owner runs.
@@ -224,15 +201,9 @@ fn forget_past(call: CallId) -> CallStatement {
 
 /// Binds the identity of the call in `key` as the first eight parameters.
 fn bound(statement: &str, key: &RecordKey) -> CallStatement {
-    CallStatement::new(statement)
-        .bind(key.call)
-        .bind(key.org.as_str())
-        .bind(key.principal)
-        .bind(key.user)
-        .bind(key.server.as_str())
-        .bind(key.plugin.as_str())
-        .bind(key.context.as_str())
-        .bind(key.created_ms)
+    let [org, server, plugin, context] =
+        [&key.org, &key.server, &key.plugin, &key.context].map(String::as_str);
+    statement!(statement, key.call, org, key.principal, key.user, server, plugin, context, key.created_ms)
 }
 
 fn read_stand(row: &impl Columns) -> sqlx::Result<Stand> {

@@ -63,13 +63,11 @@ impl PostgresAudit {
 
     /// A single statement, so that no lock waits for this process.
     async fn insert(&self, events: &[CallEvent]) -> sqlx::Result<()> {
-        sqlx::query("SELECT append_call_audit($1, $2, $3)")
-            .bind(events.iter().map(|event| event.at_ms).collect::<Vec<i64>>())
-            .bind(events.iter().map(|event| event.org.clone()).collect::<Vec<String>>())
-            .bind(events.iter().map(|event| event.event.clone()).collect::<Vec<String>>())
-            .execute(&self.pool)
-            .await?;
-        Ok(())
+        let times: Vec<i64> = events.iter().map(|event| event.at_ms).collect();
+        let orgs: Vec<String> = events.iter().map(|event| event.org.clone()).collect();
+        let events: Vec<String> = events.iter().map(|event| event.event.clone()).collect();
+        let append = query!("SELECT append_call_audit($1, $2, $3)", times, orgs, events);
+        append.execute(&self.pool).await.map(drop)
     }
 }
 

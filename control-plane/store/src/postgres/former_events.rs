@@ -65,13 +65,9 @@ impl PostgresAudit {
              UPDATE call_log SET bytes = call_log.bytes - sums.bytes FROM sums WHERE id = 1 \
              RETURNING sums.last AS removed, call_log.bytes"
         );
-        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
-            .bind(after)
-            .bind(SWEEP_ROWS)
-            .bind(held > max_bytes)
-            .bind(milliseconds(KEEP_EVENTS))
-            .fetch_one(&mut *transaction)
-            .await?;
+        let statement = sqlx::AssertSqlSafe(statement);
+        let batch = query!(statement, after, SWEEP_ROWS, held > max_bytes, milliseconds(KEEP_EVENTS));
+        let row = batch.fetch_one(&mut *transaction).await?;
         transaction.commit().await?;
         Ok(RemovedBatch { last: row.try_get("removed")?, bytes: row.try_get("bytes")? })
     }

@@ -39,45 +39,31 @@ from_failure!(sqlx::Error => Unavailable);
 #[async_trait]
 impl GatewayRegistry for PostgresGateways {
     async fn report(&self, control: &str, reports: &[GatewayReport]) -> Result<(), Unavailable> {
-        let past = sqlx::query("DELETE FROM heard_gateways WHERE heard_ms <= now_ms() - $1");
-        let past = past.bind(milliseconds(KEPT)).execute(&self.pool);
-        within(self.longest, past).await?;
+        let past = query!("DELETE FROM heard_gateways WHERE heard_ms <= now_ms() - $1", milliseconds(KEPT));
+        within(self.longest, past.execute(&self.pool)).await?;
         let texts =
             |of: fn(&GatewayReport) -> &String| reports.iter().map(of).cloned().collect::<Vec<String>>();
         // Negative: relative to now.
         let opened: Vec<i64> = reports.iter().map(|report| -milliseconds(report.opened)).collect();
-        let said = sqlx::query(RECORD)
-            .bind(texts(|report| &report.pool))
-            .bind(texts(|report| &report.address))
-            .bind(opened)
-            .bind(control.to_owned())
-            .execute(&self.pool);
+        let (pools, addresses) = (texts(|report| &report.pool), texts(|report| &report.address));
+        let said = query!(RECORD, pools, addresses, opened, control).execute(&self.pool);
         within(self.longest, said).await?;
         Ok(())
     }
 
     async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable> {
-        let said = sqlx::query(
-            "INSERT INTO heard_gateways (pool, address, heard_ms, left_ms) VALUES ($1, $2, now_ms(), now_ms() - $3) \
-             ON CONFLICT (pool, address) DO UPDATE SET heard_ms = excluded.heard_ms, left_ms = excluded.left_ms",
-        )
-        .bind(pool.to_owned())
-        .bind(address.to_owned())
-        .bind(milliseconds(ago))
-        .execute(&self.pool);
+        let said = "INSERT INTO heard_gateways (pool, address, heard_ms, left_ms) VALUES ($1, $2, now_ms(), now_ms() - $3) \
+             ON CONFLICT (pool, address) DO UPDATE SET heard_ms = excluded.heard_ms, left_ms = excluded.left_ms";
+        let said = query!(said, pool.to_owned(), address.to_owned(), milliseconds(ago)).execute(&self.pool);
         within(self.longest, said).await?;
         Ok(())
     }
 
     async fn list_recent(&self, within_time: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
-        let rows = sqlx::query(
-            "SELECT pool, address, now_ms() - heard_ms AS silent, \
+        let rows = "SELECT pool, address, now_ms() - heard_ms AS silent, \
              CASE WHEN left_ms > 0 THEN now_ms() - left_ms END AS gone, heard_by FROM heard_gateways \
-             WHERE heard_ms > now_ms() - $1 ORDER BY heard_ms DESC LIMIT $2",
-        )
-        .bind(milliseconds(within_time))
-        .bind(i64::from(MAX_GATEWAYS))
-        .fetch_all(&self.pool);
+             WHERE heard_ms > now_ms() - $1 ORDER BY heard_ms DESC LIMIT $2";
+        let rows = query!(rows, milliseconds(within_time), i64::from(MAX_GATEWAYS)).fetch_all(&self.pool);
         let rows = within(self.longest, rows).await?;
         Ok(rows.iter().map(read_row).collect::<sqlx::Result<_>>()?)
     }

@@ -88,38 +88,27 @@ impl Objects {
         if counted > self.quota.bytes || self.quota.objects == 0 {
             return Ok(false);
         }
-        let begun = sqlx::query(
-            "WITH room AS (INSERT INTO object_usage AS u (kind, holder, objects, bytes) VALUES ($2, $3, 1, $4) \
+        let begun = "WITH room AS (INSERT INTO object_usage AS u (kind, holder, objects, bytes) VALUES ($2, $3, 1, $4) \
              ON CONFLICT (kind, holder) DO UPDATE SET objects = u.objects + 1, bytes = u.bytes + excluded.bytes \
              WHERE u.objects + 1 <= $5 AND u.bytes + excluded.bytes <= $6 RETURNING 1) \
              INSERT INTO objects (object, kind, holder, state, counted, until_ms) \
-             SELECT $1, $2, $3, 0, $4, now_ms() + $7 FROM room",
-        )
-        .bind(object.to_vec())
-        .bind(self.kind as i64)
-        .bind(holder.to_owned())
-        .bind(signed(counted))
-        .bind(signed(self.quota.objects))
-        .bind(signed(self.quota.bytes))
-        .bind(milliseconds(PATIENCE));
+             SELECT $1, $2, $3, 0, $4, now_ms() + $7 FROM room";
+        let (most_objects, most_bytes) = (signed(self.quota.objects), signed(self.quota.bytes));
+        let begun = query!(begun, object.to_vec(), self.kind as i64, holder, signed(counted));
+        let begun = begun.bind(most_objects).bind(most_bytes).bind(milliseconds(PATIENCE));
         Ok(within(self.longest, begun.execute(&self.pool)).await?.rows_affected() == 1)
     }
 
     /// Reserves more bytes for an object that is being written.
     pub(crate) async fn take(&self, object: ObjectId, bytes: u64) -> sqlx::Result<Reservation> {
-        let taken = sqlx::query(
-            "WITH mine AS (SELECT holder FROM objects WHERE object = $1 AND state = 0 FOR UPDATE), \
+        let taken = "WITH mine AS (SELECT holder FROM objects WHERE object = $1 AND state = 0 FOR UPDATE), \
              room AS (UPDATE object_usage u SET bytes = u.bytes + $3 FROM mine \
              WHERE u.kind = $2 AND u.holder = mine.holder AND u.bytes + $3 <= $4 RETURNING 1), \
              taken AS (UPDATE objects SET counted = counted + $3, until_ms = now_ms() + $5 \
              WHERE object = $1 AND EXISTS (SELECT 1 FROM room) RETURNING 1) \
-             SELECT EXISTS (SELECT 1 FROM mine) AS mine, EXISTS (SELECT 1 FROM taken) AS taken",
-        )
-        .bind(object.to_vec())
-        .bind(self.kind as i64)
-        .bind(signed(bytes))
-        .bind(signed(self.quota.bytes))
-        .bind(milliseconds(PATIENCE));
+             SELECT EXISTS (SELECT 1 FROM mine) AS mine, EXISTS (SELECT 1 FROM taken) AS taken";
+        let taken = query!(taken, object.to_vec(), self.kind as i64, signed(bytes), signed(self.quota.bytes));
+        let taken = taken.bind(milliseconds(PATIENCE));
         let row = within(self.longest, taken.fetch_one(&self.pool)).await?;
         Ok(match (row.flag("mine")?, row.flag("taken")?) {
             (_, true) => Reservation::Taken,
@@ -135,16 +124,10 @@ impl Objects {
         found: &StoredObject,
         until_ms: i64,
     ) -> sqlx::Result<ShowOutcome> {
-        let shown = sqlx::query(
-            "UPDATE objects SET state = 1, name = $2, size = $3, sha256 = $4, description = $5, until_ms = $6 \
-             WHERE object = $1 AND state = 0",
-        )
-        .bind(found.object.to_vec())
-        .bind(name.to_owned())
-        .bind(signed(found.size))
-        .bind(found.sha256.clone())
-        .bind(found.description.clone())
-        .bind(until_ms);
+        let shown = "UPDATE objects SET state = 1, name = $2, size = $3, sha256 = $4, description = $5, until_ms = $6 \
+             WHERE object = $1 AND state = 0";
+        let StoredObject { object, size, sha256, description } = found;
+        let shown = query!(shown, object.to_vec(), name, signed(*size), sha256, description, until_ms);
         match within(self.longest, shown.execute(&self.pool)).await {
             Ok(done) if done.rows_affected() == 1 => Ok(ShowOutcome::There),
             Ok(_) => Ok(ShowOutcome::Gone),
@@ -155,14 +138,10 @@ impl Objects {
 
     /// Returns a visible object of one holder or of any.
     pub(crate) async fn find(&self, holder: Option<&str>, name: &str) -> sqlx::Result<Option<StoredObject>> {
-        let found = sqlx::query(
-            "SELECT object, size, sha256, description FROM objects \
+        let found = "SELECT object, size, sha256, description FROM objects \
              WHERE kind = $1 AND name = $2 AND ($3::TEXT IS NULL OR holder = $3) AND state = 1 AND until_ms > now_ms() \
-             ORDER BY holder LIMIT 1",
-        )
-        .bind(self.kind as i64)
-        .bind(name.to_owned())
-        .bind(holder.map(str::to_owned));
+             ORDER BY holder LIMIT 1";
+        let found = query!(found, self.kind as i64, name, holder);
         let row = within(self.longest, found.fetch_optional(&self.pool)).await?;
         row.as_ref().map(found_in).transpose()
     }
@@ -174,20 +153,15 @@ impl Objects {
              WHERE kind = $1 AND ($2::TEXT IS NULL OR holder = $2) AND state = 1 AND until_ms > now_ms()",
         )
         .bind(self.kind as i64)
-        .bind(holder.map(str::to_owned));
+        .bind(holder);
         within(self.longest, all.fetch_all(&self.pool)).await
     }
 
     /// Hides an object; the caller must delete its bytes.
     pub(crate) async fn hide(&self, holder: &str, name: &str) -> sqlx::Result<Option<ObjectId>> {
-        let hidden = sqlx::query(
-            "UPDATE objects SET state = 2, until_ms = now_ms() + $4 \
-             WHERE kind = $1 AND name = $2 AND holder = $3 AND state = 1 RETURNING object",
-        )
-        .bind(self.kind as i64)
-        .bind(name.to_owned())
-        .bind(holder.to_owned())
-        .bind(milliseconds(DELETED_WITHIN));
+        let hidden = "UPDATE objects SET state = 2, until_ms = now_ms() + $4 \
+             WHERE kind = $1 AND name = $2 AND holder = $3 AND state = 1 RETURNING object";
+        let hidden = query!(hidden, self.kind as i64, name, holder, milliseconds(DELETED_WITHIN));
         let row = within(self.longest, hidden.fetch_optional(&self.pool)).await?;
         row.map(|row| row.id("object")).transpose()
     }
@@ -195,10 +169,9 @@ impl Objects {
     /// Abandons an object that is being written and whose bytes may still reach the store; a sweep deletes them after a
     /// minute.
     pub(crate) async fn give_up(&self, object: ObjectId) -> sqlx::Result<()> {
-        let given_up = sqlx::query(
-            "UPDATE objects SET state = 2, until_ms = now_ms() + $2 WHERE object = $1 AND state = 0",
-        );
-        let given_up = given_up.bind(object.to_vec()).bind(milliseconds(DELETED_WITHIN));
+        let given_up =
+            "UPDATE objects SET state = 2, until_ms = now_ms() + $2 WHERE object = $1 AND state = 0";
+        let given_up = query!(given_up, object.to_vec(), milliseconds(DELETED_WITHIN));
         within(self.longest, given_up.execute(&self.pool)).await.map(drop)
     }
 
@@ -215,14 +188,10 @@ impl Objects {
 
     /// Returns some expired objects; no other process gets them for a minute.
     pub(crate) async fn past(&self, most: i64) -> sqlx::Result<Vec<ObjectId>> {
-        let past = sqlx::query(
-            "UPDATE objects SET state = 2, until_ms = now_ms() + $3 WHERE object IN (SELECT object FROM objects \
+        let past = "UPDATE objects SET state = 2, until_ms = now_ms() + $3 WHERE object IN (SELECT object FROM objects \
              WHERE kind = $1 AND until_ms <= now_ms() ORDER BY until_ms LIMIT $2 FOR UPDATE SKIP LOCKED) \
-             RETURNING object",
-        )
-        .bind(self.kind as i64)
-        .bind(most)
-        .bind(milliseconds(DELETED_WITHIN));
+             RETURNING object";
+        let past = query!(past, self.kind as i64, most, milliseconds(DELETED_WITHIN));
         let rows = within(self.longest, past.fetch_all(&self.pool)).await?;
         rows.iter().map(|row| row.id("object")).collect()
     }

@@ -78,13 +78,8 @@ impl SqliteAudit {
             let over = size(&mut connection).await?.used > self.max_bytes;
             let before = if over { i64::MAX } else { oldest };
             // Events are in order of time unless a clock was set back: an old event behind a newer one waits.
-            let deleted = sqlx::query(
-                "DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $1) AND at_ms < $2",
-            )
-            .bind(SWEEP_ROWS)
-            .bind(before)
-            .execute(&mut *connection)
-            .await?;
+            let deleted = "DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $1) AND at_ms < $2";
+            let deleted = query!(deleted, SWEEP_ROWS, before).execute(&mut *connection).await?;
             drop(connection);
             if deleted.rows_affected() == 0 {
                 break;
@@ -163,10 +158,8 @@ async fn make_room(connection: &mut SqliteConnection, max_bytes: i64, came: usiz
     if size(connection).await?.used > max_bytes {
         // More than were added: events differ in size, and a lowered limit is reached over time.
         let rows = i64::try_from(came).unwrap_or(SWEEP_ROWS).saturating_mul(2).max(SWEEP_ROWS);
-        sqlx::query("DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $1)")
-            .bind(rows)
-            .execute(connection)
-            .await?;
+        let oldest = "DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $1)";
+        query!(oldest, rows).execute(connection).await?;
     }
     Ok(())
 }

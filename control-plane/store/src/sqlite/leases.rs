@@ -66,46 +66,33 @@ impl Leases {
         let now = now_ms();
         let until = now.saturating_add(milliseconds(lease));
         let held = "UPDATE owners SET lease_ms = $1, since_ms = MIN(since_ms, $3) WHERE owner = $2 AND lease_ms > $3";
-        let renewed =
-            sqlx::query(held).bind(until).bind(owner.0.as_slice()).bind(now).execute(&self.pool).await?;
+        let renewed = query!(held, until, owner.0.as_slice(), now).execute(&self.pool).await?;
         if renewed.rows_affected() == 1 {
             return Ok(Lease::Held);
         }
-        let first = sqlx::query(
-            "INSERT INTO owners (owner, lease_ms, since_ms) VALUES ($1, $2, $3) ON CONFLICT (owner) DO NOTHING",
-        )
-        .bind(owner.0.as_slice())
-        .bind(until)
-        .bind(now)
-        .execute(&self.pool)
-        .await?;
+        let first = "INSERT INTO owners (owner, lease_ms, since_ms) VALUES ($1, $2, $3) ON CONFLICT (owner) DO NOTHING";
+        let first = query!(first, owner.0.as_slice(), until, now).execute(&self.pool).await?;
         if first.rows_affected() == 1 {
             return Ok(Lease::Held);
         }
         // A retired owner stays retired.
-        sqlx::query("UPDATE owners SET lease_ms = $1, since_ms = $3 WHERE owner = $2 AND lease_ms > 0")
-            .bind(until)
-            .bind(owner.0.as_slice())
-            .bind(now)
-            .execute(&self.pool)
-            .await?;
+        let restart = "UPDATE owners SET lease_ms = $1, since_ms = $3 WHERE owner = $2 AND lease_ms > 0";
+        query!(restart, until, owner.0.as_slice(), now).execute(&self.pool).await?;
         Ok(Lease::Lapsed)
     }
 
     pub(super) async fn retire(&self, owner: OwnerId) -> sqlx::Result<()> {
         // The row stays for as long as the owner may hold keys.
-        let retired = sqlx::query("UPDATE owners SET lease_ms = 0, since_ms = $1 WHERE owner = $2");
-        let retired = retired.bind(now_ms()).bind(owner.0.as_slice());
-        retired.execute(&self.pool).await.map(drop)
+        let retired = "UPDATE owners SET lease_ms = 0, since_ms = $1 WHERE owner = $2";
+        query!(retired, now_ms(), owner.0.as_slice()).execute(&self.pool).await.map(drop)
     }
 
     /// Deletes leases that ended before `before`; there is one row per start of a gateway within a day. Shortens those
     /// that were written before the clock was set back.
     pub(super) async fn forget(&self, before: i64) -> Result<(), OpenError> {
         let latest = now_ms().saturating_add(milliseconds(MAX_LEASE));
-        let shortened = sqlx::query("UPDATE owners SET lease_ms = $1 WHERE lease_ms > $1").bind(latest);
-        shortened.execute(&self.pool).await?;
-        let forgotten = sqlx::query("DELETE FROM owners WHERE lease_ms < $1 AND since_ms < $1").bind(before);
+        query!("UPDATE owners SET lease_ms = $1 WHERE lease_ms > $1", latest).execute(&self.pool).await?;
+        let forgotten = query!("DELETE FROM owners WHERE lease_ms < $1 AND since_ms < $1", before);
         forgotten.execute(&self.pool).await?;
         Ok(())
     }
