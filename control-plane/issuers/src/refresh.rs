@@ -4,6 +4,9 @@
 //! with growing, jittered backoff, so that its return causes no stampede. Fetches on request happen at most once within
 //! [`ASKED_GAP`]. A key set without any usable key replaces nothing.
 
+#[cfg(feature = "testkit")]
+mod testkit;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -295,21 +298,6 @@ impl Keeper {
         }
         let standing = asked.standing.lock();
         standing.revision
-    }
-}
-
-#[cfg(feature = "testkit")]
-impl Keeper {
-    /// Waits until all due issuers have been fetched.
-    pub async fn wait_until_fetched(&self) {
-        // Lets the loop wake and its tasks take their locks.
-        for _ in 0..4 {
-            tokio::task::yield_now().await;
-        }
-        let asked: Vec<Arc<FetchState>> = self.known.lock().values().cloned().collect();
-        for asked in asked {
-            drop(asked.fetching.lock().await);
-        }
     }
 }
 

@@ -25,3 +25,5 @@ pub mod seen_revisions;
 pub mod service;
 pub mod subscribers;
 pub mod subscription;
+#[cfg(any(test, feature = "testkit"))]
+pub mod whole;

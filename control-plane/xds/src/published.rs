@@ -114,13 +114,6 @@ impl Publication {
         let edge = asp_edge::Snapshot::boot().changed(changes).map_err(|error| error.to_string())?;
         Ok(Evaluator { edge, policy: Policy::new(org.bindings.clone(), org.observed_bindings.clone())? })
     }
-
-    /// Returns everything in one message.
-    #[cfg(any(test, feature = "testkit"))]
-    pub fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
-        let edge = EdgeSnapshot { revision: self.revision, ..(*self.edge.content).clone() };
-        crate::parts::whole(self.revision, &edge, &self.gateway.parts)
-    }
 }
 
 /// State that is pushed to subscribers; always replaced as a whole.

@@ -297,11 +297,6 @@ impl Fleet {
         }
         first
     }
-
-    #[cfg(test)]
-    fn members(&self) -> Arc<Vec<Arc<Runtime>>> {
-        self.members.load_full()
-    }
 }
 
 pub fn is_among(runtime: &Arc<Runtime>, others: &[Arc<Runtime>]) -> bool {

@@ -55,14 +55,6 @@ pub struct SnapshotBuild {
     pub lacks_forms: bool,
 }
 
-#[cfg(test)]
-impl SnapshotBuild {
-    /// Joins the build into one message.
-    pub(crate) fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
-        asp_xds::parts::whole(self.position.revision, &self.edge, &self.gateway)
-    }
-}
-
 /// State of the last build, from which the next one starts.
 pub struct Builder {
     compiler: Compiler,

@@ -127,12 +127,6 @@ impl CallStatement {
         self
     }
 
-    /// Returns the query for the plan of the statement on SQLite.
-    #[cfg(test)]
-    pub(crate) fn explained(self) -> CallStatement {
-        CallStatement { text: format!("EXPLAIN QUERY PLAN {}", self.text), ..self }
-    }
-
     pub(crate) fn postgres(self) -> Query<'static, Postgres, PgArguments> {
         query(AssertSqlSafe(self.text), self.values)
     }
@@ -178,6 +172,13 @@ mod tests {
     use sqlx::Execute;
 
     use super::*;
+
+    impl CallStatement {
+        /// Returns the query for the plan of the statement on SQLite.
+        pub(crate) fn explained(self) -> CallStatement {
+            CallStatement { text: format!("EXPLAIN QUERY PLAN {}", self.text), ..self }
+        }
+    }
 
     #[test]
     fn a_statement_is_translated_to_the_tables_columns_and_parameters_of_sqlite() {

@@ -80,11 +80,6 @@ impl std::fmt::Debug for ServiceTrust {
 }
 
 impl ServiceTrust {
-    #[cfg(test)]
-    pub(super) fn of(config: ClientConfig) -> ServiceTrust {
-        ServiceTrust(Arc::new(OnceLock::from(Some(TlsConnector::from(Arc::new(config))))))
-    }
-
     /// Returns the connector with this machine's authorities, read on first use. `None`: there are none, and the log
     /// says so.
     fn connector(&self) -> Option<&TlsConnector> {

@@ -13,6 +13,13 @@ use super::super::tests::{config, server};
 use super::*;
 use crate::catalog::fault::ORG_DENIED;
 
+impl SnapshotBuild {
+    /// Joins the build into one message.
+    pub(crate) fn whole(&self) -> GatewaySnapshot {
+        asp_xds::whole::whole(self.position.revision, &self.edge, &self.gateway)
+    }
+}
+
 fn denial(org: &str, target: &str) -> BindingRecord {
     BindingRecord {
         org: org.into(),

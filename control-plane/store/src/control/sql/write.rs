@@ -302,12 +302,6 @@ impl WriteQueue {
             turn.queue = None;
         }
     }
-
-    #[cfg(test)]
-    pub(super) fn waiting(&self) -> usize {
-        let state = self.state.lock();
-        state.revocations.iter().chain(&state.others).filter(|sender| !sender.is_closed()).count()
-    }
 }
 
 impl State {
@@ -340,6 +334,14 @@ impl Drop for WriteTurn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl WriteQueue {
+        /// Returns the number of waiting writes.
+        pub(in crate::control::sql) fn waiting(&self) -> usize {
+            let state = self.state.lock();
+            state.revocations.iter().chain(&state.others).filter(|sender| !sender.is_closed()).count()
+        }
+    }
 
     /// Waiting writes in order of arrival; each records its name when it has its turn.
     struct Asking {

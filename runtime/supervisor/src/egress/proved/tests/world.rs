@@ -124,7 +124,8 @@ pub(super) fn certificates() -> (ServiceTrust, TlsAcceptor) {
         .with_no_client_auth()
         .with_single_cert(vec![leaf.der().clone()], PrivateKeyDer::try_from(own.serialize_der()).unwrap())
         .unwrap();
-    (ServiceTrust::of(client), TlsAcceptor::from(Arc::new(server)))
+    let trust = ServiceTrust(Arc::new(OnceLock::from(Some(TlsConnector::from(Arc::new(client))))));
+    (trust, TlsAcceptor::from(Arc::new(server)))
 }
 
 /// The proxy of one worker, whose call brought a credential for the service.
