@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, Result, bail};
 use asp_command::state_dir;
 use asp_issuers::trusted_issuer::{
     ADMIN_AUDIENCE, DEVELOPMENT_ISS, DEVELOPMENT_NAME, IssuerRules, MAX_TTL, TYP, TrustedIssuer,
@@ -66,7 +66,7 @@ pub struct ClientToken {
 
 impl DevIssuer {
     /// Reads the issuer of a state directory, creating it if there is none.
-    pub fn load_or_create(state_dir: &Path) -> anyhow::Result<DevIssuer> {
+    pub fn load_or_create(state_dir: &Path) -> Result<DevIssuer> {
         let path = state_dir.join(FILE);
         let place = || path.display().to_string();
         state_dir::create(state_dir).with_context(place)?;
@@ -78,13 +78,13 @@ impl DevIssuer {
     }
 
     /// Reads the issuer of a state directory; `None` if there is none.
-    pub fn load(state_dir: &Path) -> anyhow::Result<Option<DevIssuer>> {
+    pub fn load(state_dir: &Path) -> Result<Option<DevIssuer>> {
         let path = state_dir.join(FILE);
         let exists = path.try_exists().with_context(|| path.display().to_string())?;
         exists.then(|| DevIssuer::read(path)).transpose()
     }
 
-    fn read(path: PathBuf) -> anyhow::Result<DevIssuer> {
+    fn read(path: PathBuf) -> Result<DevIssuer> {
         let text = std::fs::read(&path).with_context(|| path.display().to_string())?;
         let malformed = || format!("{}: not a development issuer", path.display());
         let stored: IssuerRecord = serde_json::from_slice(&text).with_context(malformed)?;
@@ -103,7 +103,7 @@ impl DevIssuer {
     }
 
     /// Stores the default audience, so that `asp token` works without a running server.
-    pub fn set_audience(&mut self, audience: &str) -> anyhow::Result<()> {
+    pub fn set_audience(&mut self, audience: &str) -> Result<()> {
         if self.audience == audience {
             return Ok(());
         }
@@ -137,12 +137,12 @@ impl DevIssuer {
     }
 
     /// Returns the issuer as the admin API trusts it: with the public key only.
-    pub fn trusted(&self) -> anyhow::Result<TrustedIssuer> {
+    pub fn trusted(&self) -> Result<TrustedIssuer> {
         self.key.trusted(IssuerRules::of(DEVELOPMENT_ISS))
     }
 
     /// Mints a token for a client of the platform. A lifetime out of bounds is a [`TtlError`].
-    pub fn mint_client(&self, token: &ClientToken) -> anyhow::Result<Secret> {
+    pub fn mint_client(&self, token: &ClientToken) -> Result<Secret> {
         let mut own = vec![("org", json!(token.org))];
         if !token.groups.is_empty() {
             own.push(("groups", json!(token.groups)));
@@ -154,17 +154,12 @@ impl DevIssuer {
     }
 
     /// Mints a token for the admin API. `role`: `platform`, `platform:read`, `org:<id>` or `org:<id>:read`.
-    pub fn mint_admin(&self, user: &str, role: &str, ttl: Duration) -> anyhow::Result<Secret> {
+    pub fn mint_admin(&self, user: &str, role: &str, ttl: Duration) -> Result<Secret> {
         self.mint((user, ADMIN_AUDIENCE), ttl, vec![("role", json!(role))])
     }
 
     /// Mints a token with these claims in addition to those of every token.
-    fn mint(
-        &self,
-        (sub, aud): (&str, &str),
-        ttl: Duration,
-        own: Vec<(&str, Value)>,
-    ) -> anyhow::Result<Secret> {
+    fn mint(&self, (sub, aud): (&str, &str), ttl: Duration, own: Vec<(&str, Value)>) -> Result<Secret> {
         if ttl < Duration::from_secs(1) || ttl > MAX_TTL {
             return Err(TtlError(ttl).into());
         }
@@ -183,7 +178,7 @@ impl DevIssuer {
 }
 
 /// Returns the content of the file.
-fn stored(key: &LocalKey, audience: &str) -> anyhow::Result<Vec<u8>> {
+fn stored(key: &LocalKey, audience: &str) -> Result<Vec<u8>> {
     let stored = IssuerRecord {
         name: DEVELOPMENT_NAME.into(),
         iss: DEVELOPMENT_ISS.into(),

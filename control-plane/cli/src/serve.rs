@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 use asp_backends::plugin::LogListener;
 use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_command::failure::Failure;
@@ -121,11 +121,7 @@ impl Process {
     }
 }
 
-async fn serve(
-    settings: Settings,
-    certificates: Certificates,
-    session: Option<DevSession>,
-) -> anyhow::Result<()> {
+async fn serve(settings: Settings, certificates: Certificates, session: Option<DevSession>) -> Result<()> {
     state_dir::create(&settings.state_dir)
         .with_context(|| format!("create {}", settings.state_dir.display()))?;
     let (ports, listeners) = ports::bind(&settings).await?;
@@ -204,11 +200,7 @@ async fn languages(settings: &Settings) -> Languages {
 }
 
 /// Returns the parts of the process that a session uses.
-fn session_parts(
-    process: &Process,
-    control: ControlRole,
-    died: RuntimeFailure,
-) -> anyhow::Result<SessionContext> {
+fn session_parts(process: &Process, control: ControlRole, died: RuntimeFailure) -> Result<SessionContext> {
     Ok(SessionContext {
         store: control.store,
         compiler: control.compiler,
@@ -260,7 +252,7 @@ fn is_beyond_this_machine(public_url: &str) -> bool {
 }
 
 /// Reads or creates the development issuer and stores the audience of its tokens.
-fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIssuer>> {
+fn dev_issuer(settings: &Settings, public_url: &str) -> Result<Arc<DevIssuer>> {
     let mut issuer = DevIssuer::load_or_create(&settings.state_dir).context("open the development issuer")?;
     issuer.set_audience(public_url).context("record the audience")?;
     Ok(Arc::new(issuer))
@@ -268,9 +260,7 @@ fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIs
 
 /// Opens the stores, including those of a gateway if there is one, and the keys of its tokens: the operator's key or
 /// generated ones.
-async fn open_stores(
-    settings: &Settings,
-) -> anyhow::Result<(Stores, Option<CallStores>, Option<Arc<TokenKeys>>)> {
+async fn open_stores(settings: &Settings) -> Result<(Stores, Option<CallStores>, Option<Arc<TokenKeys>>)> {
     let stores = Stores::open(settings).await?;
     let calls = match settings.roles.gateway {
         true => Some(stores.calls(settings).await?),

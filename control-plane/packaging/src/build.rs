@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +24,7 @@ const MAVENS: &str = "target";
 const BUILD: Duration = Duration::from_secs(600);
 
 /// Works like [`all`]; dropping the future ends a running build with all processes that it started.
-pub async fn all_async(units: &[Unit], languages: Option<Vec<&'static str>>) -> anyhow::Result<()> {
+pub async fn all_async(units: &[Unit], languages: Option<Vec<&'static str>>) -> Result<()> {
     let stop = CancellationToken::new();
     let _ends = stop.clone().drop_guard();
     let units = units.to_vec();
@@ -34,11 +34,7 @@ pub async fn all_async(units: &[Unit], languages: Option<Vec<&'static str>>) -> 
 
 /// Builds every unit in one of `languages` (`None`: any) that has code; returns the ids of those that needed a build. A
 /// running build ends on `stop`.
-pub fn all(
-    units: &[Unit],
-    languages: Option<&[&str]>,
-    stop: &CancellationToken,
-) -> anyhow::Result<Vec<String>> {
+pub fn all(units: &[Unit], languages: Option<&[&str]>, stop: &CancellationToken) -> Result<Vec<String>> {
     let mut built = Vec::new();
     for unit in units.iter().filter(|unit| unit.is_in(languages)) {
         let Some(folder) = &unit.folder else { continue };
@@ -83,7 +79,7 @@ pub fn tools(folder: &Path, language: &str) -> Vec<PathBuf> {
 }
 
 /// Builds the plugin in `folder`; returns whether there was anything to build.
-fn build(folder: &Path, language: &str, stop: &CancellationToken) -> anyhow::Result<bool> {
+fn build(folder: &Path, language: &str, stop: &CancellationToken) -> Result<bool> {
     if language != "java" {
         return Ok(false);
     }
@@ -117,7 +113,7 @@ fn javac() -> PathBuf {
     beside.unwrap_or_else(|| "javac".into())
 }
 
-fn java_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn java_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, Result, bail};
 use asp_registry::{plugin_manifest, stdio_manifest};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -85,7 +85,7 @@ pub fn install(
     plugins: &Path,
     existing: ConflictPolicy,
     languages: Option<&[&str]>,
-) -> anyhow::Result<InstallReport> {
+) -> Result<InstallReport> {
     let mut report = InstallReport::default();
     for unit in units.iter().filter(|unit| unit.is_in(languages)) {
         let Some(folder) = &unit.folder else {
@@ -107,12 +107,7 @@ pub struct StagedUnit {
 }
 
 /// Packs a unit's code and unpacks it next to `plugins`, whose content does not change yet.
-pub fn stage(
-    unit: &Unit,
-    folder: &Path,
-    plugins: &Path,
-    existing: ConflictPolicy,
-) -> anyhow::Result<StagedUnit> {
+pub fn stage(unit: &Unit, folder: &Path, plugins: &Path, existing: ConflictPolicy) -> Result<StagedUnit> {
     let work = work(plugins)?;
     let package = pack(unit, folder, work.path()).with_context(|| format!("plugin {}", unit.id))?;
     stage_package(unit, &package, plugins, existing)
@@ -120,7 +115,7 @@ pub fn stage(
 
 /// Creates a work folder for an installation, on the same file system as `plugins`, which is created too. Removes the work
 /// folders of installations that were killed.
-pub fn work(plugins: &Path) -> anyhow::Result<TempDir> {
+pub fn work(plugins: &Path) -> Result<TempDir> {
     fs::create_dir_all(plugins).with_context(at(plugins))?;
     for entry in fs::read_dir(plugins).with_context(at(plugins))?.flatten() {
         let is_work = entry.file_name().to_str().is_some_and(|name| name.starts_with(WORK));
@@ -139,7 +134,7 @@ pub fn install_package(
     package: &PackageFile,
     plugins: &Path,
     existing: ConflictPolicy,
-) -> anyhow::Result<InstalledUnit> {
+) -> Result<InstalledUnit> {
     stage_package(unit, package, plugins, existing)?.place()
 }
 
@@ -148,7 +143,7 @@ fn stage_package(
     package: &PackageFile,
     plugins: &Path,
     existing: ConflictPolicy,
-) -> anyhow::Result<StagedUnit> {
+) -> Result<StagedUnit> {
     check_pins(unit, package)?;
     let format = format_for(&unit.language)
         .with_context(|| format!("plugin {}: nothing runs {} code", unit.id, unit.language))?;
@@ -174,12 +169,7 @@ fn stage_package(
 }
 
 /// Determines the outcome of installing a version with this manifest.
-fn outcome(
-    unit: &Unit,
-    place: &Path,
-    manifest: &str,
-    existing: ConflictPolicy,
-) -> anyhow::Result<InstallOutcome> {
+fn outcome(unit: &Unit, place: &Path, manifest: &str, existing: ConflictPolicy) -> Result<InstallOutcome> {
     let Ok(there) = fs::read_to_string(place.join(MANIFEST)) else { return Ok(InstallOutcome::Installed) };
     if there == manifest {
         return Ok(InstallOutcome::Unchanged);
@@ -201,7 +191,7 @@ impl StagedUnit {
     }
 
     /// Moves the version to where a runtime finds it, then removes the one it replaces.
-    pub fn place(self) -> anyhow::Result<InstalledUnit> {
+    pub fn place(self) -> Result<InstalledUnit> {
         let StagedUnit { installed, place, work } = self;
         if installed.outcome != InstallOutcome::Unchanged {
             let home = place.parent().unwrap_or(&place);
@@ -247,7 +237,7 @@ pub fn installed(unit: &Unit, plugins: &Path, sha256: &str) -> Option<InstalledU
     })
 }
 
-fn check_pins(unit: &Unit, package: &PackageFile) -> anyhow::Result<()> {
+fn check_pins(unit: &Unit, package: &PackageFile) -> Result<()> {
     match unit.pins.iter().find(|pin| **pin != package.sha256) {
         None => Ok(()),
         Some(pin) => bail!(
@@ -261,7 +251,7 @@ fn check_pins(unit: &Unit, package: &PackageFile) -> anyhow::Result<()> {
 }
 
 /// Returns the content of `plugin.json`.
-fn manifest(unit: &Unit, code: &Path, sha256: &str) -> anyhow::Result<String> {
+fn manifest(unit: &Unit, code: &Path, sha256: &str) -> Result<String> {
     if unit.language == MCP_STDIO {
         let launch = stdio::launch(code)
             .with_context(|| format!("plugin {}: manifest.json of the package", unit.id))?;
@@ -274,7 +264,7 @@ fn manifest(unit: &Unit, code: &Path, sha256: &str) -> anyhow::Result<String> {
 }
 
 /// Makes a folder readable for workers, which run as other users.
-fn readable(folder: &Path) -> anyhow::Result<()> {
+fn readable(folder: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).with_context(at(folder))
 }

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use asp_command::print;
 use asp_mcp_client::lines;
 use asp_mcp_client::listing::Lists;
@@ -87,7 +87,7 @@ pub struct Local {
 
 impl Local {
     /// Installs the units that have code, and starts a runtime for them.
-    pub async fn start(units: &[Unit], languages: Languages) -> anyhow::Result<Local> {
+    pub async fn start(units: &[Unit], languages: Languages) -> Result<Local> {
         let binary = std::env::var_os("ASP_RUNTIME_BIN").map(PathBuf::from).or_else(runtime_binary);
         let binary =
             binary.context("asp-runtime was not found next to asp; install it or set ASP_RUNTIME_BIN")?;
@@ -143,7 +143,7 @@ impl Local {
         Ok(local)
     }
 
-    async fn wait(&mut self, socket: &Path) -> anyhow::Result<()> {
+    async fn wait(&mut self, socket: &Path) -> Result<()> {
         tokio::select! {
             () = runtime::listens(socket) => Ok(()),
             status = self.child.wait() => {
@@ -172,7 +172,7 @@ impl Local {
         plugin: &Callable,
         request: &Request<'_>,
         heard: &mut (dyn FnMut(&server_message::Payload) + Send),
-    ) -> anyhow::Result<PluginOutcome> {
+    ) -> Result<PluginOutcome> {
         let timeout = plugin.max_runtime.map_or(request.timeout, |most| most.min(request.timeout));
         let begins = match plugin.installed.language == MCP_STDIO {
             true => stdio::tool_call(&plugin.name, request.arguments, timeout),
@@ -182,7 +182,7 @@ impl Local {
     }
 
     /// Asks the plugin's code for its schemas, without running its handler.
-    pub async fn describe(&mut self, plugin: &Callable) -> anyhow::Result<PluginOutcome> {
+    pub async fn describe(&mut self, plugin: &Callable) -> Result<PluginOutcome> {
         let invoke = InvokeRequest { describe: true, ..invoke(plugin, &Value::Null, DESCRIBE) };
         let begins = client_message::Payload::Invoke(invoke);
         self.run(plugin, (begins, DESCRIBE), &Answers::default(), &mut |_| ()).await
@@ -194,7 +194,7 @@ impl Local {
         begins: (client_message::Payload, Duration),
         answers: &Answers,
         heard: &mut (dyn FnMut(&server_message::Payload) + Send),
-    ) -> anyhow::Result<PluginOutcome> {
+    ) -> Result<PluginOutcome> {
         let called_as = (plugin.server.as_str(), plugin.id.as_str());
         outcome_of(&self.converse(&plugin.installed, called_as, begins, (answers, heard)).await?)
     }
@@ -206,7 +206,7 @@ impl Local {
         called_as: (&str, &str),
         (begins, timeout): (client_message::Payload, Duration),
         (answers, heard): (&Answers, &mut (dyn FnMut(&server_message::Payload) + Send)),
-    ) -> anyhow::Result<server_message::Payload> {
+    ) -> Result<server_message::Payload> {
         let mut tunnel = self.open(plugin, called_as, timeout, pack(begins)).await?;
         loop {
             match tunnel.next().await? {
@@ -228,7 +228,7 @@ impl Local {
     }
 
     /// Returns everything that a stdio server lists, run as one of `server`.
-    pub async fn lists(&mut self, plugin: &InstalledUnit, server: &str) -> anyhow::Result<Lists> {
+    pub async fn lists(&mut self, plugin: &InstalledUnit, server: &str) -> Result<Lists> {
         stdio::list(self, plugin, server).await
     }
 
@@ -239,7 +239,7 @@ impl Local {
         (server, primitive): (&str, &str),
         timeout: Duration,
         work: Any,
-    ) -> anyhow::Result<Tunnel> {
+    ) -> Result<Tunnel> {
         let request = AllocateWorkerRequest {
             plugin: Some(PluginRef {
                 id: plugin.id.clone(),
@@ -309,8 +309,8 @@ fn is_end(payload: &server_message::Payload) -> bool {
 }
 
 /// Returns the outcome of a call by its last message.
-fn outcome_of(last: &server_message::Payload) -> anyhow::Result<PluginOutcome> {
-    let value = |json: &Option<Json>| -> anyhow::Result<Value> {
+fn outcome_of(last: &server_message::Payload) -> Result<PluginOutcome> {
+    let value = |json: &Option<Json>| -> Result<Value> {
         let bytes = json.as_ref().map(|json| json.value.as_slice()).unwrap_or(b"null");
         serde_json::from_slice(bytes).context("the plugin's output is not JSON")
     };
@@ -332,7 +332,7 @@ fn outcome_of(last: &server_message::Payload) -> anyhow::Result<PluginOutcome> {
 }
 
 /// Hands the work to a worker that is there now. Fails on an event after which no result can come.
-async fn follow(tunnel: &mut Tunnel, event: &TunnelEvent) -> anyhow::Result<()> {
+async fn follow(tunnel: &mut Tunnel, event: &TunnelEvent) -> Result<()> {
     match event.r#type() {
         tunnel_event::Type::TunnelReady => Ok(tunnel.ready().await?),
         tunnel_event::Type::WorkerCrashed
@@ -345,10 +345,7 @@ async fn follow(tunnel: &mut Tunnel, event: &TunnelEvent) -> anyhow::Result<()> 
 }
 
 /// Returns the scripted answer to a plugin's question; a checkpoint is acknowledged and discarded.
-fn answer(
-    payload: &server_message::Payload,
-    answers: &Answers,
-) -> anyhow::Result<Option<client_message::Payload>> {
+fn answer(payload: &server_message::Payload, answers: &Answers) -> Result<Option<client_message::Payload>> {
     Ok(match payload {
         server_message::Payload::Elicitation(asked) => {
             Some(client_message::Payload::UserInput(answers.to_user(asked)?))

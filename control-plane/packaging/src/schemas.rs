@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, Result, bail};
 use asp_proto::snapshot::{Kind, runtime::Mode};
 use asp_registry::{Source, schema_file, schema_file_name};
 use serde_json::Value;
@@ -31,11 +31,7 @@ pub struct PluginSchemas {
 
 /// Derives the schemas of every unit that should have a schema file. `sources` are the files of `root` from which the units
 /// were read.
-pub async fn from_code(
-    root: &Path,
-    sources: &[Source],
-    units: &[Unit],
-) -> anyhow::Result<Vec<PluginSchemas>> {
+pub async fn from_code(root: &Path, sources: &[Source], units: &[Unit]) -> Result<Vec<PluginSchemas>> {
     let specs = examples::spec_files(sources)?;
     let mut asked = Vec::new();
     let mut places = Vec::new();
@@ -72,7 +68,7 @@ pub async fn from_code(
     Ok(found)
 }
 
-async fn describe(local: &mut Local, unit: &Unit) -> anyhow::Result<Value> {
+async fn describe(local: &mut Local, unit: &Unit) -> Result<Value> {
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == unit.id).cloned() else {
         bail!("plugins in {} cannot run here", unit.language);
     };
@@ -99,7 +95,7 @@ impl PluginSchemas {
     }
 
     /// Updates the file to match the code; returns a message about what was done.
-    pub fn write(&self) -> anyhow::Result<String> {
+    pub fn write(&self) -> Result<String> {
         let path = self.path.display();
         match &self.said {
             Some(text) => {
@@ -148,7 +144,7 @@ fn lines(old: &str, new: &str) -> String {
     shown.join("\n")
 }
 
-fn read(path: &Path) -> anyhow::Result<Option<String>> {
+fn read(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, Result, bail};
 use asp_command::parent_death::die_with_parent;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio_util::sync::CancellationToken;
@@ -27,12 +27,7 @@ enum End {
 }
 
 /// Runs a tool until it exits, for at most `limit`, or until `stop`; returns the end of its output.
-pub fn run(
-    command: &mut Command,
-    name: &str,
-    limit: Duration,
-    stop: &CancellationToken,
-) -> anyhow::Result<String> {
+pub fn run(command: &mut Command, name: &str, limit: Duration, stop: &CancellationToken) -> Result<String> {
     if stop.is_cancelled() {
         bail!("{name} was not started because asp stops");
     }

@@ -67,6 +67,8 @@ enum TunnelError {
     Fault(Status),
 }
 
+type Result<T, E = TunnelError> = std::result::Result<T, E>;
+
 impl From<Status> for TunnelError {
     fn from(status: Status) -> TunnelError {
         TunnelError::Fault(status)
@@ -119,7 +121,7 @@ impl Tunnel {
         &mut self,
         attached: &mut AttachedTunnel,
         stats: &mut TunnelStats,
-    ) -> (Outcome, Result<(), TunnelError>) {
+    ) -> (Outcome, Result<()>) {
         let worker = match self.wait_for_worker(attached).await {
             Ok(worker) => worker,
             Err(error) => return (Outcome::Abandoned, Err(error)),
@@ -179,7 +181,7 @@ impl Tunnel {
     }
 
     /// Waits for a worker, reporting the progress to the gateway.
-    async fn wait_for_worker(&mut self, attached: &mut AttachedTunnel) -> Result<Arc<Worker>, TunnelError> {
+    async fn wait_for_worker(&mut self, attached: &mut AttachedTunnel) -> Result<Arc<Worker>> {
         let mut state = attached.ticket.state();
         let mut reported = QueuePosition::default();
         let mut open = true;
@@ -216,11 +218,7 @@ impl Tunnel {
     }
 
     /// Receives the work and runs it to its end.
-    async fn serve(
-        &mut self,
-        worker: &Arc<Worker>,
-        attached: &AttachedTunnel,
-    ) -> Result<CallEnd, TunnelError> {
+    async fn serve(&mut self, worker: &Arc<Worker>, attached: &AttachedTunnel) -> Result<CallEnd> {
         let idle = Instant::now() + IDLE;
         let work = loop {
             if std::mem::take(&mut self.init) {
@@ -266,7 +264,7 @@ impl Tunnel {
     }
 
     /// Handles a message that arrived before the call began.
-    fn before_call(&mut self, message: FromGateway) -> Result<(), TunnelError> {
+    fn before_call(&mut self, message: FromGateway) -> Result<()> {
         let FromGateway::Message(inner) = &message else { return self.keep(message) };
         match &inner.payload {
             Some(client_message::Payload::Init(_)) => self.init = true,
@@ -289,18 +287,14 @@ impl Tunnel {
         Ok(())
     }
 
-    fn keep(&mut self, work: FromGateway) -> Result<(), TunnelError> {
+    fn keep(&mut self, work: FromGateway) -> Result<()> {
         match self.work.replace(work) {
             None => Ok(()),
             Some(_) => Err(Status::failed_precondition("a tunnel carries one call").into()),
         }
     }
 
-    async fn report_position(
-        &self,
-        position: QueuePosition,
-        reported: QueuePosition,
-    ) -> Result<(), TunnelError> {
+    async fn report_position(&self, position: QueuePosition, reported: QueuePosition) -> Result<()> {
         if position.starting {
             return match reported.starting {
                 true => Ok(()),
@@ -319,18 +313,13 @@ impl Tunnel {
         self.event(Type::AllocationQueued, "", Some(details)).await
     }
 
-    async fn event(
-        &self,
-        kind: Type,
-        text: &str,
-        details: Option<prost_types::Struct>,
-    ) -> Result<(), TunnelError> {
+    async fn event(&self, kind: Type, text: &str, details: Option<prost_types::Struct>) -> Result<()> {
         let sent = self.outbox.send(event_frame(&self.id, kind, text, details), PATIENCE).await;
         sent.map_err(|_| TunnelError::Quiet)
     }
 
     /// Reports the beginning of the call. If the work is here already, the gateway does not wait for that report.
-    async fn report(&self, frame: PppServerFrame) -> Result<(), TunnelError> {
+    async fn report(&self, frame: PppServerFrame) -> Result<()> {
         if self.work.is_some() || self.inbound.has_news() {
             self.outbox.send_with_next(frame);
             return Ok(());

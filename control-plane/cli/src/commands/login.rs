@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, Result, bail};
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::http_client;
@@ -61,11 +61,11 @@ pub fn run(args: &LoginArgs) -> Result<(), Failure> {
     })
 }
 
-fn client(url: &str, environment: &ProcessEnvironment) -> anyhow::Result<Client> {
+fn client(url: &str, environment: &ProcessEnvironment) -> Result<Client> {
     http_client::builder(url, environment)?.timeout(TIMEOUT).build().context("create the HTTP client")
 }
 
-async fn method(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<LoginMethod> {
+async fn method(client: &Client, url: &str, name: Option<&str>) -> Result<LoginMethod> {
     let answer = client.get(format!("{url}/api/login")).send().await;
     let answer = answer.with_context(|| format!("read how admins of {url} log in"))?;
     let mut found: Value = answer.json().await.with_context(|| format!("read the login methods of {url}"))?;
@@ -86,10 +86,7 @@ async fn method(client: &Client, url: &str, name: Option<&str>) -> anyhow::Resul
     }
 }
 
-async fn log_in(
-    (for_device, for_token): (&Client, &Client),
-    method: &LoginMethod,
-) -> anyhow::Result<StoredLogin> {
+async fn log_in((for_device, for_token): (&Client, &Client), method: &LoginMethod) -> Result<StoredLogin> {
     let scopes = method.scopes.join(" ");
     let mut form = vec![("client_id", method.client_id.as_str())];
     if !scopes.is_empty() {

@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 
 use super::subject::LogSubject;
 use super::unary::{begin, channel};
-use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
+use super::{AttachedTunnel, CallEnd, FromGateway, Result, Tunnel};
 use crate::worker::Worker;
 use crate::worker::call::Call;
 
@@ -33,7 +33,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         request: SubscribeRequest,
         attached: &AttachedTunnel,
-    ) -> Result<CallEnd, TunnelError> {
+    ) -> Result<CallEnd> {
         let channel = channel(worker)?;
         self.work = Some(FromGateway::Subscribe(request.clone()));
         let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;

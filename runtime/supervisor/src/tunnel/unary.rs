@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 
 use super::credential;
 use super::subject::LogSubject;
-use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
+use super::{AttachedTunnel, CallEnd, FromGateway, Result, Tunnel, TunnelError};
 use crate::ppp::outbox::Outbox;
 use crate::ppp::{MAX_MESSAGE, failed, time_until};
 use crate::worker::Worker;
@@ -43,7 +43,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         request: ReadResourceRequest,
         attached: &AttachedTunnel,
-    ) -> Result<CallEnd, TunnelError> {
+    ) -> Result<CallEnd> {
         let channel = channel(worker)?;
         self.work = Some(FromGateway::Read(request.clone()));
         let call =
@@ -76,7 +76,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         request: GetPromptRequest,
         attached: &AttachedTunnel,
-    ) -> Result<CallEnd, TunnelError> {
+    ) -> Result<CallEnd> {
         let channel = channel(worker)?;
         self.work = Some(FromGateway::Prompt(request.clone()));
         let call =
@@ -102,7 +102,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         request: ListResourcesRequest,
         attached: &AttachedTunnel,
-    ) -> Result<CallEnd, TunnelError> {
+    ) -> Result<CallEnd> {
         let channel = channel(worker)?;
         self.work = Some(FromGateway::List(request.clone()));
         let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;
@@ -131,7 +131,7 @@ impl Tunnel {
         call: &Arc<Call>,
         attached: &AttachedTunnel,
         work: impl Future<Output = Result<(), Status>>,
-    ) -> Result<CallEnd, TunnelError> {
+    ) -> Result<CallEnd> {
         let mut half_closed = false;
         let mut work = std::pin::pin!(work);
         let failed = loop {
@@ -191,7 +191,7 @@ pub(super) fn begin(
     deadline: Option<&Timestamp>,
     outbox: Outbox,
     attached: &AttachedTunnel,
-) -> Result<Arc<Call>, TunnelError> {
+) -> Result<Arc<Call>> {
     if request_id.is_empty() {
         return Err(Status::invalid_argument("the request has no request_id").into());
     }
@@ -209,7 +209,7 @@ pub(super) fn begin(
 }
 
 /// Returns the channel that serves a worker's resources and prompts.
-pub(super) fn channel(worker: &Worker) -> Result<Channel, TunnelError> {
+pub(super) fn channel(worker: &Worker) -> Result<Channel> {
     let channel = worker.channel.clone();
     Ok(channel.ok_or_else(|| Status::failed_precondition("a stdio server is asked by lines only"))?)
 }

@@ -22,7 +22,7 @@ use tonic::Status;
 use super::credential;
 use super::grace::Grace;
 use super::subject::LogSubject;
-use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
+use super::{AttachedTunnel, CallEnd, FromGateway, Result, Tunnel, TunnelError};
 use crate::plugin::manifest::Mode as WorkerMode;
 use crate::ppp::{MAX_QUEUED_BYTES, failed, time_until};
 use crate::worker::Worker;
@@ -101,7 +101,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         begins: Payload,
         attached: &AttachedTunnel,
-    ) -> Result<CallEnd, TunnelError> {
+    ) -> Result<CallEnd> {
         let Some(head) = CallHead::of(&begins) else {
             return Err(Status::failed_precondition("the call has not begun").into());
         };
@@ -158,7 +158,7 @@ impl Tunnel {
         call: &Call,
         attached: &AttachedTunnel,
         mut progress: CallProgress,
-    ) -> Result<CallEnd, TunnelError> {
+    ) -> Result<CallEnd> {
         let began = Instant::now();
         loop {
             let (limit, reason) = match progress.grace {
