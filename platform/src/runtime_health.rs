@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 /// Last known state of a runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RuntimeState {
     /// Configured, but unused so far.
+    #[default]
     Unused,
     Ready,
     /// Reachable, but it drains, or one of its plugins is quarantined or has an open breaker.

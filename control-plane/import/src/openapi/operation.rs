@@ -27,7 +27,7 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const MAX_KINDS: usize = 8;
 
 /// A tool, and the request of a call.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Tool {
     pub(super) name: String,
     pub(super) title: String,
@@ -77,16 +77,10 @@ pub(super) fn tool(document: &OpenApiDocument, found: &DescribedOperation<'_>) -
             title: one_line(title),
             summary: cut(&summary),
             mutation: mutation(found.method),
-            input: Value::Null,
             method: found.method.to_uppercase(),
             path: found.path.to_owned(),
-            query: Map::new(),
-            headers: Map::new(),
-            body: None,
-            body_format: None,
-            body_styles: Map::new(),
-            notes: Vec::new(),
             name,
+            ..Tool::default()
         },
     };
     if building.tool.summary.len() < summary.trim().len() {

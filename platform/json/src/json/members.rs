@@ -10,16 +10,28 @@ use crate::cursor::{Cursor, Syntax, Value};
 /// is not an object.
 pub fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
     let mut found = Vec::new();
-    let mut read = || {
-        let mut cursor = Cursor::new(text.as_bytes())?;
-        cursor.object_with_keys(|cursor, key| {
-            found.push((key.unescape(), cursor.text()?));
-            Ok(())
-        })?;
-        cursor.end()
-    };
-    let read: Result<(), Syntax> = read();
+    let read = read_object(text, |key, value| found.push((key, value)));
     read.ok().map(|()| found)
+}
+
+/// Reads an object; `member` takes each key with the text of its value.
+fn read_object<'a>(text: &'a str, mut member: impl FnMut(Cow<'a, str>, &'a str)) -> Result<(), Syntax> {
+    let mut cursor = Cursor::new(text.as_bytes())?;
+    cursor.object_with_keys(|cursor, key| {
+        member(key.unescape(), cursor.text()?);
+        Ok(())
+    })?;
+    cursor.end()
+}
+
+/// Reads an array; `element` takes the text of each element, and ends the reading by an error.
+fn read_array<'a>(
+    text: &'a str,
+    mut element: impl FnMut(&'a str) -> Result<(), Syntax>,
+) -> Result<(), Syntax> {
+    let mut cursor = Cursor::new(text.as_bytes())?;
+    cursor.array(|cursor| element(cursor.text()?))?;
+    cursor.end()
 }
 
 /// Returns the value of a string; `None` if the text is something else.
@@ -35,18 +47,10 @@ pub fn string(text: &str) -> Option<Cow<'_, str>> {
 /// keys counts. Memory does not grow with the number of members.
 pub fn named<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Option<[Option<&'a str>; N]> {
     let mut found = [None; N];
-    let mut read = || {
-        let mut cursor = Cursor::new(text.as_bytes())?;
-        cursor.object_with_keys(|cursor, key| {
-            let value = cursor.text()?;
-            let key = key.unescape();
-            let wanted = found.iter_mut().zip(names).filter(|(_, name)| *name == key);
-            wanted.for_each(|(slot, _)| *slot = Some(value));
-            Ok(())
-        })?;
-        cursor.end()
-    };
-    let read: Result<(), Syntax> = read();
+    let read = read_object(text, |key, value| {
+        let wanted = found.iter_mut().zip(names).filter(|(_, name)| *name == key);
+        wanted.for_each(|(slot, _)| *slot = Some(value));
+    });
     read.ok().map(|()| found)
 }
 
@@ -54,34 +58,20 @@ pub fn named<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Option<[Opt
 /// read.
 pub fn first_elements(text: &str, limit: usize) -> Option<Vec<&str>> {
     let mut found = Vec::new();
-    let mut read = || {
-        let mut cursor = Cursor::new(text.as_bytes())?;
-        cursor.array(|cursor| {
-            // Err: stops reading.
-            if found.len() == limit {
-                return Err(Syntax);
-            }
-            found.push(cursor.text()?);
-            Ok(())
-        })?;
-        cursor.end()
-    };
-    let read: Result<(), Syntax> = read();
+    let read = read_array(text, |element| {
+        found.push(element);
+        if found.len() < limit { Ok(()) } else { Err(Syntax) }
+    });
     (read.is_ok() || (limit > 0 && found.len() == limit)).then_some(found)
 }
 
 /// Returns the elements of an array, each with its text; `None` if the text is not an array.
 pub fn elements(text: &str) -> Option<Vec<&str>> {
     let mut found = Vec::new();
-    let mut read = || {
-        let mut cursor = Cursor::new(text.as_bytes())?;
-        cursor.array(|cursor| {
-            found.push(cursor.text()?);
-            Ok(())
-        })?;
-        cursor.end()
-    };
-    let read: Result<(), Syntax> = read();
+    let read = read_array(text, |element| {
+        found.push(element);
+        Ok(())
+    });
     read.ok().map(|()| found)
 }
 
@@ -108,19 +98,11 @@ impl Members {
     /// Returns those members of an object's text whose names fit; none for other values. The last of equal keys counts.
     pub fn select(text: &str, fits: impl Fn(&str) -> bool) -> Members {
         let mut found = MembersBuilder::default();
-        let mut read = || {
-            let mut cursor = Cursor::new(text.as_bytes())?;
-            cursor.object_with_keys(|cursor, key| {
-                let value = cursor.text()?;
-                let name = key.unescape();
-                if fits(&name) {
-                    found.put(name.into_owned(), Json::part(value));
-                }
-                Ok(())
-            })?;
-            cursor.end()
-        };
-        let read: Result<(), Syntax> = read();
+        let read = read_object(text, |name, value| {
+            if fits(&name) {
+                found.put(name.into_owned(), Json::part(value));
+            }
+        });
         read.map(|()| Members(found.members)).unwrap_or_default()
     }
 

@@ -77,6 +77,7 @@ pub struct Runtime {
     lost: Option<Arc<Notify>>,
 }
 
+#[derive(Default)]
 struct State {
     state: RuntimeState,
     /// Consecutive failed connection attempts.
@@ -149,14 +150,7 @@ impl Runtime {
             peer,
             proves,
             client,
-            link: Mutex::new(State {
-                state: RuntimeState::Unused,
-                failures: 0,
-                retry_at: None,
-                answered_at: None,
-                is_known: false,
-                left_alone_until: None,
-            }),
+            link: Mutex::default(),
             multiplexer: tokio::sync::Mutex::default(),
             outstanding: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),

@@ -6,8 +6,9 @@ use tokio::time::Instant;
 
 use crate::pool::blame::Users;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Phase {
+    #[default]
     Starting,
     Ready {
         idle_since: Instant,
@@ -18,7 +19,7 @@ pub(super) enum Phase {
     Leaving,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct WorkerSlot {
     pub(super) phase: Phase,
     pub(super) active: usize,
@@ -38,9 +39,10 @@ pub(super) struct WorkerSlot {
 }
 
 /// State of a worker's ended calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum History {
     /// Checked: nothing is left of them.
+    #[default]
     Clean,
     /// Unchecked, all ended by themselves; the worker takes calls.
     Open,
@@ -51,17 +53,7 @@ pub(super) enum History {
 impl WorkerSlot {
     /// Creates the record of a starting worker. `apart`: the only tenant that it serves.
     pub(super) fn new(apart: Option<String>) -> WorkerSlot {
-        WorkerSlot {
-            phase: Phase::Starting,
-            active: 0,
-            served: 0,
-            single: false,
-            apart,
-            tenants: BTreeMap::new(),
-            subscriptions: Vec::new(),
-            users: Users::Nobody,
-            history: History::Clean,
-        }
+        WorkerSlot { apart, ..WorkerSlot::default() }
     }
 
     /// Adds a call.
