@@ -10,12 +10,6 @@ impl Fleet {
     }
 }
 
-impl Fleet {
-    pub(in crate::runtimes) fn members(&self) -> Arc<Vec<Arc<Runtime>>> {
-        self.members.load_full()
-    }
-}
-
 fn fleet(count: usize) -> (Runtimes, Arc<Fleet>, Vec<Arc<Runtime>>) {
     let target =
         |n| RuntimeTarget { languages: vec!["python".into()], url: format!("unix:/{n}"), peer: None };
