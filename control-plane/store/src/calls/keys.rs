@@ -23,7 +23,8 @@ impl<D: CallsDatabase> PublishedKeys for D {
              WHERE (SELECT COUNT(*) FROM token_keys WHERE owner = $1 AND kid <> $2) < $5 \
              AND (SELECT COUNT(*) FROM token_keys WHERE owner <> $1 OR kid <> $2) < $6 \
              ON CONFLICT (owner, kid) DO UPDATE SET until_ms = GREATEST(k.until_ms, excluded.until_ms)";
-        let (kid, jwk) = (key.kid.as_str(), key.jwk.as_str());
+        let kid = key.kid.as_str();
+        let jwk = key.jwk.as_str();
         let insert = statement!(statement, owner.0, kid, jwk, lasts, MAX_OF_GATEWAY, MAX_KEYS);
         if self.publish_key(past, insert).await? { Ok(()) } else { Err(PublishError::Full) }
     }

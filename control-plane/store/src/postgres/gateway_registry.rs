@@ -45,7 +45,8 @@ impl GatewayRegistry for PostgresGateways {
             |of: fn(&GatewayReport) -> &String| reports.iter().map(of).cloned().collect::<Vec<String>>();
         // Negative: relative to now.
         let opened: Vec<i64> = reports.iter().map(|report| -milliseconds(report.opened)).collect();
-        let (pools, addresses) = (texts(|report| &report.pool), texts(|report| &report.address));
+        let pools = texts(|report| &report.pool);
+        let addresses = texts(|report| &report.address);
         let said = query!(RECORD, pools, addresses, opened, control).execute(&self.pool);
         within(self.longest, said).await?;
         Ok(())

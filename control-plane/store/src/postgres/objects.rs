@@ -93,7 +93,8 @@ impl Objects {
              WHERE u.objects + 1 <= $5 AND u.bytes + excluded.bytes <= $6 RETURNING 1) \
              INSERT INTO objects (object, kind, holder, state, counted, until_ms) \
              SELECT $1, $2, $3, 0, $4, now_ms() + $7 FROM room";
-        let (most_objects, most_bytes) = (signed(self.quota.objects), signed(self.quota.bytes));
+        let most_objects = signed(self.quota.objects);
+        let most_bytes = signed(self.quota.bytes);
         let begun = query!(begun, object.to_vec(), self.kind as i64, holder, signed(counted));
         let begun = begun.bind(most_objects).bind(most_bytes).bind(milliseconds(PATIENCE));
         Ok(within(self.longest, begun.execute(&self.pool)).await?.rows_affected() == 1)

@@ -102,7 +102,8 @@ pub enum Misfit {
 /// Reads a call resource. The caller has bounded the bytes; the depth is bounded by `serde_json` (128).
 pub fn parse(bytes: &[u8]) -> Result<CallResource, Misfit> {
     let mut written: CallResource = serde_json::from_slice(unmarked(bytes)).map_err(|_| Misfit::Shape)?;
-    let (elicitation, sampling) = (written.elicitation_request.take(), written.sampling_request.take());
+    let elicitation = written.elicitation_request.take();
+    let sampling = written.sampling_request.take();
     written.asked = match written.status {
         Status::AwaitingElicitationResult => Some(request("elicitationRequest", elicitation, MAX_FORM)?),
         Status::AwaitingSamplingResult => Some(request("samplingRequest", sampling, MAX_SAMPLING)?),

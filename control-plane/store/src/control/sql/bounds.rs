@@ -88,7 +88,8 @@ impl ControlStore {
 }
 
 fn add(bound: &mut MachineBound, row: &AnyRow) -> Result<()> {
-    let (groups, scopes): (Vec<String>, Vec<String>) = (rows::get(row, "groups")?, rows::get(row, "scopes")?);
+    let groups: Vec<String> = rows::get(row, "groups")?;
+    let scopes: Vec<String> = rows::get(row, "scopes")?;
     bound.groups.extend(groups);
     bound.scopes.extend(scopes);
     Ok(())

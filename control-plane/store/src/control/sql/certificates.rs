@@ -121,7 +121,8 @@ impl ControlStore {
                  ON CONFLICT (id) DO UPDATE SET proved = excluded.proved, groups = excluded.groups, \
                  scopes = excluded.scopes, created_at = excluded.created_at, expires_at = excluded.expires_at";
             let (kind, name) = columns(&new.name);
-            let (groups, scopes) = (texts(&new.groups)?, texts(&new.scopes)?);
+            let groups = texts(&new.groups)?;
+            let scopes = texts(&new.scopes)?;
             let put = query!(put, &id, &new.org, &new.machine, kind, name, i64::from(is_proved));
             let put = put.bind(groups).bind(scopes).bind(created).bind(expires);
             put.execute(&mut *write.tx).await?;

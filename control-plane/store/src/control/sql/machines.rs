@@ -52,7 +52,8 @@ impl ControlStore {
             let expires = rows::signed(new.expires_at)?;
             let insert = "INSERT INTO machine_keys (id, org, machine, hash, groups, scopes, created_at, expires_at) \
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-            let (groups, scopes) = (texts(&new.groups)?, texts(&new.scopes)?);
+            let groups = texts(&new.groups)?;
+            let scopes = texts(&new.scopes)?;
             let insert = query!(insert, &new.id, &new.org, &new.machine, &new.hash, groups, scopes);
             insert.bind(created).bind(expires).execute(&mut *write.tx).await?;
             keep_revocations(&mut write.tx, (&new.org, &new.machine), (created, expires)).await?;

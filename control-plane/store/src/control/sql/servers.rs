@@ -35,7 +35,8 @@ pub(super) async fn one<'e>(from: impl AnyExecutor<'e>, name: &'e str) -> Result
 async fn keep_version(write: &mut Write<'_>, name: &str, sources: &str, content_hash: &str) -> Result<()> {
     let insert = "INSERT INTO server_versions (name, revision, sources, content_hash, stored_at, actor, gone_at) \
          VALUES ($1, $2, $3, $4, $5, $6, 0)";
-    let (revision, at) = (rows::signed(write.revision)?, rows::signed(write.change.at)?);
+    let revision = rows::signed(write.revision)?;
+    let at = rows::signed(write.change.at)?;
     let insert = query!(insert, name, revision, sources, content_hash, at, &write.change.actor);
     insert.execute(&mut *write.tx).await?;
     set_deleted_since(write, name, 0).await?;

@@ -195,7 +195,8 @@ impl<'c> Write<'c> {
         action: &str,
         detail: &str,
     ) -> Result<Query<'static, Any, AnyArguments>> {
-        let (revision, at) = (rows::signed(self.revision)?, rows::signed(self.change.at)?);
+        let revision = rows::signed(self.revision)?;
+        let at = rows::signed(self.change.at)?;
         let actor = &self.change.actor;
         Ok(query!(statement, revision, at, actor, action, &self.resource, &self.org, detail, &self.stamp))
     }
