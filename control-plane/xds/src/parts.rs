@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use asp_proto::snapshot::{SnapshotPart, snapshot_part};
+use asp_proto::snapshot::{RecentRevocations, SnapshotPart, snapshot_part};
+use asp_snapshot::parts::RECENT;
 use bytes::Bytes;
 use prost::Message as _;
 use sha2::{Digest, Sha256};
@@ -110,5 +111,10 @@ impl PartsBuilder {
         if self.parts.put(&name, part) {
             self.changed.insert(name);
         }
+    }
+
+    /// Replaces the recent revocations.
+    pub fn put_recent(&mut self, recent: &RecentRevocations) {
+        self.put(RECENT, Some(EncodedPart::of(snapshot_part::Part::Recent(recent.clone()))));
     }
 }

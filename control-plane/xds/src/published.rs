@@ -23,6 +23,7 @@ use crate::parts::{EncodedPart, Parts};
 pub struct Content {
     pub revision: u64,
     pub edge: Arc<EdgeSnapshot>,
+    /// Recent revocations, also in `gateway`. If their revision is later than the content's, the versions name both.
     pub recent: Arc<RecentRevocations>,
     pub gateway: Parts,
     /// Names of the parts that differ from the previous build.

@@ -5,19 +5,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use asp_platform::clock;
-use asp_proto::snapshot::{RecentRevocations, snapshot_part::Part as Says};
+use asp_proto::snapshot::RecentRevocations;
 use asp_proto::xds::envoy::config::core::v3 as core;
 use asp_proto::xds::envoy::config::endpoint::v3 as endpoint;
 use asp_proto::xds::envoy::extensions::filters::http::wasm::v3::Wasm;
 use asp_proto::xds::envoy::extensions::wasm::v3 as wasm;
-use asp_snapshot::parts;
 use prost::Message;
 use prost_types::value::Kind as Said;
 use prost_types::{Any, Duration, Struct, Value};
 use sha2::{Digest, Sha256};
 
 use super::contract::{ALL_POOLS, EDGE_FILTER, EDGE_REVOKED, Kind};
-use super::parts::{EncodedPart, PartsBuilder};
+use super::parts::PartsBuilder;
 use super::published::{Content, EdgeResource, GatewayParts, OVERTAKEN, Publication, XdsState};
 
 const WASM_URL: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
@@ -96,6 +95,11 @@ fn endpoints(xds_state: &XdsState, names: &[String]) -> Vec<Any> {
 /// `filter_wasm` is a path on the Envoy's machine.
 pub fn publish(content: Content, last: Option<&Publication>, filter_wasm: &str) -> Option<Publication> {
     let Content { revision, edge, recent, gateway, changed } = content;
+    let through = revision.max(recent.revision);
+    let version = |digest: &[u8]| match through > revision {
+        true => format!("{}{OVERTAKEN}{revision}", version_text(through, digest)),
+        false => version_text(revision, digest),
+    };
     let edge = match last.filter(|last| Arc::ptr_eq(&last.edge.content, &edge)) {
         Some(last) => Arc::clone(&last.edge),
         None => Arc::new(EdgeResource {
@@ -110,8 +114,8 @@ pub fn publish(content: Content, last: Option<&Publication>, filter_wasm: &str) 
         None => {
             let encoded = recent.encode_to_vec();
             Arc::new(EdgeResource {
-                revision,
-                version: version_text(revision, &Sha256::digest(&encoded)),
+                revision: through,
+                version: version(&Sha256::digest(&encoded)),
                 bytes: filter(EDGE_REVOKED, encoded, filter_wasm).encode_to_vec(),
                 content: recent,
             })
@@ -120,8 +124,8 @@ pub fn publish(content: Content, last: Option<&Publication>, filter_wasm: &str) 
     let gateway = match last.filter(|_| changed.is_empty()) {
         Some(last) => Arc::clone(&last.gateway),
         None => Arc::new(GatewayParts {
-            revision,
-            version: version_text(revision, &gateway.digest()),
+            revision: through,
+            version: version(&gateway.digest()),
             parts: gateway,
             number: last.map_or(0, |last| last.gateway.number + 1),
             changed,
@@ -136,40 +140,21 @@ pub fn publish(content: Content, last: Option<&Publication>, filter_wasm: &str) 
     (!says_the_same).then_some(published)
 }
 
-/// Returns the last publication with other recent revocations of a later revision. `covers` is the revision up to which
-/// everything else is published; the versions name it.
+/// Returns the last publication with other recent revocations of a later revision; `None` if nothing changes. `covers` is
+/// the revision up to which everything else is published; the versions name it.
 pub fn with_recent_revocations(
     last: &Publication,
     recent: RecentRevocations,
     covers: u64,
     filter_wasm: &str,
-) -> Publication {
-    let revision = recent.revision;
-    let version = |digest: &[u8]| format!("{}{OVERTAKEN}{covers}", version_text(revision, digest));
+) -> Option<Publication> {
     let mut gateway = PartsBuilder { parts: last.gateway.parts.clone(), changed: BTreeSet::new() };
-    gateway.put(parts::RECENT, Some(EncodedPart::of(Says::Recent(recent.clone()))));
-    let PartsBuilder { parts, changed } = gateway;
-    let gateway = GatewayParts {
-        revision,
-        version: version(&parts.digest()),
-        parts,
-        number: last.gateway.number + 1,
-        changed,
-    };
-    let encoded = recent.encode_to_vec();
-    let recent = EdgeResource {
-        revision,
-        version: version(&Sha256::digest(&encoded)),
-        bytes: filter(EDGE_REVOKED, encoded, filter_wasm).encode_to_vec(),
-        content: Arc::new(recent),
-    };
-    Publication {
-        revision: last.revision,
-        edge: Arc::clone(&last.edge),
-        recent: Arc::new(recent),
-        gateway: Arc::new(gateway),
-        published_at: clock::now_ms(),
-    }
+    gateway.put_recent(&recent);
+    let PartsBuilder { parts: gateway, changed } = gateway;
+    let edge = Arc::clone(&last.edge.content);
+    let content = Content { revision: covers, edge, recent: Arc::new(recent), gateway, changed };
+    let published = publish(content, Some(last), filter_wasm)?;
+    Some(Publication { revision: last.revision, ..published })
 }
 
 fn version_text(revision: u64, digest: &[u8]) -> String {

@@ -323,7 +323,7 @@ impl Builder {
         if !is_same || self.gateway.parts.get(names::RECENT).is_none() {
             let revision = self.held.revision;
             let recent = RecentRevocations { revision, since, until: now, revoked, revoked_before };
-            self.gateway.put(names::RECENT, Some(EncodedPart::of(Says::Recent(recent.clone()))));
+            self.gateway.put_recent(&recent);
             self.recent = Arc::new(recent);
         }
         unknown
@@ -334,7 +334,7 @@ impl Builder {
         let revision = self.held.revision;
         self.edge = Arc::new(asp_registry::at_revision((*self.edge).clone(), revision));
         let recent = RecentRevocations { revision, ..(*self.recent).clone() };
-        self.gateway.put(names::RECENT, Some(EncodedPart::of(Says::Recent(recent.clone()))));
+        self.gateway.put_recent(&recent);
         self.recent = Arc::new(recent);
     }
 

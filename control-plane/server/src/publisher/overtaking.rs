@@ -78,6 +78,7 @@ impl RevocationWatch<'_> {
         let newer_than = last.recent.revision.max(last.gateway.revision);
         let Some(recent) = recent.filter(|recent| recent.revision > newer_than) else { return };
         let published = resources::with_recent_revocations(&last, recent, self.covers, self.filter_wasm);
+        let Some(published) = published else { return };
         self.published = published.recent.revision;
         tracing::info!(
             revision = self.published,

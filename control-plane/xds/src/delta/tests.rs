@@ -12,6 +12,7 @@ use crate::resources;
 #[derive(Default)]
 struct Control {
     gateway: PartsBuilder,
+    recent: RecentRevocations,
     revision: u64,
     published: Option<Arc<Publication>>,
 }
@@ -26,7 +27,7 @@ impl Control {
         let content = Content {
             revision,
             edge: Arc::new(EdgeSnapshot::default()),
-            recent: Arc::new(RecentRevocations::default()),
+            recent: Arc::new(self.recent.clone()),
             gateway: self.gateway.parts.clone(),
             changed: std::mem::take(&mut self.gateway.changed),
         };
@@ -138,6 +139,35 @@ fn a_gateway_that_comes_back_gets_what_it_has_not() {
     assert!(ahead.next_push(&state).is_none() && ahead.take_refusal().is_none(), "it is told once");
     let state = control.publish(10, &[("base", Some("z"))]);
     assert!(ahead.next_push(&state).is_some());
+}
+
+#[test]
+fn a_build_that_revocations_have_overtaken_is_sent_with_them() {
+    let mut control = Control::default();
+    let mut gateway = DeltaSubscription::default();
+    gateway.on_request(first(), "");
+    let state = control.publish(3, &[("base", Some("a"))]);
+    gateway.next_push(&state).unwrap();
+    gateway.on_request(answer("gateway-1", None), "");
+    let recent = |revision| RecentRevocations { revision, ..RecentRevocations::default() };
+    let last = control.published.clone().unwrap();
+    let ahead = resources::with_recent_revocations(&last, recent(6), 3, "/f.wasm").unwrap();
+    let state = XdsState { snapshot: Some(Arc::new(ahead)), covers: 3, ..XdsState::default() };
+    let (put, _, version) = said(gateway.next_push(&state).unwrap());
+    assert_eq!((put, crate::published::reach(&version)), (vec!["recent".to_owned()], (6, 3)));
+    gateway.on_request(answer("gateway-2", None), "");
+
+    control.published = state.snapshot;
+    control.gateway.put_recent(&recent(7));
+    control.recent = recent(7);
+    let state = control.publish(5, &[("org/acme", Some("b"))]);
+    let (put, _, version) = said(gateway.next_push(&state).unwrap());
+    assert_eq!(
+        (put, crate::published::reach(&version)),
+        (["org/acme", "recent"].map(str::to_owned).to_vec(), (7, 5))
+    );
+    let event = gateway.on_request(answer("gateway-3", None), "");
+    assert_eq!(event, Event::Acknowledged { revision: 7 });
 }
 
 #[test]

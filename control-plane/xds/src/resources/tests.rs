@@ -124,9 +124,16 @@ fn recent_revocations_come_in_a_filter_that_differs_by_name_root_and_content_alo
 fn what_overtakes_a_build_reaches_no_further_than_everything_else_in_force() {
     let first = published(EdgeSnapshot::default(), RecentRevocations::default(), "/f.wasm");
     let recent = RecentRevocations { revision: 9, ..RecentRevocations::default() };
-    let ahead = with_recent_revocations(&first, recent, 5, "/f.wasm");
+    let ahead = with_recent_revocations(&first, recent.clone(), 5, "/f.wasm").unwrap();
+    assert_eq!((ahead.revision, ahead.recent.revision, ahead.gateway.revision), (0, 9, 9));
     assert_eq!(crate::published::reach(&ahead.gateway.version), (9, 5));
     assert_eq!((first.gateways_at(), ahead.gateways_at()), (0, 5));
+    let built = published(EdgeSnapshot { revision: 7, ..EdgeSnapshot::default() }, recent, "/f.wasm");
+    assert_eq!((built.revision, built.edge.revision), (7, 7));
+    assert_eq!(built.edge.version, version_text(7, &[]));
+    for version in [&built.recent.version, &built.gateway.version] {
+        assert_eq!(crate::published::reach(version), (9, 7));
+    }
     assert_eq!(crate::published::reach(&version_text(9, &[0; 4])), (9, 9));
     assert_eq!(crate::published::reach(""), (0, 0));
 }
