@@ -1,8 +1,7 @@
 //! Builds, and publishes revocations ahead of a build that takes long or fails.
 //!
-//! Keeps true: such a publication is the previous one plus revocations, at the revision up to which these were read;
-//! the rest of that revision is not declared in force. A revocation is never withdrawn this way; the following build
-//! does that.
+//! Keeps true: such a publication is the previous one plus revocations, at the revision of the last of these; the rest
+//! of that revision is not declared in force. A revocation is never withdrawn this way; the following build does that.
 
 use std::convert::Infallible;
 
@@ -24,7 +23,8 @@ pub(super) const MAX_BUILDS: u32 = 3;
 pub struct RevocationUpdate {
     /// Revision up to which the revocations were read.
     pub through: u64,
-    /// Recent revocations including these, at that revision; `None` if nothing changed.
+    /// Recent revocations including these, at the revision of the last one; `None` if nothing changed. A build that has
+    /// read them is of no earlier revision.
     pub recent: Option<RecentRevocations>,
 }
 

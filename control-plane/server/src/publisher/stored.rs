@@ -132,10 +132,10 @@ impl SnapshotSource for StoreSource {
 
     async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<RevocationUpdate> {
         let now = clock::now_ms();
-        let RevocationPage { through, is_whole, records } = self.store.revoked_since(after).await?;
+        let RevocationPage { through, newest, is_whole, records } = self.store.revoked_since(after).await?;
         // Only a complete page includes everything that was revoked until now.
         let until = if is_whole { now } else { recent.until };
-        let with = revoked::with(recent, &records, &self.compiler.trusted(), (through, until));
+        let with = revoked::with(recent, &records, &self.compiler.trusted(), (newest, until));
         Ok(RevocationUpdate { through, recent: with })
     }
 

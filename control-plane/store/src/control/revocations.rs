@@ -35,6 +35,8 @@ pub struct RevocationRecord {
 pub struct RevocationPage {
     /// Revision up to which the records are complete, except for revocations deleted since.
     pub through: u64,
+    /// Revision of the last record, at most `through`; the same as `through` if there are none.
+    pub newest: u64,
     /// Whether `through` is the store's current revision; `false`: there are more.
     pub is_whole: bool,
     pub records: Vec<RevocationRecord>,

@@ -1,6 +1,6 @@
-//! Last published forms, at control planes that have just started.
+//! Last published forms, at control planes that have just started, and revocations read by themselves.
 
-use asp_store::control::{PublishedForm, SourceFile};
+use asp_store::control::{PublishedForm, RevocationRecord, SourceFile};
 
 use super::*;
 use crate::catalog::StaticConfig;
@@ -90,4 +90,35 @@ async fn a_form_that_this_version_cannot_read_is_in_force_nowhere_and_holds_noth
     store.put_published_forms(&[form(b"no form")]).await.unwrap();
     let (built, faults) = published(&started(&store, &issuer)).await;
     assert_eq!((demo(&built), faults, built.lacks_forms), (None, vec![NOT_SERVED], false));
+}
+
+/// A build that has the revocation is of no earlier revision, so nothing is built again.
+#[tokio::test]
+async fn revocations_are_of_the_revision_of_the_last_one_whatever_else_is_written_after_it() {
+    let issuer = TestIssuer::new();
+    let store: Arc<ControlStore> = Arc::new(ControlStore::in_memory().await.unwrap());
+    let source = started(&store, &issuer);
+    let (built, _) = published(&source).await;
+    let now = clock::now_ms();
+    let record = RevocationRecord {
+        id: "one".into(),
+        kind: "token_hash".into(),
+        org: "acme".into(),
+        target: "ab".repeat(32),
+        issuer: String::new(),
+        reason: String::new(),
+        created_at: now,
+        until: now + 60 * 60 * 1_000,
+        by_platform: false,
+    };
+    let revoked = store.add_revocation(&change(), &record).await.unwrap().revision;
+    store.put_server(&change(), "demo", &files(GOOD), "h1").await.unwrap();
+    let update = source.overtake(&built.recent, built.position.revision).await.unwrap();
+    let recent = update.recent.unwrap();
+    assert_eq!((update.through, recent.revision, recent.revoked.len()), (revoked + 1, revoked, 16));
+    let (next, _) = published(&source).await;
+    assert_eq!(next.recent.revoked, recent.revoked);
+    store.put_server(&change(), "demo", &files(BAD), "h2").await.unwrap();
+    let later = source.overtake(&built.recent, built.position.revision).await.unwrap();
+    assert!(later.recent.unwrap().revision <= next.recent.revision, "that build is not behind it");
 }

@@ -123,13 +123,11 @@ impl ControlStore {
             let limit = i64::try_from(MAX_SINCE).unwrap_or(i64::MAX);
             let rows = query!(SELECT_SINCE, rows::signed(revision)?, limit).fetch_all(&mut *tx).await?;
             let is_whole = rows.len() < MAX_SINCE;
-            let through = match rows.last() {
-                // The last write may be incomplete.
-                Some(last) if !is_whole => rows::get::<u64>(last, "revision")?.saturating_sub(1),
-                _ => now,
-            };
+            let newest = rows.last().map_or(Ok(now), |last| rows::get(last, "revision"))?;
+            // The last write may be incomplete.
+            let through = if is_whole { now } else { newest.saturating_sub(1) };
             let records = rows.iter().map(record).collect::<Result<Vec<_>, _>>()?;
-            Ok(RevocationPage { through, is_whole, records })
+            Ok(RevocationPage { through, newest: newest.min(through), is_whole, records })
         })
         .await
     }

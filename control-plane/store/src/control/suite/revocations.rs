@@ -45,6 +45,8 @@ pub(super) async fn of_several_tokens_are_one_write(store: &ControlStore, follow
     assert_eq!(named(before + 2).await, (before + 2, Vec::new()));
     store.delete_revocation(&change, "second").await.unwrap();
     assert!(named(before + 1).await.1.iter().all(|id| id != "second"), "it was taken back");
+    let since = store.revoked_since(before).await.unwrap();
+    assert_eq!((since.through, since.newest), (before + 3, before + 2), "the withdrawal adds none");
 
     assert!(!store.add_revocations(&change, &[]).await.unwrap().changed);
     let many = vec![of("many"); MAX_REVOCATIONS_AT_ONCE + 1];
@@ -81,6 +83,7 @@ async fn batches_of_one_moment_are_read_one_after_the_other(store: &ControlStore
     }
     let first = store.revoked_since(before).await.unwrap();
     assert_eq!((first.through, first.is_whole), (before + 1, false), "the first batch is complete");
+    assert_eq!(first.newest, before + 1);
     assert_eq!(first.records.len(), 2 * MAX_REVOCATIONS_AT_ONCE);
     let second = store.revoked_since(first.through).await.unwrap();
     assert_eq!((second.through, second.is_whole), (before + 2, true));
