@@ -46,6 +46,7 @@ pub struct SnapshotBuild {
     pub position: Position,
     /// Edge snapshot; the same `Arc` as before if edges see no difference.
     pub edge: Arc<EdgeSnapshot>,
+    /// Recent revocations; the publisher may add later ones, of a later revision.
     pub recent: Arc<RecentRevocations>,
     pub gateway: Parts,
     /// Names of the parts that differ from the previous build.

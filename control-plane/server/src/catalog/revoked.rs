@@ -185,6 +185,14 @@ pub fn with(
     (!is_same).then_some(with)
 }
 
+/// Whether a list has all entries of another one.
+pub fn includes(list: &RecentRevocations, other: &RecentRevocations) -> bool {
+    let tokens = [list, other].into_iter().flat_map(|each| each.revoked.as_chunks::<ENTRY>().0);
+    let before = [list, other].into_iter().flat_map(|each| &each.revoked_before);
+    asp_registry::sorted_set(tokens.copied().collect()) == list.revoked
+        && asp_registry::latest(before.cloned().collect()) == list.revoked_before
+}
+
 fn list<'a>(records: impl Iterator<Item = &'a RevocationRecord>, issuers: &[String]) -> EncodedRevocations {
     let RevocationEntries { tokens, before, unknown } = policy::revoked(records, issuers, ALL);
     EncodedRevocations {
@@ -275,6 +283,9 @@ mod tests {
         both.take(these([record(1, NOW), record(2, later)]));
         assert_eq!(both.lists(&[], later).recent.revoked, more.revoked, "as the builder says it");
         assert_eq!(with(&more, &[record(2, later)], &[], (7, later)), None);
+        assert!(includes(&more, &recent) && includes(&more, &more) && !includes(&recent, &more));
+        let only_token = RecentRevocations { revoked_before: recent.revoked_before.clone(), ..more.clone() };
+        assert!(!includes(&only_token, &more), "the user is revoked through an earlier moment");
     }
 
     #[test]

@@ -1,21 +1,25 @@
 //! Builds, and publishes revocations ahead of a build that takes long or fails.
 //!
 //! Keeps true: such a publication is the previous one plus revocations, at the revision of the last of these; the rest
-//! of that revision is not declared in force. A revocation is never withdrawn this way; the following build does that.
+//! of that revision is not declared in force. The build is published with them, and with those that followed. A
+//! revocation is never withdrawn before a build that has every change up to its withdrawal.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use asp_proto::snapshot::RecentRevocations;
 use asp_store::control::StoreError;
+use asp_xds::parts::PartsBuilder;
 use asp_xds::published::XdsState;
 use asp_xds::resources;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::{COALESCE, POLL, Publisher, SILENT, SnapshotBuild, SnapshotSource};
+use crate::catalog::revoked;
 
-/// Maximum number of consecutive builds, each superseded because revocations of a later revision were published during
-/// it. During the last one none are published.
+/// Maximum number of consecutive builds, each superseded because revocations that were published during it were
+/// withdrawn, or could not be read again. During the last one none are published.
 pub(super) const MAX_BUILDS: u32 = 3;
 
 /// Revocations read independently of other changes.
@@ -107,9 +111,29 @@ impl Publisher {
                 self.overtaken = 0;
                 return Ok(built);
             }
+            if let Some(recent) = self.recent_after(&built).await {
+                let changed = std::mem::take(&mut self.changed);
+                let mut gateway = PartsBuilder { parts: built.gateway, changed };
+                gateway.put_recent(&recent);
+                self.overtaken = recent.revision;
+                let PartsBuilder { parts: gateway, changed } = gateway;
+                return Ok(SnapshotBuild { recent: Arc::new(recent), gateway, changed, ..built });
+            }
             // Subscribers would reject its revocations, which are of an earlier revision.
             raise = true;
         }
+    }
+
+    /// Returns the recent revocations of a build and those after it; `None` if they lack a published one. That one may
+    /// have been withdrawn after a change that the build does not have.
+    async fn recent_after(&self, built: &SnapshotBuild) -> Option<RecentRevocations> {
+        // If the store cannot be read, the next build reports it.
+        let update = self.source.overtake(&built.recent, built.position.revision).await.ok()?;
+        let published = self.xds_state.borrow().snapshot.clone()?;
+        let is_newer = |recent: &RecentRevocations| {
+            recent.revision >= self.overtaken && revoked::includes(recent, &published.recent.content)
+        };
+        update.recent.filter(is_newer)
     }
 
     /// Builds, and publishes revocations in the meantime.

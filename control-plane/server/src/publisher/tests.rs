@@ -37,8 +37,10 @@ struct Fake {
     let_go: Notify,
     /// Builds that have read the store.
     read: watch::Sender<u64>,
-    /// Revision of the last revocation; 0 if none.
-    revoked: AtomicU64,
+    /// Revisions of the revocations that are not withdrawn.
+    revoked: Mutex<BTreeSet<u64>>,
+    /// Whether revocations cannot be read by themselves.
+    has_unread_revocations: AtomicBool,
     /// The edge snapshot, but for its revision, and a limit that differs with it.
     edge: Mutex<EdgeSnapshot>,
     /// Whether there is no such limit.
@@ -76,6 +78,7 @@ impl SnapshotSource for Fake {
         }
         anyhow::ensure!(!self.broken.load(Ordering::SeqCst), "disk on fire");
         let revision = self.revision.load(Ordering::SeqCst);
+        let revoked = marks(self.revoked.lock().iter().copied());
         self.read.send_modify(|read| *read += 1);
         if self.holds.load(Ordering::SeqCst) {
             self.let_go.notified().await;
@@ -86,7 +89,7 @@ impl SnapshotSource for Fake {
             let has_no_limit = self.has_no_limit.load(Ordering::SeqCst);
             let coarse_limits = if has_no_limit { Vec::new() } else { vec![limit] };
             said.edge = Arc::new(EdgeSnapshot { revision, coarse_limits, ..self.edge.lock().clone() });
-            said.recent = Arc::new(RecentRevocations { revision, ..RecentRevocations::default() });
+            said.recent = Arc::new(RecentRevocations { revision, revoked, ..RecentRevocations::default() });
             let base = BasePart { public_url: revision.to_string(), ..BasePart::default() };
             said.gateway.put("base", Some(EncodedPart::of(snapshot_part::Part::Base(base))));
             let recent = snapshot_part::Part::Recent((*said.recent).clone());
@@ -105,10 +108,17 @@ impl SnapshotSource for Fake {
     }
 
     async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<RevocationUpdate> {
-        let revoked = self.revoked.load(Ordering::SeqCst);
-        let with = RecentRevocations { revision: revoked, revoked: vec![1; 16], ..recent.clone() };
+        anyhow::ensure!(!self.has_unread_revocations.load(Ordering::SeqCst), "connection reset");
+        let revoked = self.revoked.lock();
+        let mut entries = recent.revoked.as_chunks::<16>().0.to_vec();
+        entries.extend(revoked.range(after + 1..).map(|revision| u128::from(*revision).to_be_bytes()));
+        let with = RecentRevocations {
+            revision: revoked.last().copied().unwrap_or(0),
+            revoked: asp_registry::sorted_set(entries),
+            ..recent.clone()
+        };
         let through = self.revision.load(Ordering::SeqCst);
-        Ok(RevocationUpdate { through, recent: (revoked > after).then_some(with) })
+        Ok(RevocationUpdate { through, recent: (with.revoked != recent.revoked).then_some(with) })
     }
 
     fn published(&self) {
@@ -120,8 +130,14 @@ impl Fake {
     /// Stores a revocation without notifying the publisher.
     fn revoke(&self) -> u64 {
         let revision = self.revision.fetch_add(1, Ordering::SeqCst) + 1;
-        self.revoked.store(revision, Ordering::SeqCst);
+        self.revoked.lock().insert(revision);
         revision
+    }
+
+    /// Withdraws a revocation without notifying the publisher.
+    fn withdraw(&self, revoked: u64) -> u64 {
+        self.revoked.lock().remove(&revoked);
+        self.revision.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Waits until so many builds have read the store.
@@ -132,6 +148,11 @@ impl Fake {
     fn reads(&self) -> u64 {
         *self.read.borrow()
     }
+}
+
+/// Returns the entries of revocations of these revisions, in ascending order.
+fn marks(revisions: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    revisions.into_iter().flat_map(|revision| u128::from(revision).to_be_bytes()).collect()
 }
 
 struct Running {
