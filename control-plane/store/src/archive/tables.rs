@@ -36,13 +36,6 @@ const fn column(name: &'static str, kind: Kind) -> Column {
     Column { name, kind, sqlite: name }
 }
 
-/// Returns columns from their names and types.
-macro_rules! columns {
-    ($($name:ident: $kind:ident),+) => {
-        &[$(column(stringify!($name), $kind)),+]
-    };
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArchiveTable {
     pub name: &'static str,
@@ -58,8 +51,20 @@ pub(super) struct ArchiveTable {
     pub seeded: bool,
 }
 
-const fn control(name: &'static str, key: usize, columns: &'static [Column]) -> ArchiveTable {
-    ArchiveTable { name, home: SqliteFile::Control, sqlite: name, view: None, columns, key, seeded: false }
+/// A table of the control database: its name, the number of its key columns, and its columns with their types. A name in
+/// parentheses is the column's in SQLite.
+macro_rules! table {
+    ($table:literal, $key:literal, $($name:ident $(($sqlite:literal))?: $kind:ident),+) => {
+        ArchiveTable {
+            name: $table,
+            home: SqliteFile::Control,
+            sqlite: $table,
+            view: None,
+            columns: &[$(Column { $(sqlite: $sqlite,)? ..column(stringify!($name), $kind) }),+],
+            key: $key,
+            seeded: false,
+        }
+    };
 }
 
 /// Kind of database.
@@ -127,126 +132,50 @@ impl ArchiveTable {
 
 /// All tables of an archive, in its order.
 pub(super) const TABLES: [ArchiveTable; 23] = [
-    ArchiveTable { seeded: true, ..control("control_revision", 1, columns![id: Integer, revision: Integer]) },
-    control("resources", 1, columns![name: Text, revision: Integer]),
-    control("servers", 1, columns![name: Text, sources: Text, content_hash: Text, updated_at: Integer]),
-    control(
-        "server_versions",
-        2,
-        columns![
-            name: Text, revision: Integer, sources: Text, content_hash: Text, stored_at: Integer, actor: Text,
-            gone_at: Integer
-        ],
-    ),
-    control("primitive_servers", 2, columns![id: Text, server: Text, first: Integer]),
-    control("offers", 2, columns![server: Text, org: Text]),
-    control("exposure", 3, columns![org: Text, server: Text, protocol: Text, enabled: Integer]),
-    control(
-        "bindings",
-        7,
-        columns![
-            org: Text, target_type: Text, target: Text, issuer: Text, primitive: Text, protocol: Text,
-            name: Text, allowed: Integer, observed: Integer, approval: Integer, conditions: Text
-        ],
-    ),
-    control(
-        "limits",
-        2,
-        columns![
-            org: Text, position: Integer, server: Text, primitive: Text, user_id: Text, wcit: Text,
-            issuer: Text, machine: Text, capacity: Integer, refill: Text
-        ],
-    ),
-    control(
-        "revocations",
-        1,
-        columns![
-            id: Text, kind: Text, org: Text, target: Text, issuer: Text, reason: Text, created_at: Integer,
-            until_at: Integer, by_platform: Integer
-        ],
-    ),
-    control("issuers", 2, columns![side: Text, name: Text, document: Text, updated_at: Integer]),
-    control("former_issuers", 2, columns![side: Text, name: Text, iss: Text, deleted_at: Integer]),
-    control(
-        "issuer_keys",
-        2,
-        columns![side: Text, name: Text, source: Text, content: Text, fetched_at: Integer],
-    ),
-    control(
-        "machine_keys",
-        1,
-        columns![
-            id: Text, org: Text, machine: Text, hash: Text, groups: Text, scopes: Text, created_at: Integer,
-            expires_at: Integer
-        ],
-    ),
-    control(
-        "machine_certificates",
-        1,
-        columns![
-            id: Text, org: Text, machine: Text, kind: Text, name: Text, proved: Integer, groups: Text,
-            scopes: Text, created_at: Integer, expires_at: Integer
-        ],
-    ),
-    control("machine_bounds", 3, columns![org: Text, groups: Text, scopes: Text]),
-    control("routes", 3, columns![server: Text, method: Text, primitive: Text, pool: Text]),
-    control("regions", 1, columns![name: Text, cluster: Text]),
-    control("homes", 1, columns![org: Text, region: Text]),
-    control(
-        "audit",
-        1,
-        columns![
-            revision: Integer, at: Integer, actor: Text, action: Text, resource: Text, org: Text, detail: Text
-        ],
-    ),
+    ArchiveTable { seeded: true, ..table!("control_revision", 1, id: Integer, revision: Integer) },
+    table!("resources", 1, name: Text, revision: Integer),
+    table!("servers", 1, name: Text, sources: Text, content_hash: Text, updated_at: Integer),
+    table!("server_versions", 2, name: Text, revision: Integer, sources: Text, content_hash: Text,
+        stored_at: Integer, actor: Text, gone_at: Integer),
+    table!("primitive_servers", 2, id: Text, server: Text, first: Integer),
+    table!("offers", 2, server: Text, org: Text),
+    table!("exposure", 3, org: Text, server: Text, protocol: Text, enabled: Integer),
+    table!("bindings", 7, org: Text, target_type: Text, target: Text, issuer: Text, primitive: Text,
+        protocol: Text, name: Text, allowed: Integer, observed: Integer, approval: Integer, conditions: Text),
+    table!("limits", 2, org: Text, position: Integer, server: Text, primitive: Text, user_id: Text,
+        wcit: Text, issuer: Text, machine: Text, capacity: Integer, refill: Text),
+    table!("revocations", 1, id: Text, kind: Text, org: Text, target: Text, issuer: Text, reason: Text,
+        created_at: Integer, until_at: Integer, by_platform: Integer),
+    table!("issuers", 2, side: Text, name: Text, document: Text, updated_at: Integer),
+    table!("former_issuers", 2, side: Text, name: Text, iss: Text, deleted_at: Integer),
+    table!("issuer_keys", 2, side: Text, name: Text, source: Text, content: Text, fetched_at: Integer),
+    table!("machine_keys", 1, id: Text, org: Text, machine: Text, hash: Text, groups: Text, scopes: Text,
+        created_at: Integer, expires_at: Integer),
+    table!("machine_certificates", 1, id: Text, org: Text, machine: Text, kind: Text, name: Text,
+        proved: Integer, groups: Text, scopes: Text, created_at: Integer, expires_at: Integer),
+    table!("machine_bounds", 3, org: Text, groups: Text, scopes: Text),
+    table!("routes", 3, server: Text, method: Text, primitive: Text, pool: Text),
+    table!("regions", 1, name: Text, cluster: Text),
+    table!("homes", 1, org: Text, region: Text),
+    table!("audit", 1, revision: Integer, at: Integer, actor: Text, action: Text, resource: Text, org: Text,
+        detail: Text),
     ArchiveTable {
-        name: "ledger",
         home: SqliteFile::Calls,
-        sqlite: "ledger",
-        view: None,
-        key: 1,
-        seeded: false,
-        columns: columns![
-            claim_key: Bytes, hash: Bytes, call_id: Bytes, owner: Bytes, org: Bytes, state: Integer,
-            expires_ms: Integer, answer: Bytes
-        ],
+        ..table!("ledger", 1, claim_key: Bytes, hash: Bytes, call_id: Bytes, owner: Bytes, org: Bytes,
+            state: Integer, expires_ms: Integer, answer: Bytes)
     },
     ArchiveTable {
-        name: "call_records",
         home: SqliteFile::Calls,
         sqlite: "active_calls",
-        view: None,
-        key: 1,
-        seeded: false,
-        columns: &[
-            column("call_id", Bytes),
-            column("org", Text),
-            column("principal", Bytes),
-            column("user_digest", Bytes),
-            column("server", Text),
-            column("plugin", Text),
-            column("context", Text),
-            column("state", Text),
-            column("created_ms", Integer),
-            column("updated_ms", Integer),
-            column("expires_ms", Integer),
-            column("resumable", Flag),
-            column("seq", Integer),
-            column("bytes", Integer),
-            column("owner", Bytes),
-            column("record", Bytes),
-            column("capsule", Bytes),
-            Column { name: "memory", kind: Bytes, sqlite: "answers" },
-            column("outcome", Bytes),
-        ],
+        ..table!("call_records", 1, call_id: Bytes, org: Text, principal: Bytes, user_digest: Bytes,
+            server: Text, plugin: Text, context: Text, state: Text, created_ms: Integer, updated_ms: Integer,
+            expires_ms: Integer, resumable: Flag, seq: Integer, bytes: Integer, owner: Bytes, record: Bytes,
+            capsule: Bytes, memory("answers"): Bytes, outcome: Bytes)
     },
     ArchiveTable {
-        name: "call_events",
         home: SqliteFile::Audit,
         sqlite: "events",
         view: Some("all_call_events"),
-        key: 1,
-        seeded: false,
-        columns: columns![seq: Integer, at_ms: Integer, org: Text, event: Text],
+        ..table!("call_events", 1, seq: Integer, at_ms: Integer, org: Text, event: Text)
     },
 ];
