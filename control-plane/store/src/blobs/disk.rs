@@ -23,15 +23,13 @@ pub struct DiskBlobs {
     usage: OwnerUsage,
 }
 
-fn failed(error: std::io::Error) -> BlobError {
-    BlobError::Unavailable(error.to_string())
-}
+from_failure!(std::io::Error => BlobError::Unavailable);
 
 impl From<FileError> for BlobError {
     fn from(error: FileError) -> BlobError {
         match error {
             FileError::Full(_) => BlobError::Quota,
-            FileError::Failed(error) => failed(error),
+            FileError::Failed(error) => error.into(),
         }
     }
 }
@@ -44,7 +42,7 @@ impl DiskBlobs {
 
     /// Opens a directory with another quota for each org, in bytes.
     pub async fn with_quota(directory: &Path, quota: u64) -> Result<DiskBlobs, BlobError> {
-        private::directory(directory).map_err(failed)?;
+        private::directory(directory)?;
         // Each blob is charged some bytes, which bounds their number.
         let usage = OwnerUsage::new(FileUsage { bytes: quota, files: usize::MAX });
         let blobs = DiskBlobs { directory: directory.to_owned(), usage };
@@ -55,10 +53,10 @@ impl DiskBlobs {
     /// Deletes expired blobs. `at_start`, also deletes files without a description and counts the bytes of each org.
     async fn recount(&self, at_start: bool) -> Result<(), BlobError> {
         let now = now_ms();
-        for org in owners(&self.directory).await.map_err(failed)? {
+        for org in owners(&self.directory).await? {
             let Ok(mut files) = fs::read_dir(self.directory.join(&org)).await else { continue };
             let mut kept = FileUsage::default();
-            while let Some(file) = files.next_entry().await.map_err(failed)? {
+            while let Some(file) = files.next_entry().await? {
                 let path = file.path();
                 let size = file.metadata().await.map_or(0, |metadata| metadata.len());
                 let description = path.with_extension("json");
@@ -93,7 +91,7 @@ impl Blobs for DiskBlobs {
     async fn create(&self, id: BlobId, org: &str) -> Result<Box<dyn Upload>, BlobError> {
         let org = directory_name(org);
         let directory = self.directory.join(&org);
-        private::directory(&directory).map_err(failed)?;
+        private::directory(&directory)?;
         let path = directory.join(id.as_str()).with_extension("blob");
         Ok(Box::new(DiskUpload(UnfinishedFile::create(path, &self.usage, &org, EACH).await?)))
     }
@@ -101,11 +99,11 @@ impl Blobs for DiskBlobs {
     async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
         let path = self.directory.join(directory_name(org)).join(id.as_str()).with_extension("json");
         // Truncated directory names may be shared by two orgs; the description has the full name.
-        let meta = describe::<BlobMeta>(&path).await.map_err(failed)?;
+        let meta = describe::<BlobMeta>(&path).await?;
         let Some(meta) = meta.filter(|meta| meta.org == org && meta.expires_ms > now_ms()) else {
             return Ok(None);
         };
-        let bytes = fs::read(path.with_extension("blob")).await.map_err(failed)?;
+        let bytes = fs::read(path.with_extension("blob")).await?;
         Ok(Some((meta, Bytes::from(bytes))))
     }
 
@@ -126,12 +124,12 @@ impl Upload for DiskUpload {
     }
 
     async fn finish(mut self: Box<Self>, meta: BlobMeta) -> Result<(), BlobError> {
-        self.0.sync().await.map_err(failed)?;
+        self.0.sync().await?;
         let description = serde_json::to_vec(&meta).map_err(|e| BlobError::Unavailable(e.to_string()))?;
         let path = self.0.path().with_extension("json");
         let written = self.0.path().with_extension("new");
-        private::write(&written, description).await.map_err(failed)?;
-        fs::rename(&written, &path).await.map_err(failed)?;
+        private::write(&written, description).await?;
+        fs::rename(&written, &path).await?;
         self.0.keep();
         Ok(())
     }

@@ -29,15 +29,13 @@ pub struct DiskPackages {
     steps: Arc<tokio::sync::Mutex<()>>,
 }
 
-fn failed(error: std::io::Error) -> PackageError {
-    PackageError::Unavailable(error.to_string())
-}
+from_failure!(std::io::Error => PackageError::Unavailable);
 
 impl From<FileError> for PackageError {
     fn from(error: FileError) -> PackageError {
         match error {
             FileError::Full(limit) => PackageError::Quota { bytes: limit.bytes, count: limit.files },
-            FileError::Failed(error) => failed(error),
+            FileError::Failed(error) => error.into(),
         }
     }
 }
@@ -45,10 +43,10 @@ impl From<FileError> for PackageError {
 impl DiskPackages {
     /// Opens a directory, creates it if needed, and removes partial packages of a crash.
     pub async fn open(directory: &Path, quota: Quota) -> Result<DiskPackages> {
-        private::directory(directory).map_err(failed)?;
+        private::directory(directory)?;
         let usage = OwnerUsage::new(FileUsage { bytes: quota.bytes, files: quota.count });
         let packages = DiskPackages { directory: directory.to_owned(), usage, steps: Arc::default() };
-        for owner in owners(directory).await.map_err(failed)? {
+        for owner in owners(directory).await? {
             let used = clean(&packages.directory.join(&owner)).await?;
             packages.usage.set(owner, used);
         }
@@ -63,20 +61,15 @@ impl DiskPackages {
 /// Removes files without a description; returns the usage of the packages that remain.
 async fn clean(directory: &Path) -> Result<FileUsage> {
     let mut used = FileUsage::default();
-    let mut files = fs::read_dir(directory).await.map_err(failed)?;
-    while let Some(file) = files.next_entry().await.map_err(failed)? {
+    let mut files = fs::read_dir(directory).await?;
+    while let Some(file) = files.next_entry().await? {
         let path = file.path();
         let described = match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => {
-                let described = describe::<PackageMeta>(&path).await.map_err(failed)?;
+                let described = describe::<PackageMeta>(&path).await?;
                 described.filter(|_| path.with_extension("pkg").is_file())
             }
-            Some("pkg") => {
-                match describe::<PackageMeta>(&path.with_extension("json")).await.map_err(failed)? {
-                    Some(_) => continue,
-                    None => None,
-                }
-            }
+            Some("pkg") if describe::<PackageMeta>(&path.with_extension("json")).await?.is_some() => continue,
             _ => None,
         };
         match described {
@@ -84,7 +77,7 @@ async fn clean(directory: &Path) -> Result<FileUsage> {
                 used.bytes += meta.size;
                 used.files += 1;
             }
-            None => fs::remove_file(&path).await.map_err(failed)?,
+            None => fs::remove_file(&path).await?,
         }
     }
     Ok(used)
@@ -95,7 +88,7 @@ impl Packages for DiskPackages {
     async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>> {
         let name = directory_name(owner);
         let directory = self.directory.join(&name);
-        private::directory(&directory).map_err(failed)?;
+        private::directory(&directory)?;
         let path = directory.join(format!("{}.part", part()));
         Ok(Box::new(DiskPackageUpload {
             file: UnfinishedFile::create(path, &self.usage, &name, 0).await?,
@@ -108,11 +101,11 @@ impl Packages for DiskPackages {
 
     async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>> {
         if let Some(owner) = owner {
-            return describe::<PackageMeta>(&self.path(owner, digest.as_str())).await.map_err(failed);
+            return Ok(describe::<PackageMeta>(&self.path(owner, digest.as_str())).await?);
         }
-        for owner in owners(&self.directory).await.map_err(failed)? {
+        for owner in owners(&self.directory).await? {
             let path = self.directory.join(owner).join(digest.as_str()).with_extension("json");
-            if let Some(meta) = describe::<PackageMeta>(&path).await.map_err(failed)? {
+            if let Some(meta) = describe::<PackageMeta>(&path).await? {
                 return Ok(Some(meta));
             }
         }
@@ -123,26 +116,26 @@ impl Packages for DiskPackages {
         match File::open(self.path(&found.owner, &found.sha256).with_extension("pkg")).await {
             Ok(file) => Ok(Some(Box::new(file))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(error.into()),
         }
     }
 
     async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>> {
         let directories = match owner {
             Some(owner) => vec![directory_name(owner)],
-            None => owners(&self.directory).await.map_err(failed)?,
+            None => owners(&self.directory).await?,
         };
         let mut found = Vec::new();
         for directory in directories {
             let mut files = match fs::read_dir(self.directory.join(directory)).await {
                 Ok(files) => files,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(error.into()),
             };
-            while let Some(file) = files.next_entry().await.map_err(failed)? {
+            while let Some(file) = files.next_entry().await? {
                 let path = file.path();
                 if path.extension().is_some_and(|extension| extension == "json") {
-                    found.extend(describe::<PackageMeta>(&path).await.map_err(failed)?);
+                    found.extend(describe::<PackageMeta>(&path).await?);
                 }
             }
         }
@@ -153,14 +146,13 @@ impl Packages for DiskPackages {
     async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool> {
         let path = self.path(owner, digest.as_str());
         let _alone = self.steps.lock().await;
-        let meta = describe::<PackageMeta>(&path).await.map_err(failed)?;
-        let Some(meta) = meta else { return Ok(false) };
+        let Some(meta) = describe::<PackageMeta>(&path).await? else { return Ok(false) };
         // The description first: bytes without one are never read.
         match fs::remove_file(&path).await {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            removed => removed.map_err(failed)?,
+            removed => removed?,
         }
-        fs::remove_file(path.with_extension("pkg")).await.map_err(failed)?;
+        fs::remove_file(path.with_extension("pkg")).await?;
         self.usage.release(&directory_name(owner), FileUsage { bytes: meta.size, files: 1 });
         Ok(true)
     }
@@ -189,11 +181,11 @@ impl PackageUpload for DiskPackageUpload {
         if found != digest.as_str() {
             return Err(PackageError::Mismatch { found });
         }
-        self.file.sync().await.map_err(failed)?;
+        self.file.sync().await?;
         let description = self.directory.join(digest.as_str()).with_extension("json");
         let steps = self.steps.clone();
         let _alone = steps.lock().await;
-        if describe::<PackageMeta>(&description).await.map_err(failed)?.is_some() {
+        if describe::<PackageMeta>(&description).await?.is_some() {
             return Ok(UploadOutcome::Known);
         }
         let meta = PackageMeta {
@@ -206,8 +198,8 @@ impl PackageUpload for DiskPackageUpload {
         let text = serde_json::to_vec(&meta).map_err(|error| PackageError::Unavailable(error.to_string()))?;
         // Before the last step, so that two uploads of the same bytes count once.
         let written = self.file.path().with_extension("new");
-        private::write(&written, text).await.map_err(failed)?;
-        fs::rename(self.file.path(), description.with_extension("pkg")).await.map_err(failed)?;
+        private::write(&written, text).await?;
+        fs::rename(self.file.path(), description.with_extension("pkg")).await?;
         // A hard link, unlike a rename, does not replace an existing file: only one of two uploads is the first.
         let linked = fs::hard_link(&written, &description).await;
         let _ = fs::remove_file(&written).await;
@@ -217,7 +209,7 @@ impl PackageUpload for DiskPackageUpload {
                 Ok(UploadOutcome::New)
             }
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(UploadOutcome::Known),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(error.into()),
         }
     }
 }
