@@ -35,6 +35,24 @@ struct IndexedKey {
     key: MachineKey,
 }
 
+/// The caller that a key or a certificate identifies; both messages have these fields.
+macro_rules! caller_of {
+    ($known:expr, $digest:expr) => {
+        Caller {
+            org: $known.org.clone(),
+            user: $known.user.clone(),
+            groups: $known.groups.clone(),
+            scopes: $known.scopes.clone(),
+            client: String::new(),
+            wcit: $known.id.clone(),
+            digest: $digest,
+            issuer: MACHINE_ISSUER.to_owned(),
+            issued_at: $known.issued_at,
+            expires_at: $known.expires_at,
+        }
+    };
+}
+
 impl Machines {
     /// Indexes keys and certificates. The error names one that cannot be indexed.
     pub fn new(keys: Vec<MachineKey>, certificates: Vec<MachineCertificate>) -> Result<Machines, String> {
@@ -98,19 +116,7 @@ impl Machines {
         let expected = known.map_or([0; 32], |known| known.hash);
         let is_same = constant_time_eq(&digest, &expected);
         let known = known.filter(|_| is_same)?;
-        let MachineKey { org, user, groups, scopes, issued_at, expires_at, .. } = &known.key;
-        Some(Caller {
-            org: org.clone(),
-            user: user.clone(),
-            groups: groups.clone(),
-            scopes: scopes.clone(),
-            client: String::new(),
-            wcit: id.to_owned(),
-            digest,
-            issuer: MACHINE_ISSUER.to_owned(),
-            issued_at: *issued_at,
-            expires_at: *expires_at,
-        })
+        Some(caller_of!(known.key, digest))
     }
 
     /// Finds the machine that a certificate belongs to: by its only URI if the platform registered that, else by its
@@ -130,19 +136,7 @@ impl Machines {
         if by_uri.is_none() && orgs.any(|org| !known.proved || *org != known.org) {
             return None;
         }
-        let MachineCertificate { org, user, groups, scopes, issued_at, expires_at, .. } = known;
-        Some(Caller {
-            org: org.clone(),
-            user: user.clone(),
-            groups: groups.clone(),
-            scopes: scopes.clone(),
-            client: String::new(),
-            wcit: id.clone(),
-            digest: fingerprint,
-            issuer: MACHINE_ISSUER.to_owned(),
-            issued_at: *issued_at,
-            expires_at: *expires_at,
-        })
+        Some(caller_of!(known, fingerprint))
     }
 
     /// Whether the key or certificate that a caller authenticated with is still registered.

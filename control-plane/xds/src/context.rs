@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
+use tonic::{Status, Streaming};
 
 use super::endpoints::Endpoints;
 use super::freshness::Freshness;
@@ -27,6 +27,14 @@ pub struct Context {
     /// Fetches the keys that gateways ask for.
     pub keys: Arc<dyn RefreshKeys>,
     pub stop: CancellationToken,
+}
+
+/// Returns the next request of the stream of a node; `None` if the stream ended or broke.
+pub(super) async fn next_request<T>(inbound: &mut Streaming<T>, node: &str) -> Option<T> {
+    inbound.message().await.unwrap_or_else(|status| {
+        tracing::debug!(%node, %status, "xds stream broke");
+        None
+    })
 }
 
 /// Reason sent when a control plane that shuts down ends a stream.

@@ -35,7 +35,14 @@ struct SentPush {
     answered: bool,
 }
 
+impl Default for GatewayState {
+    fn default() -> GatewayState {
+        GatewayState::Reported(BTreeMap::new())
+    }
+}
+
 /// The state of one gateway's stream.
+#[derive(Default)]
 pub struct DeltaSubscription {
     has: GatewayState,
     sent: Option<SentPush>,
@@ -50,18 +57,6 @@ pub struct Push {
     nonce: String,
     put: Vec<Arc<str>>,
     removed: Vec<String>,
-}
-
-impl Default for DeltaSubscription {
-    fn default() -> DeltaSubscription {
-        DeltaSubscription {
-            has: GatewayState::Reported(BTreeMap::new()),
-            sent: None,
-            is_subscribed: false,
-            in_force: SubscriberSnapshot::default(),
-            pushes: 0,
-        }
-    }
 }
 
 impl DeltaSubscription {

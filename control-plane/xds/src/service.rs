@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::context::{Context, STOPPING, end_stream};
+use super::context::{Context, STOPPING, end_stream, next_request};
 use super::contract::{BACKOFF_MS, CONNECT_TIMEOUT, Kind};
 use super::participant::Participant;
 use super::peer::{Caller, SUBSCRIBERS};
@@ -214,20 +214,14 @@ impl StreamState {
                 }
             }
             tokio::select! {
-                request = inbound.message() => match request {
-                    Ok(Some(request)) => {
-                        if let Err(status) = self.on_request(request).await {
-                            // The receiver may be gone already.
-                            let _ = outbound.send(Err(status)).await;
-                            return;
-                        }
-                    }
-                    Ok(None) => return,
-                    Err(status) => {
-                        tracing::debug!(node = %self.other.node.id, %status, "xds stream broke");
+                request = next_request(&mut inbound, &self.other.node.id) => {
+                    let Some(request) = request else { return };
+                    if let Err(status) = self.on_request(request).await {
+                        // The receiver may be gone already.
+                        let _ = outbound.send(Err(status)).await;
                         return;
                     }
-                },
+                }
                 changed = self.xds_state.changed() => if changed.is_err() { return end_stream(&outbound, STOPPING) },
                 () = sleep_until(held.unwrap_or_else(Instant::now)), if held.is_some() => {}
             }

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 use tonic::{Result, Streaming};
 
 use super::DeltaSubscription;
-use crate::context::{Context, STOPPING, end_stream};
+use crate::context::{Context, STOPPING, end_stream, next_request};
 use crate::contract::{IN_FORCE, Kind, LEAVING};
 use crate::participant::{Participant, metadata};
 use crate::peer::Caller;
@@ -66,23 +66,17 @@ impl DeltaStream {
             }
             let overdue_at = self.overdue_at;
             tokio::select! {
-                request = inbound.message() => match request {
-                    Ok(Some(request)) => {
-                        if let Err(status) = self.on_request(request, &mut is_open).await {
-                            // The receiver may be gone already.
-                            let _ = outbound.send(Err(status)).await;
-                            return;
-                        }
-                        if self.other.has_left() {
-                            return;
-                        }
-                    }
-                    Ok(None) => return,
-                    Err(status) => {
-                        tracing::debug!(node = %self.other.node.id, %status, "xds stream broke");
+                request = next_request(&mut inbound, &self.other.node.id) => {
+                    let Some(request) = request else { return };
+                    if let Err(status) = self.on_request(request, &mut is_open).await {
+                        // The receiver may be gone already.
+                        let _ = outbound.send(Err(status)).await;
                         return;
                     }
-                },
+                    if self.other.has_left() {
+                        return;
+                    }
+                }
                 changed = self.xds_state.changed() => if changed.is_err() { return end_stream(&outbound, STOPPING) },
                 () = sleep_until(overdue_at.unwrap_or_else(Instant::now)), if overdue_at.is_some() => {
                     self.overdue_at = None;
