@@ -1,12 +1,11 @@
 //! `asp audit`: the events of calls, newest first.
 
-use anyhow::Context;
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use serde_json::Value;
 
-use super::client::{AdminClient, block_on};
+use super::client::{AdminClient, block_on, with_query};
 use crate::args::AuditArgs;
 
 /// Gets one page of `/api/audit/calls`.
@@ -24,9 +23,7 @@ fn path(args: &AuditArgs) -> Result<String, Failure> {
     let mut asked = vec![("limit", args.limit.to_string())];
     asked.extend(args.before.map(|before| ("before", before.to_string())));
     asked.extend(args.org.clone().map(|org| ("org", org)));
-    // Only the query is used: it escapes the org's name.
-    let url = reqwest::Url::parse_with_params("http://localhost/", &asked).context("write the query")?;
-    Ok(format!("/api/audit/calls?{}", url.query().unwrap_or_default()))
+    with_query("/api/audit/calls", &asked)
 }
 
 /// Formats one event: its number, time, caller, primitive and outcome.

@@ -11,7 +11,7 @@ use asp_control::catalog::without_commands;
 use asp_platform::secret::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LOCATION};
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
@@ -242,6 +242,13 @@ pub fn describe_change(change: &Value) -> String {
 /// Returns an API path. Names are escaped, so that each stays one segment (RFC 3986 section 3.3).
 pub fn api_path(segments: &[&str]) -> String {
     segments.iter().map(|segment| format!("/{}", utf8_percent_encode(segment, RESERVED))).collect()
+}
+
+/// Returns a path with its query; names and values are escaped.
+pub fn with_query(path: &str, query: &[(&str, String)]) -> Result<String, Failure> {
+    // Only the query of the URL is used.
+    let url = Url::parse_with_params("http://localhost/", query).context("write the query")?;
+    Ok(format!("{path}?{}", url.query().unwrap_or_default()))
 }
 
 /// Runs the future of a command that talks to the API.

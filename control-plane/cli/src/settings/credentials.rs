@@ -22,7 +22,7 @@ use asp_platform::secret::Secret;
 use serde::Deserialize;
 
 use super::source::Checks;
-use super::values::is_origin;
+use super::values::{is_origin, small_file};
 
 pub const ENV_CREDENTIALS: &str = "ASP_CREDENTIALS";
 
@@ -176,15 +176,12 @@ fn oauth(client: OauthClientEntry) -> Result<OauthClient, String> {
 
 /// Reads the only line of the file. No fault repeats it.
 fn secret(path: &Path) -> Result<Secret, String> {
-    let at = |fault: &dyn std::fmt::Display| format!("{}: {fault}", path.display());
-    let size = std::fs::metadata(path).map_err(|error| at(&error))?.len();
-    if size > MAX_SECRET {
-        return Err(at(&format!("a secret has at most {MAX_SECRET} bytes")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| at(&error))?;
+    let at = |fault: String| format!("{}: {fault}", path.display());
+    let too_large = format!("a secret has at most {MAX_SECRET} bytes");
+    let text = small_file(path, MAX_SECRET, &too_large).map_err(at)?;
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() || !text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
-        return Err(at(&"a secret is one line of visible ASCII"));
+        return Err(at("a secret is one line of visible ASCII".into()));
     }
     Ok(Secret::from(text))
 }

@@ -11,7 +11,7 @@ use asp_platform::secret::Secret;
 use clap::Args;
 
 use super::source::Checks;
-use super::values::{List, choice, is_origin, list_entries};
+use super::values::{List, choice, is_origin, list_entries, small_file};
 
 pub const ENV_DELEGATE_KEYS: &str = "ASP_DELEGATE_KEYS";
 
@@ -119,13 +119,7 @@ fn key_entry(entry: &str) -> Option<(&str, &str, &str)> {
 }
 
 fn key_of_file(file: &Path) -> Result<Secret, String> {
-    let size = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
-    if size > MAX_KEY_FILE {
-        return Err("is too large for a key".into());
-    }
-    // The text of an error about an invalid encoding names only its kind.
-    let text = std::fs::read_to_string(file).map_err(|error| error.kind().to_string())?;
-    key(text.trim()).map_err(str::to_owned)
+    key(small_file(file, MAX_KEY_FILE, "is too large for a key")?.trim()).map_err(str::to_owned)
 }
 
 /// Checks that a key can be sent in a header: visible ASCII only.

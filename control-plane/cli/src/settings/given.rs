@@ -1,10 +1,12 @@
 //! The settings of an installation: files named by the operator, which override this process's environment.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_command::failure::SettingFault;
+
+use super::values::small_file;
 
 const FLAG: &str = "--settings";
 /// Maximum size of a settings file in bytes.
@@ -33,7 +35,7 @@ impl GivenSettings {
             let bad = |fault: String| {
                 vec![SettingFault { name: FLAG.to_owned(), message: format!("{}: {fault}", file.display()) }]
             };
-            let text = read(file).map_err(bad)?;
+            let text = small_file(file, MAX_FILE, &format!("more than {MAX_FILE} bytes")).map_err(bad)?;
             let settings = parse(&text).map_err(bad)?.into_iter();
             given.of_files.extend(settings.map(|(name, value)| (name, (value, file.clone()))));
         }
@@ -59,14 +61,6 @@ impl Environment for GivenSettings {
     fn raw(&self, name: &str) -> Option<String> {
         self.of_files.get(name).map(|(value, _)| value.clone()).or_else(|| ProcessEnvironment.raw(name))
     }
-}
-
-fn read(file: &Path) -> Result<String, String> {
-    let size = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
-    if size > MAX_FILE {
-        return Err(format!("more than {MAX_FILE} bytes"));
-    }
-    std::fs::read_to_string(file).map_err(|error| error.to_string())
 }
 
 /// Parses the lines. Quotes around a value are removed; variables are not expanded. A line without a setting is reported by

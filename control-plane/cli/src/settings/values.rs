@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use asp_platform::operator_list::{self, ListEntry};
@@ -62,6 +62,15 @@ pub(super) fn list_entries(text: &str) -> Result<List<ListEntry>, String> {
 /// Makes a path absolute: Envoy and other processes would resolve a relative one from their own directory.
 pub(super) fn absolute(text: &str) -> io::Result<PathBuf> {
     std::path::absolute(text)
+}
+
+/// Reads a file of at most `limit` bytes. No fault repeats its text.
+pub(super) fn small_file(path: &Path, limit: u64, too_large: &str) -> Result<String, String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > limit {
+        return Err(too_large.to_owned());
+    }
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
 pub(super) fn address(text: &str) -> Result<IpAddr, String> {

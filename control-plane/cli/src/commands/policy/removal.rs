@@ -2,15 +2,14 @@
 //!
 //! Keeps true: only what was just read is removed. If the org's bindings were changed in between, nothing is removed (412).
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use asp_command::failure::Failure;
 use asp_control::policy::EVERY_ISSUER;
-use reqwest::Url;
 use serde_json::{Value, json};
 
 use super::targets;
 use crate::args::policy::PolicyArgs;
-use crate::commands::client::{AdminClient, api_path};
+use crate::commands::client::{AdminClient, api_path, with_query};
 use crate::commands::{answer, binding};
 
 const ISSUER: &str = "issuer";
@@ -28,7 +27,7 @@ pub(super) async fn run(api: &AdminClient, args: &PolicyArgs, primitive: &str) -
         let etag = read.etag.clone();
         bindings = read.accepted()?.as_array().cloned().unwrap_or_default();
         let Some(found) = find_binding(&bindings, &key) else { continue };
-        api.delete_if_match(&query(&path, &key_of(found))?, etag.as_deref()).await?.accepted()?;
+        api.delete_if_match(&with_query(&path, &key_of(found))?, etag.as_deref()).await?.accepted()?;
         removed.push(found.clone());
     }
     if removed.is_empty() {
@@ -78,12 +77,6 @@ fn find_binding<'a>(bindings: &'a [Value], key: &Key) -> Option<&'a Value> {
     known_by(key).or_else(|| known_by(&other_way))
 }
 
-fn query(path: &str, key: &Key) -> Result<String, Failure> {
-    // Only the query is used: it escapes the names.
-    let url = Url::parse_with_params("http://localhost/", key).context("write the query")?;
-    Ok(format!("{path}?{}", url.query().unwrap_or_default()))
-}
-
 /// Returns the refusal if there is no such binding, with those of the same primitive.
 fn none(org: &str, primitive: &str, bindings: &[Value]) -> String {
     let same = bindings.iter().filter(|binding| {
@@ -115,7 +108,7 @@ mod tests {
         let key = key(&args, "shop.*", &target);
         assert_eq!(key, key_of(&stored));
         assert_eq!(
-            query("/b", &key).unwrap(),
+            with_query("/b", &key).unwrap(),
             "/b?targetType=user&idOrPattern=bob+b&issuer=&primitive=shop.*&protocol=*&name="
         );
         let mut other = stored.clone();
