@@ -1,19 +1,22 @@
 //! Bearer tokens: identifies the caller by the rules of RFC 8725 (best current practice), RFC 9068 and RFC 6750.
 //!
-//! Owns the order of the checks: form, issuer, algorithm and key, signature; then, on every request, time, issuer and
-//! audience of the server, revocation. Refuses to disclose why a token is bad beyond the closed set of reasons. Never
-//! follows a header member of the token (`jku`, `x5u`, `jwk`, `x5c` are ignored, `crit` is refused).
+//! Owns the cache of verified tokens, and the order of the checks: form, issuer, algorithm and key, signature; then, on
+//! every request, time, issuer and audience of the server, revocation. Refuses to disclose why a token is bad beyond the
+//! closed set of reasons. Never follows a header member of the token (`jku`, `x5u`, `jwk`, `x5c` are ignored, `crit` is
+//! refused).
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use siphasher::sip128::SipHasher24;
 
 use crate::caller::{Caller, hex};
 use crate::reason::Reason;
 use crate::revocation::Revocations;
 
-mod cache;
 pub(crate) mod claims;
 mod compact;
 pub(crate) mod issuer;
@@ -21,7 +24,6 @@ mod key;
 mod refusal;
 mod verified;
 
-use cache::{Cache, CacheEntry, Fingerprints};
 use claims::Claims;
 use issuer::{Issuer, Issuers};
 use verified::VerifiedToken;
@@ -33,6 +35,10 @@ pub(crate) use refusal::TokenRefusal;
 /// Accepted clock difference between issuer and edge. RFC 8725bis allows half a minute; hosts synchronised by NTP need
 /// far less, and every second prolongs the life of an expired token.
 pub const LEEWAY_SECONDS: u64 = 10;
+/// Bound of one generation of verified tokens; the two together hold 8192 tokens or 8 MiB, whichever comes first.
+const GOOD: CacheBound = CacheBound { entries: 4096, bytes: 4 << 20 };
+/// Bound of one generation of bad signatures, which only save the cost of checking the same one again.
+const BAD: CacheBound = CacheBound { entries: 512, bytes: usize::MAX };
 
 /// Credential in an `Authorization` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,6 +295,102 @@ fn facts(claims: Claims, issuer: &Issuer, digest: [u8; 32]) -> VerifiedToken {
         audiences: claims.audiences,
         issuer_audience,
         not_before: claims.not_before,
+    }
+}
+
+/// Fingerprint of the compact token, and the generation of the issuers that it was verified against.
+type CacheKey = (u128, u64);
+
+/// Computes fingerprints with SipHash-2-4-128, a pseudo-random function, under a secret key drawn by this process, so
+/// that nobody can construct two tokens with the same fingerprint.
+struct Fingerprints {
+    key: (u64, u64),
+}
+
+impl Default for Fingerprints {
+    fn default() -> Fingerprints {
+        let drawn = RandomState::new();
+        Fingerprints { key: (drawn.hash_one(0), drawn.hash_one(1)) }
+    }
+}
+
+impl Fingerprints {
+    fn of(&self, token: &str) -> u128 {
+        SipHasher24::new_with_keys(self.key.0, self.key.1).hash(token.as_bytes()).as_u128()
+    }
+}
+
+/// Cache of verified tokens, so that a signature is checked once and not on every request.
+///
+/// A bounded map with two generations: when the young one is full it becomes the old one, so that recently used entries
+/// stay. Keys include the key generation of the snapshot: after a key change, older entries are no longer found. Only
+/// the result of the signature check is cached; time, audience and revocation are checked on each request. A token is
+/// identified by a keyed fingerprint: it is computed on every request, and in wasm the SHA-256 of a token costs several
+/// times as much as all other work on a cached one.
+#[derive(Default)]
+struct Cache {
+    good: Generations<Arc<VerifiedToken>>,
+    bad: Generations<Option<Cause>>,
+}
+
+enum CacheEntry {
+    Good(Arc<VerifiedToken>),
+    Bad(Option<Cause>),
+}
+
+impl Cache {
+    fn get(&mut self, key: &CacheKey) -> Option<CacheEntry> {
+        let good = self.good.get(key, GOOD).map(CacheEntry::Good);
+        good.or_else(|| self.bad.get(key, BAD).map(CacheEntry::Bad))
+    }
+
+    fn put_good(&mut self, key: CacheKey, verified: Arc<VerifiedToken>) {
+        let bytes = verified.size();
+        self.good.put(key, verified, bytes, GOOD);
+    }
+
+    fn put_bad(&mut self, key: CacheKey, cause: Option<Cause>) {
+        self.bad.put(key, cause, 0, BAD);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct CacheBound {
+    entries: usize,
+    bytes: usize,
+}
+
+struct Generations<V> {
+    young: HashMap<CacheKey, (V, usize)>,
+    /// Sum of the sizes in `young`.
+    young_bytes: usize,
+    old: HashMap<CacheKey, (V, usize)>,
+}
+
+impl<V> Default for Generations<V> {
+    fn default() -> Generations<V> {
+        Generations { young: HashMap::new(), young_bytes: 0, old: HashMap::new() }
+    }
+}
+
+impl<V: Clone> Generations<V> {
+    fn get(&mut self, key: &CacheKey, bound: CacheBound) -> Option<V> {
+        if let Some((value, _)) = self.young.get(key) {
+            return Some(value.clone());
+        }
+        let (value, bytes) = self.old.remove(key)?;
+        self.put(*key, value.clone(), bytes, bound);
+        Some(value)
+    }
+
+    fn put(&mut self, key: CacheKey, value: V, bytes: usize, bound: CacheBound) {
+        if self.young.len() >= bound.entries || self.young_bytes >= bound.bytes {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        if self.young.insert(key, (value, bytes)).is_none() {
+            self.young_bytes += bytes;
+        }
     }
 }
 

@@ -7,12 +7,13 @@
 
 mod batch;
 mod connections;
-mod in_place;
 mod unread;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
+use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -22,12 +23,14 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::extract::Request;
 use axum::http::Version;
+use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::coop;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +38,7 @@ use tower::ServiceExt;
 
 use batch::{Batches, ReadTimeout, Stream};
 use connections::{ConnectionPermit, Connections};
-use in_place::InPlace;
+use unread::WhileRead;
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of concurrent streams; Envoy multiplexes all its requests over few connections.
@@ -56,6 +59,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// itself: 431 (RFC 6585 section 5) with an empty body.
 const MAX_HEADER_BYTES: u32 = 256 * 1024;
 const MAX_HEADERS: usize = 512;
+/// Units that a request takes of the budget that tokio grants a task before others run (128 at the time of writing).
+const BUDGET: usize = 4;
 /// File descriptors reserved for everything but connections: stores, upstreams, workers.
 const SPARE_FILES: u64 = 512;
 
@@ -329,6 +334,45 @@ fn builder(limits: ConnectionLimits) -> Builder<InPlace> {
         .keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
     builder
+}
+
+/// Executor of HTTP/2 requests: each runs on the connection's task until it waits, then on a task of its own.
+///
+/// A task per request would cost a thread switch each way, and its answer would be sent in two parts. Keeps true: a
+/// waiting request holds up no other one, one that panics ends alone, and a connection with many requests leaves those
+/// beyond its share to other threads.
+#[derive(Clone, Copy)]
+struct InPlace {
+    /// Time limit for a client that reads nothing of a response.
+    unread: Duration,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for InPlace {
+    fn execute(&self, request: F) {
+        let mut request = Box::pin(WhileRead::new(request, self.unread));
+        let mut context = task::Context::from_waker(Waker::noop());
+        let has_time = (0..BUDGET).all(|_| take_one(&mut context));
+        // The new task registers its waker as soon as it starts, which is at once. A finished request is dropped in
+        // here as well.
+        let begin = move || {
+            let ended = has_time && request.as_mut().poll(&mut context).is_ready();
+            (!ended).then_some(request)
+        };
+        if let Ok(Some(waits)) = catch_unwind(AssertUnwindSafe(begin)) {
+            tokio::spawn(waits);
+        }
+    }
+}
+
+/// Takes one unit of the running task's budget; false if none is left.
+fn take_one(context: &mut task::Context<'_>) -> bool {
+    match coop::poll_proceed(context) {
+        Poll::Ready(taken) => {
+            taken.made_progress();
+            true
+        }
+        Poll::Pending => false,
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::caller::mark;
 use crate::snapshot::Snapshot;
 use crate::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
 
+mod cache;
 mod company;
 
 const NOW: u64 = 2_000_000_000;
