@@ -21,7 +21,6 @@ pub mod name_checks;
 pub mod offers;
 pub mod openapi;
 mod optimistic;
-mod permissions;
 pub mod policy;
 pub mod primitives;
 pub mod problem;

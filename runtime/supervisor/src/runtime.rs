@@ -24,10 +24,10 @@ use crate::pool::{Pool, TicketState, WorkerRequest};
 use crate::ppp::outbox::budget::OutboxBudget;
 use crate::ppp::{fields, number};
 use crate::refusal::Refusal;
-use crate::tunnel::handles::{AttachedTunnel, Handles};
 use crate::tunnel::peer::Peer;
-use crate::worker::executions::StillRuns;
+use crate::tunnel::{AttachedTunnel, Handles};
 use crate::worker::process::Machine;
+use crate::worker::session::StillRuns;
 
 /// Maximum number of pools; when it is reached, an idle pool is removed.
 const MAX_POOLS: usize = 512;

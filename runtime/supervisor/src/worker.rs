@@ -7,7 +7,6 @@ pub mod accounting;
 pub mod budget;
 pub mod call;
 pub mod disk;
-pub mod executions;
 pub mod heartbeat;
 mod home;
 pub mod logs;

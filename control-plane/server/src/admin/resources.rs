@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Extension, Router};
 
-use super::permissions::Permission;
+use super::auth::Permission;
 use super::{
     AdminState, artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy,
     primitives, ratelimits, regions, registry, revocations, routes, runtimes, status, versions,

@@ -21,7 +21,7 @@ use crate::pool::scheduler::QueuePosition;
 use crate::ppp::{duration, fields, milliseconds, number, wire_duration};
 use crate::refusal::Refusal;
 use crate::runtime::{self, Allocation, Runtime};
-use crate::tunnel::handles::TunnelStats;
+use crate::tunnel::TunnelStats;
 use crate::tunnel::peer::Peer;
 
 /// Estimated duration of a cold start, for `estimated_start_delay`.

@@ -15,9 +15,8 @@ use crate::ppp::outbox::Outbox;
 use crate::ppp::outbox::multiplexer::{MergedStream, Multiplexer, TunnelStream, multiplexer};
 use crate::ppp::{Inbound, closed_frame};
 use crate::runtime::{Allocation, Runtime};
-use crate::tunnel::Tunnel;
-use crate::tunnel::handles::TunnelStats;
 use crate::tunnel::peer::Peer;
+use crate::tunnel::{Tunnel, TunnelStats};
 
 /// Maximum length of the name that a gateway gives a tunnel before it has a handle.
 const MAX_NAME: usize = 64;

@@ -27,8 +27,7 @@ use crate::plugin::manifest::Mode as WorkerMode;
 use crate::ppp::{MAX_QUEUED_BYTES, failed, time_until};
 use crate::worker::Worker;
 use crate::worker::call::Call;
-use crate::worker::executions::StillRuns;
-use crate::worker::session::BeginError;
+use crate::worker::session::{BeginError, StillRuns};
 
 /// Minimum interval between two acknowledged checkpoints of a call: all calls share the gateway's store.
 const SAVE_EVERY: Duration = Duration::from_millis(10);

@@ -10,7 +10,7 @@ use crate::plugin::language::Command;
 use crate::plugin::manifest::Mode;
 use crate::refusal::Refusal;
 use crate::worker::call::CallRules;
-use crate::worker::executions::Executions;
+use crate::worker::session::Executions;
 
 #[derive(Debug)]
 pub struct Plan {

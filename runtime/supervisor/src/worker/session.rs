@@ -1,18 +1,21 @@
 //! The single PPP `Session` stream of a worker: its calls share it, identified by their request id.
 //!
-//! Owns the table of the worker's calls. Keeps true: a message about an unknown call, and every other protocol
-//! violation, is a [`Cause`] to end the worker; when the worker ends, every call of the table is notified.
+//! Owns the table of the worker's calls, and the running executions of a plugin's calls. Keeps true: a message about an
+//! unknown call, and every other protocol violation, is a [`Cause`] to end the worker; when the worker ends, every call
+//! of the table is notified.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use asp_proto::grace::EXECUTION_STOPS_WITHIN;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{ClientMessage, LogLine, Ping, ServerMessage, client_message};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tonic::Status;
 
 use crate::cause::Cause;
 use crate::ppp::outbox::Outbox;
@@ -208,6 +211,55 @@ impl Session {
     async fn pass(&self, event: Payload) -> Result<(), Cause> {
         let call = self.find(event.request_id()).ok_or(Cause::Protocol("an event of an unknown call"))?;
         call.receive(event).await
+    }
+}
+
+/// The running executions of one plugin's calls, by the call's id.
+///
+/// Keeps true: at most one execution of a call runs at a time. A gateway that lost its stream, or took over the calls
+/// of another gateway, runs a call again at once, while the previous execution may still need time to end.
+#[derive(Debug, Default)]
+pub struct Executions(Mutex<HashMap<String, Arc<Call>>>);
+
+/// An execution that runs as long as this is held.
+#[derive(Debug)]
+pub struct Execution<'a> {
+    all: &'a Executions,
+    call: Arc<Call>,
+}
+
+/// Error: the call's previous execution did not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StillRuns;
+
+impl From<StillRuns> for Status {
+    fn from(_: StillRuns) -> Status {
+        Status::already_exists("an earlier call with this request_id does not end")
+    }
+}
+
+impl Executions {
+    /// Tells a previous execution of the call to end, and waits until it has. Cancel-safe.
+    pub async fn end_previous(&self, request_id: &str) -> Result<(), StillRuns> {
+        let Some(former) = self.0.lock().get(request_id).cloned() else { return Ok(()) };
+        former.superseded.cancel();
+        timeout(EXECUTION_STOPS_WITHIN, former.wait_for_end()).await.map(drop).map_err(|_| StillRuns)
+    }
+
+    /// Records that an execution has begun.
+    pub fn enter(&self, call: &Arc<Call>) -> Execution<'_> {
+        self.0.lock().insert(call.request_id.clone(), Arc::clone(call));
+        Execution { all: self, call: Arc::clone(call) }
+    }
+}
+
+impl Drop for Execution<'_> {
+    fn drop(&mut self) {
+        let mut running = self.all.0.lock();
+        // A successor may be registered already.
+        if running.get(&self.call.request_id).is_some_and(|call| Arc::ptr_eq(call, &self.call)) {
+            running.remove(&self.call.request_id);
+        }
     }
 }
 

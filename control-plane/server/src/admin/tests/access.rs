@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use utoipa::OpenApi;
 
-use super::permissions::Permission;
+use super::auth::Permission;
 use super::{Answer, Api, DEMO, MAX_BODY, openapi, read, resources, sample};
 
 /// Paths of the document that need no token.
