@@ -261,9 +261,9 @@ impl Tunnel {
                 self.invoke(worker, payload, attached).await
             }
             // Boxed: these futures are large, and every invoke would have to reserve their space.
-            FromGateway::Read(request) => Box::pin(self.read(worker, request, attached)).await,
-            FromGateway::Prompt(request) => Box::pin(self.prompt(worker, request, attached)).await,
-            FromGateway::List(request) => Box::pin(self.list(worker, request, attached)).await,
+            FromGateway::Read(_) | FromGateway::Prompt(_) | FromGateway::List(_) => {
+                Box::pin(self.ask(worker, work, attached)).await
+            }
             FromGateway::Subscribe(request) => Box::pin(self.subscribe(worker, request, attached)).await,
             FromGateway::Message(_) | FromGateway::Credential(_) => {
                 Err(Status::failed_precondition("the call has not begun").into())

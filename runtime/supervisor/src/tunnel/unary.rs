@@ -12,13 +12,11 @@ use std::time::Duration;
 use asp_proto::plugin::client_message::Payload;
 use asp_proto::plugin::prompt_plugin_client::PromptPluginClient;
 use asp_proto::plugin::resource_plugin_client::ResourcePluginClient;
-use asp_proto::plugin::{
-    ClientMessage, GetPromptRequest, ListResourcesRequest, ReadResourceRequest, ServerMessage,
-};
+use asp_proto::plugin::{ClientMessage, ServerMessage};
 use prost_types::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 use super::credential;
 use super::subject::LogSubject;
@@ -38,87 +36,25 @@ const BROKEN_WITHIN: Duration = EXIT_WITHIN.saturating_add(DEATH_WITHIN);
 const MAX_TEXT: usize = 4096;
 
 impl Tunnel {
-    pub(super) async fn read(
+    /// Runs a read, a prompt or a list.
+    pub(super) async fn ask(
         &mut self,
         worker: &Arc<Worker>,
-        request: ReadResourceRequest,
+        request: FromGateway,
         attached: &AttachedTunnel,
     ) -> Result<CallEnd> {
         let channel = channel(worker)?;
-        self.work = Some(FromGateway::Read(request.clone()));
-        let call =
-            begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
-        let subject =
-            LogSubject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &request.attrs);
-        let forwarded = Arc::clone(&call);
-        let asked = worker.request(());
-        let work = async move {
-            let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
-            let request = asked.map(|()| request);
-            let mut chunks = client.read(request).await?.into_inner();
-            let mut latest = None;
-            while let Some(chunk) = chunks.message().await? {
-                // Another chunk follows, so the previous one was not the last.
-                if let Some(before) = latest.replace(chunk) {
-                    forwarded.forward(&before).await;
-                }
-            }
-            latest.iter().for_each(|last| forwarded.conclude(last));
-            Ok(())
-        };
-        let began = Instant::now();
-        let end = self.run_cancellable(worker, &call, attached, work).await;
-        end.inspect(|end| subject.log_end(*end, began.elapsed()))
-    }
-
-    pub(super) async fn prompt(
-        &mut self,
-        worker: &Arc<Worker>,
-        request: GetPromptRequest,
-        attached: &AttachedTunnel,
-    ) -> Result<CallEnd> {
-        let channel = channel(worker)?;
-        self.work = Some(FromGateway::Prompt(request.clone()));
-        let call =
-            begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
-        let subject =
-            LogSubject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &request.attrs);
-        let forwarded = Arc::clone(&call);
-        let asked = worker.request(());
-        let work = async move {
-            let mut client = PromptPluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
-            let request = asked.map(|()| request);
-            let prompt = client.get(request).await?.into_inner();
-            forwarded.conclude(&prompt);
-            Ok(())
-        };
-        let began = Instant::now();
-        let end = self.run_cancellable(worker, &call, attached, work).await;
-        end.inspect(|end| subject.log_end(*end, began.elapsed()))
-    }
-
-    pub(super) async fn list(
-        &mut self,
-        worker: &Arc<Worker>,
-        request: ListResourcesRequest,
-        attached: &AttachedTunnel,
-    ) -> Result<CallEnd> {
-        let channel = channel(worker)?;
-        self.work = Some(FromGateway::List(request.clone()));
-        let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;
+        self.work = Some(request.clone());
         let no_trace = BTreeMap::new();
-        let subject = LogSubject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &no_trace);
-        let forwarded = Arc::clone(&call);
-        let asked = worker.request(());
-        let work = async move {
-            if request.mcp {
-                return Err(Status::unimplemented("its resources are listed in specs only"));
-            }
-            let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
-            let listed = client.list(asked.map(|()| request)).await?.into_inner();
-            forwarded.conclude(&listed);
-            Ok(())
+        let (request_id, deadline, context, attrs) = match &request {
+            FromGateway::Read(read) => (&read.request_id, &read.deadline, &read.ctx, &read.attrs),
+            FromGateway::Prompt(prompt) => (&prompt.request_id, &prompt.deadline, &prompt.ctx, &prompt.attrs),
+            FromGateway::List(list) => (&list.request_id, &None, &list.ctx, &no_trace),
+            _ => return Err(Status::failed_precondition("the call has not begun").into()),
         };
+        let call = begin(worker, request_id, deadline.as_ref(), self.outbox.clone(), attached)?;
+        let subject = LogSubject::of(worker, attached, request_id, context.as_ref(), attrs);
+        let work = forward(channel, worker.request(()), request, Arc::clone(&call));
         let began = Instant::now();
         let end = self.run_cancellable(worker, &call, attached, work).await;
         end.inspect(|end| subject.log_end(*end, began.elapsed()))
@@ -182,6 +118,39 @@ impl Tunnel {
         call.conclude(&failure(&call.request_id, &status));
         Ok(CallEnd::Answered)
     }
+}
+
+/// Sends a request to the worker with these credentials, and its answer to the call.
+async fn forward(
+    channel: Channel,
+    credentials: Request<()>,
+    request: FromGateway,
+    call: Arc<Call>,
+) -> Result<(), Status> {
+    match request {
+        FromGateway::Read(request) => {
+            let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+            let mut chunks = client.read(credentials.map(|()| request)).await?.into_inner();
+            let mut latest = None;
+            while let Some(chunk) = chunks.message().await? {
+                // Another chunk follows, so the previous one was not the last.
+                if let Some(before) = latest.replace(chunk) {
+                    call.forward(&before).await;
+                }
+            }
+            latest.iter().for_each(|last| call.conclude(last));
+        }
+        FromGateway::Prompt(request) => {
+            let mut client = PromptPluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+            call.conclude(&client.get(credentials.map(|()| request)).await?.into_inner());
+        }
+        FromGateway::List(request) if !request.mcp => {
+            let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+            call.conclude(&client.list(credentials.map(|()| request)).await?.into_inner());
+        }
+        _ => return Err(Status::unimplemented("its resources are listed in specs only")),
+    }
+    Ok(())
 }
 
 /// Registers the call, so that it is notified of its worker's end.
