@@ -12,43 +12,29 @@ use crate::settings::{self, ENV_ISSUERS, ENV_STATE_DIR, ENV_UPSTREAMS};
 const PREFIX: &str = "ASP_";
 /// Section of the settings that commands read for themselves.
 const OF_COMMANDS: &str = "Commands and plugins";
-/// Settings of `asp-runtime`, which this program does not declare.
-const RUNTIME_SETTINGS: [&str; 23] = [
-    "ASP_RUNTIME_PLUGINS",
-    "ASP_RUNTIME_STATE",
-    "ASP_RUNTIME_SOCKET",
-    "ASP_RUNTIME_LISTEN",
-    "ASP_RUNTIME_TLS_CERT",
-    "ASP_RUNTIME_TLS_KEY",
-    "ASP_RUNTIME_TLS_CLIENT_CA",
-    "ASP_RUNTIME_TLS_CRL",
-    "ASP_RUNTIME_WORKER_INIT",
-    "ASP_RUNTIME_MIN_LEVEL",
-    "ASP_RUNTIME_BOUNDS",
-    "ASP_RUNTIME_MAX_WORKERS",
-    "ASP_RUNTIME_MEMORY_BUDGET",
-    "ASP_RUNTIME_THREADS",
-    "ASP_RUNTIME_QUEUE",
-    "ASP_RUNTIME_UID_BASE",
-    "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE",
-    "ASP_SECRETS",
-    "ASP_PLUGIN_PYTHON",
-    "ASP_PLUGIN_NODE",
-    "ASP_PLUGIN_NODE_SHIM",
-    "ASP_PLUGIN_JAVA",
-    "ASP_PLUGIN_JAVA_SHIM",
-];
+/// Page of all settings, generated from the programs. The settings of `asp-runtime`, which this program does not declare, follow
+/// the mark.
+const PAGE: &str = include_str!("../../../../../docs/settings.md");
+const RUNTIME_MARK: &str = "<!-- asp-runtime: generated -->";
+
+/// Returns the names of the settings of `asp-runtime`.
+fn of_runtime() -> Vec<&'static str> {
+    let (_, table) = PAGE.split_once(RUNTIME_MARK).unwrap_or_default();
+    let names = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    names.filter(|name| name.starts_with(PREFIX)).collect()
+}
 
 /// Returns a line for each name that no process reads, and one if no name is of a setting of a process.
 pub(super) fn lines(given: &[GivenName]) -> Vec<ReportLine> {
     let declared = reference::declared(&settings::command());
+    let of_runtime = of_runtime();
     let of_asp = |name: &str| declared.iter().find(|setting| setting.name == name);
-    let is_known = |name: &str| of_asp(name).is_some() || RUNTIME_SETTINGS.contains(&name);
+    let is_known = |name: &str| of_asp(name).is_some() || of_runtime.contains(&name);
     let is_of_process = |name: &str| {
         let of_service = |section: &str| section != OF_COMMANDS && name != ENV_STATE_DIR;
-        RUNTIME_SETTINGS.contains(&name) || of_asp(name).is_some_and(|setting| of_service(&setting.section))
+        of_runtime.contains(&name) || of_asp(name).is_some_and(|setting| of_service(&setting.section))
     };
-    let known = || declared.iter().map(|setting| setting.name.as_str()).chain(RUNTIME_SETTINGS);
+    let known = || declared.iter().map(|setting| setting.name.as_str()).chain(of_runtime.iter().copied());
     let unknown = given.iter().filter(|one| one.name.starts_with(PREFIX) && !is_known(&one.name));
     let mut lines: Vec<ReportLine> =
         unknown.filter_map(|one| line(one, nearest(&one.name, known()))).collect();
@@ -80,19 +66,16 @@ fn process_of(setting: &str) -> &'static str {
     match setting {
         ENV_UPSTREAMS | ENV_ISSUERS => "the control plane",
         ENV_DELEGATE_KEYS | ENV_TOKEN_AUDIENCES => "the gateway",
-        _ if RUNTIME_SETTINGS.contains(&setting) => "the runtime",
+        _ if of_runtime().contains(&setting) => "the runtime",
         _ => "the control plane, the gateway or a command",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::path::PathBuf;
 
     use super::*;
-
-    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
 
     fn found(given: &[(&str, Option<&str>)]) -> Vec<String> {
         let name = |(name, file): &(&str, Option<&str>)| GivenName {
@@ -146,12 +129,15 @@ mod tests {
 
     #[test]
     fn the_names_of_the_runtime_are_those_of_its_page() {
-        let page = std::fs::read_to_string(PAGE).unwrap();
-        let (_, table) = page.split_once("<!-- asp-runtime: generated -->").unwrap();
-        let names: BTreeSet<&str> =
-            table.lines().filter_map(|line| line.strip_prefix("| `ASP_")?.split('`').next()).collect();
-        let of_code: BTreeSet<&str> =
-            RUNTIME_SETTINGS.iter().filter_map(|name| name.strip_prefix("ASP_")).collect();
-        assert_eq!(names, of_code);
+        let found = of_runtime();
+        assert!(found.len() > 20 && found.iter().all(|name| name.starts_with("ASP_")), "{found:?}");
+        for name in
+            ["ASP_RUNTIME_PLUGINS", "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE", "ASP_SECRETS", "ASP_PLUGIN_JAVA_SHIM"]
+        {
+            assert!(found.contains(&name), "{name}");
+        }
+        for name in ["ASP_UPSTREAMS", "--egress-development", "ASP_ISSUERS"] {
+            assert!(!found.contains(&name), "{name}");
+        }
     }
 }
