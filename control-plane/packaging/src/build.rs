@@ -45,19 +45,11 @@ pub fn all(units: &[Unit], languages: Option<&[&str]>, stop: &CancellationToken)
     Ok(built)
 }
 
-/// Whether `folder/name` is the output of Maven for a module.
-fn is_mavens(folder: &Path, name: &str) -> bool {
-    name == MAVENS && is_maven(folder)
-}
-
-/// Whether `folder/name` is the compiled output of the plugin in `folder`.
-fn is_compiled(folder: &Path, name: &str) -> bool {
-    name == CLASSES && java_files(folder).is_ok_and(|sources| !sources.is_empty())
-}
-
-/// Whether `folder/name` is build output; `is_plugins`: `folder` is the plugin's top folder.
+/// Whether `folder/name` is build output: Maven's for a module or, if `is_plugins` (`folder` is the plugin's top folder), the
+/// compiled plugin.
 pub fn is_made(folder: &Path, name: &str, is_plugins: bool) -> bool {
-    is_mavens(folder, name) || (is_plugins && is_compiled(folder, name))
+    let is_compiled = || name == CLASSES && java_files(folder).is_ok_and(|sources| !sources.is_empty());
+    (name == MAVENS && is_maven(folder)) || (is_plugins && is_compiled())
 }
 
 /// Returns the files of the machine on which a build of the code in `folder` depends.

@@ -196,7 +196,7 @@ impl StreamState {
             let settled = xds_state.endpoints.since.map(|since| since + SETTLE);
             let mut held = None;
             for (kind, subscription) in &mut self.subscriptions {
-                if *kind == Kind::Endpoints && subscription.is_resumed() {
+                if *kind == Kind::Endpoints && subscription.resumed {
                     held = settled.filter(|settled| Instant::now() < *settled);
                     if held.is_some() {
                         continue;

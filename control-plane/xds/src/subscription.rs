@@ -44,8 +44,8 @@ pub struct Subscription {
     sent: Option<SentResponse>,
     /// Whether the names changed since the last push.
     wanted: bool,
-    /// Whether the subscriber started with a version from another stream.
-    resumed: bool,
+    /// Whether the subscriber has resources of an earlier stream, perhaps of an earlier control plane.
+    pub(super) resumed: bool,
     in_force: SubscriberSnapshot,
     pushes: u64,
 }
@@ -130,11 +130,6 @@ impl Subscription {
             }
             Some(detail) => Event::Rejected { revision: sent.revision, reason: reason(detail.message) },
         }
-    }
-
-    /// Whether the subscriber has resources of an earlier stream, perhaps of an earlier control plane.
-    pub fn is_resumed(&self) -> bool {
-        self.resumed
     }
 
     /// Returns the next response if the last one was answered and there is something new.

@@ -310,10 +310,8 @@ fn read_controllers(dir: &Path) -> Vec<String> {
 
 /// Delegates our own group's controllers to its children, which requires that it has no processes of its own.
 fn delegate_controllers(own: &Path, controllers: &[&str]) -> Result<(), CgroupError> {
-    let enabled = enable(own, controllers);
-    let busy = |error: &CgroupError| matches!(error, CgroupError::Io { source, .. } if is_busy(source));
-    match enabled {
-        Err(error) if busy(&error) => {}
+    match enable(own, controllers) {
+        Err(CgroupError::Io { source, .. }) if source.kind() == io::ErrorKind::ResourceBusy => {}
         done => return done,
     }
     let main = own.join(MAIN);
@@ -329,10 +327,6 @@ fn delegate_controllers(own: &Path, controllers: &[&str]) -> Result<(), CgroupEr
 fn enable(dir: &Path, controllers: &[&str]) -> Result<(), CgroupError> {
     let wanted: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
     write(&dir.join("cgroup.subtree_control"), &wanted.join(" "))
-}
-
-fn is_busy(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::ResourceBusy
 }
 
 /// Removes groups of supervisors that no longer exist. Their workers ended with them; a supervisor in another process

@@ -90,7 +90,8 @@ impl DelegateArgs {
                 checks.fault(ENV_DELEGATE_KEYS, format!("names {name} twice"));
                 continue;
             }
-            match key_of_file(Path::new(file)) {
+            let read = small_file(Path::new(file), MAX_KEY_FILE, "is too large for a key");
+            match read.and_then(|text| key(text.trim()).map_err(str::to_owned)) {
                 Ok(key) => {
                     let key = EndpointKey { origin: origin.to_owned(), key, primitives };
                     keys.insert(name.to_owned(), key);
@@ -116,10 +117,6 @@ fn key_entry(entry: &str) -> Option<(&str, &str, &str)> {
     let (origin, file) = rest.split_once('=')?;
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
     (!name.is_empty() && name.bytes().all(plain) && is_origin(origin)).then_some((name, origin, file))
-}
-
-fn key_of_file(file: &Path) -> Result<Secret, String> {
-    key(small_file(file, MAX_KEY_FILE, "is too large for a key")?.trim()).map_err(str::to_owned)
 }
 
 /// Checks that a key can be sent in a header: visible ASCII only.

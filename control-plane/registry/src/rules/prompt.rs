@@ -52,12 +52,6 @@ fn check_placeholders(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// Checks the page of an elicitation. Users exchange data with it directly, so the connection must be encrypted.
-fn check_page(spec: &Spec, findings: &mut Findings<'_>) {
-    let Some(url) = &spec.schema.url else { return };
-    check_address(url, "/primitiveSchema/url", findings);
-}
-
 /// Checks an address that a user may be sent to.
 pub(super) fn check_address(url: &str, path: &str, findings: &mut Findings<'_>) {
     let fault = match uri::http_url(url) {
@@ -71,7 +65,10 @@ pub(super) fn check_address(url: &str, path: &str, findings: &mut Findings<'_>) 
 
 fn check_elicitation(spec: &Spec, findings: &mut Findings<'_>) {
     check_fields(spec, findings);
-    check_page(spec, findings);
+    if let Some(page) = &spec.schema.url {
+        // Users exchange data with it directly, so the connection must be encrypted.
+        check_address(page, "/primitiveSchema/url", findings);
+    }
     let Some(schema) = &spec.schema.requested_schema else { return };
     let at = "/primitiveSchema/requested_schema";
     let fault = |path: &str, message: String, findings: &mut Findings<'_>| {

@@ -119,7 +119,8 @@ impl Output {
 
     /// Returns the approximate size of the output on the wire in bytes, for audit.
     pub fn size(&self) -> usize {
-        written_size(self)
+        let mut written = Count(0);
+        serde_json::to_writer(&mut written, self).map_or(0, |()| written.0)
     }
 
     /// Returns the size in memory, in bytes.
@@ -147,12 +148,6 @@ impl Output {
 
 fn held_by(members: &Members) -> usize {
     members.iter().map(|(name, value)| name.len() + held::of_json(value)).sum()
-}
-
-/// Returns the length of a value's JSON text in bytes.
-pub fn written_size(value: &impl Serialize) -> usize {
-    let mut written = Count(0);
-    serde_json::to_writer(&mut written, value).map_or(0, |()| written.0)
 }
 
 /// A writer that counts bytes and discards them.

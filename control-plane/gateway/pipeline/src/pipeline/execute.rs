@@ -223,7 +223,10 @@ impl Pipeline {
                 // If it had a key, the result is in the ledger; this caller does not get it.
                 (Some(why), _) => Outcome::Refused(Refusal::Withdrawn(why)),
                 (None, Ok((output, replayed))) => Outcome::Done { output, replayed },
-                (None, Err(Refusal::Cancelled)) if self.has_stopped(call) => {
+                // No caller cancelled the call: its gateway has stopped.
+                (None, Err(Refusal::Cancelled))
+                    if self.calls.have_stopped() && !call.is_cancel_requested() =>
+                {
                     let why = Refusal::Upstream(STOPPED.into());
                     Outcome::Refused(after_handover(call, why))
                 }
@@ -238,11 +241,6 @@ impl Pipeline {
             outcome = passed_on(call);
         }
         outcome
-    }
-
-    /// Whether no caller cancelled the call: its gateway has stopped.
-    fn has_stopped(&self, call: &Call) -> bool {
-        self.calls.have_stopped() && !call.is_cancel_requested()
     }
 }
 
