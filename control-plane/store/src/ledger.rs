@@ -24,6 +24,13 @@ pub struct LedgerKey(pub [u8; 32]);
 /// SHA-256 of the request; a different hash means another request under a used key.
 pub type RequestHash = [u8; 32];
 
+/// A request under its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedgerRequest {
+    pub key: LedgerKey,
+    pub hash: RequestHash,
+}
+
 /// Holder of a key: a call on the gateway that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -95,11 +102,10 @@ pub type Result<T, E = LedgerError> = std::result::Result<T, E>;
 /// Ledger of the running keys and of the answers of finished ones.
 #[async_trait]
 pub trait Ledger: Send + Sync {
-    /// Claims `key` for at most `lease`; if another holder runs it, waits for its answer until `wait_until`.
+    /// Claims the key for at most `lease`; if another holder runs it, waits for its answer until `wait_until`.
     async fn claim(
         &self,
-        key: LedgerKey,
-        hash: RequestHash,
+        request: LedgerRequest,
         holder: Holder,
         wait_until: Instant,
         lease: Duration,
@@ -107,18 +113,11 @@ pub trait Ledger: Send + Sync {
 
     /// Transfers a key from an earlier run of the holder's call, on any gateway, to `holder`, with a new lease. Returns
     /// false and changes nothing if that call does not hold it for this request.
-    async fn seize(&self, key: LedgerKey, hash: RequestHash, holder: Holder, lease: Duration)
-    -> Result<bool>;
+    async fn seize(&self, request: LedgerRequest, holder: Holder, lease: Duration) -> Result<bool>;
 
     /// Transfers an abandoned key ([`Claim::Abandoned`]) to `holder`, with a new lease. Returns false and changes
     /// nothing if it is no longer abandoned under this request.
-    async fn reclaim(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<bool>;
+    async fn reclaim(&self, request: LedgerRequest, holder: Holder, lease: Duration) -> Result<bool>;
 
     /// Renews the lease of a held key; returns false if `holder` does not hold it.
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool>;
@@ -127,10 +126,10 @@ pub trait Ledger: Send + Sync {
     async fn complete(&self, key: LedgerKey, holder: Holder, answer: Answer, keep: Duration) -> Result<bool>;
 
     /// Returns the stored answer of a finished execution of this request, without claiming the key.
-    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>>;
+    async fn answer(&self, request: LedgerRequest) -> Result<Option<Bytes>>;
 
     /// Returns the id of the call that runs under this key and request, without claiming the key.
-    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>>;
+    async fn running(&self, request: LedgerRequest) -> Result<Option<[u8; 16]>>;
 
     /// Releases a held key after nothing was executed, so that the next claim is new. No effect if `holder` does not
     /// hold it.

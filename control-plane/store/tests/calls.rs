@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
-use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, suite};
+use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest, suite};
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::records::{self, CallQuotas, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
 use asp_store::sqlite::{SqliteAudit, SqliteCalls};
@@ -133,12 +133,15 @@ async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
     let lease = Duration::from_secs(60);
     let first = SqliteCalls::open(&path).await.unwrap();
     let other = Arc::new(SqliteCalls::open(&path).await.unwrap());
-    assert_eq!(first.claim(key, hash, holder, Instant::now(), lease).await.unwrap(), Claim::New);
+    assert_eq!(
+        first.claim(LedgerRequest { key, hash }, holder, Instant::now(), lease).await.unwrap(),
+        Claim::New
+    );
     let waiting = tokio::spawn({
         let other = other.clone();
         async move {
             let until = Instant::now() + Duration::from_secs(30);
-            other.claim(key, hash, another, until, lease).await.unwrap()
+            other.claim(LedgerRequest { key, hash }, another, until, lease).await.unwrap()
         }
     });
     let answer = Answer::whole(Bytes::from_static(b"done"));
@@ -147,7 +150,7 @@ async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
     drop(first);
     let again = SqliteCalls::open(&path).await.unwrap();
     again.sweep().await.unwrap();
-    let claim = again.claim(key, hash, another, Instant::now(), lease).await.unwrap();
+    let claim = again.claim(LedgerRequest { key, hash }, another, Instant::now(), lease).await.unwrap();
     assert_eq!(claim, Claim::Replay(Bytes::from_static(b"done")));
 }
 
@@ -159,13 +162,19 @@ async fn who_waits_for_a_key_needs_no_writer() {
     let holder = Holder { call: [3; 16], owner: [5; 16], org: [1; 16] };
     let key = LedgerKey([1; 32]);
     let lease = Duration::from_secs(60);
-    assert_eq!(calls.claim(key, [2; 32], holder, Instant::now(), lease).await.unwrap(), Claim::New);
+    assert_eq!(
+        calls.claim(LedgerRequest { key, hash: [2; 32] }, holder, Instant::now(), lease).await.unwrap(),
+        Claim::New
+    );
     // Another process holds the writer for as long as this one waits.
     let mut other = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
     sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     let until = Instant::now() + Duration::from_millis(300);
     let retry = Holder { call: [4; 16], ..holder };
-    assert_eq!(calls.claim(key, [2; 32], retry, until, lease).await.unwrap(), Claim::InFlight);
+    assert_eq!(
+        calls.claim(LedgerRequest { key, hash: [2; 32] }, retry, until, lease).await.unwrap(),
+        Claim::InFlight
+    );
 }
 
 #[tokio::test]

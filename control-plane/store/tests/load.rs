@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_store::audit::{AuditLog, CallEvent};
-use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerKey};
+use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerKey, LedgerRequest};
 use asp_store::records::{CallRecords, Lease, OwnerId};
 use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 use bytes::Bytes;
@@ -33,7 +33,10 @@ async fn calls(calls: Arc<SqliteCalls>, next: Arc<AtomicUsize>, stop: Arc<Atomic
     while !stop.load(Ordering::Relaxed) {
         let n = next.fetch_add(1, Ordering::Relaxed);
         let holder = Holder { call: (n as u128).to_be_bytes(), owner: [9; 16], org: [1; 16] };
-        let claimed = calls.claim(key(n), [2; 32], holder, Instant::now(), LEASE).await.unwrap();
+        let claimed = calls
+            .claim(LedgerRequest { key: key(n), hash: [2; 32] }, holder, Instant::now(), LEASE)
+            .await
+            .unwrap();
         assert_eq!(claimed, Claim::New);
         let answer = Answer::whole(Bytes::from(vec![b'x'; 2048]));
         assert!(calls.complete(key(n), holder, answer, Duration::ZERO).await.unwrap());

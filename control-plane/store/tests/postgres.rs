@@ -11,7 +11,7 @@ use asp_e2e::stores::Postgres as Server;
 use asp_store::control;
 use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::{self, GatewayRegistry, GatewayReport};
-use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey};
+use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, SchemaError, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::records::{self, CallQuotas, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
@@ -119,7 +119,9 @@ async fn a_connection_whose_machine_is_gone_is_an_error_and_gives_its_place_back
     let calls = Arc::new(database.calls(Budget::default(), CallQuotas::default()));
     let claim = |calls: Arc<PostgresCalls>| async move {
         let holder = Holder { call: [1; 16], owner: [1; 16], org: [1; 16] };
-        calls.claim(LedgerKey([1; 32]), [1; 32], holder, Instant::now(), LEASE).await
+        calls
+            .claim(LedgerRequest { key: LedgerKey([1; 32]), hash: [1; 32] }, holder, Instant::now(), LEASE)
+            .await
     };
     let fresh = Fresh { server, database };
     // A statement waits in the database, which then sends nothing more.
@@ -261,7 +263,10 @@ async fn counters_say_what_is_there_after_many_calls_at_once() {
                 let call = [n, round, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, n, round];
                 let holder = Holder { call, owner: [n; 16], org: [round % 3; 16] };
                 let key = LedgerKey([[n, round]; 16].concat().try_into().unwrap());
-                let claimed = calls.claim(key, [1; 32], holder, Instant::now(), LEASE).await.unwrap();
+                let claimed = calls
+                    .claim(LedgerRequest { key, hash: [1; 32] }, holder, Instant::now(), LEASE)
+                    .await
+                    .unwrap();
                 assert_eq!(claimed, Claim::New);
                 let own = RecordKey { call, user: [round % 2; 16], ..records::suite::key(1) };
                 calls.put(&own, OwnerId([n; 16]), State::Working, "asked".into()).await.unwrap();

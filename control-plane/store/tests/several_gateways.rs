@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use asp_e2e::stores::Postgres as Server;
 use asp_e2e::wait;
 use asp_store::audit::{AuditLog, CallEvent};
-use asp_store::ledger::{self, Budget, Claim, Holder, Ledger, LedgerKey};
+use asp_store::ledger::{self, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest};
 use asp_store::postgres::{Postgres, PostgresCalls, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::records::{self, CallQuota, CallQuotas, CallRecords, End, Lease, Orphan, OwnerId, State};
@@ -95,7 +95,10 @@ async fn a_gateway_judges_the_others_again_once_its_lease_has_held_for_a_while()
     let [slow, quick] = [OwnerId([1; 16]), OwnerId([2; 16])];
     let holder = |n: u8, owner: OwnerId| Holder { call: [n; 16], owner: owner.0, org: [1; 16] };
     let claim = async |holder: Holder| {
-        calls.claim(LedgerKey([1; 32]), HASH, holder, Instant::now(), LEASE).await.unwrap()
+        calls
+            .claim(LedgerRequest { key: LedgerKey([1; 32]), hash: HASH }, holder, Instant::now(), LEASE)
+            .await
+            .unwrap()
     };
     assert_eq!(claim(holder(1, slow)).await, Claim::New);
     let orphan = begin(&calls, 2, slow).await;
@@ -123,7 +126,10 @@ async fn a_step_of_the_databases_clock_costs_no_living_gateway_a_call() {
     let [living, other] = [OwnerId([1; 16]), OwnerId([2; 16])];
     let claim = async |n: u8, owner: OwnerId| {
         let holder = Holder { call: [n; 16], owner: owner.0, org: [1; 16] };
-        calls.claim(LedgerKey([1; 32]), HASH, holder, Instant::now(), LONG).await.unwrap()
+        calls
+            .claim(LedgerRequest { key: LedgerKey([1; 32]), hash: HASH }, holder, Instant::now(), LONG)
+            .await
+            .unwrap()
     };
     for owner in [living, other] {
         assert_eq!(renew(&calls, owner, LEASE).await, Lease::Held);
@@ -166,7 +172,10 @@ async fn a_lease_and_a_takeover_wait_for_no_connection_of_calls() {
         let calls = calls.clone();
         let holder = Holder { call: [n; 16], owner: [4; 16], org: [1; 16] };
         claims.spawn(async move {
-            calls.claim(LedgerKey([n; 32]), HASH, holder, Instant::now(), LEASE).await.unwrap()
+            calls
+                .claim(LedgerRequest { key: LedgerKey([n; 32]), hash: HASH }, holder, Instant::now(), LEASE)
+                .await
+                .unwrap()
         });
     }
     let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";

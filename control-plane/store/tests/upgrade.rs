@@ -10,7 +10,7 @@ use std::time::Duration;
 use asp_e2e::stores::Postgres as Server;
 use asp_e2e::wait;
 use asp_store::control::sql::ControlStore;
-use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey};
+use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey, LedgerRequest};
 use asp_store::postgres::{ConnectError, Postgres, SchemaError};
 use asp_store::records::{CallRecords, Orphan, OwnerId};
 use asp_store::sqlite::{SqliteAudit, SqliteCalls};
@@ -174,8 +174,15 @@ async fn answers_records_and_leases_of_files_of_commit_03f3e640_are_served() {
 
     let calls = SqliteCalls::open(&path).await.unwrap();
     let holder = Holder { call: [9; 16], owner: [9; 16], org: [1; 16] };
-    let claim =
-        calls.claim(LedgerKey([1; 32]), [2; 32], holder, Instant::now(), Duration::ZERO).await.unwrap();
+    let claim = calls
+        .claim(
+            LedgerRequest { key: LedgerKey([1; 32]), hash: [2; 32] },
+            holder,
+            Instant::now(),
+            Duration::ZERO,
+        )
+        .await
+        .unwrap();
     assert_eq!(claim, Claim::Replay(Bytes::from_static(b"42")));
     let orphans = calls.orphans(10).await.unwrap();
     assert_eq!(orphans, [Orphan { call: [4; 16], owner: OwnerId([6; 16]) }], "the other's gateway lives");

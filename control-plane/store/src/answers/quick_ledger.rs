@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Answers, AnswersError, StoredAnswer};
 use crate::availability::{Attempt, Availability};
-use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerKey, MemoryLedger, RequestHash, Result};
+use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerKey, LedgerRequest, MemoryLedger, Result};
 
 /// Keys of this process and the answers of all gateways.
 pub struct QuickLedger {
@@ -69,40 +69,27 @@ impl QuickLedger {
 impl Ledger for QuickLedger {
     async fn claim(
         &self,
-        key: LedgerKey,
-        hash: RequestHash,
+        request: LedgerRequest,
         holder: Holder,
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim> {
-        let claim = self.own.claim(key, hash, holder, wait_until, lease).await?;
+        let claim = self.own.claim(request, holder, wait_until, lease).await?;
         if claim != Claim::New {
             return Ok(claim);
         }
-        let found = self.find(holder.org, key).await;
-        let Some(found) = found.filter(|found| found.hash == hash) else { return Ok(Claim::New) };
-        self.own.release(key, holder).await?;
+        let found = self.find(holder.org, request.key).await;
+        let Some(found) = found.filter(|found| found.hash == request.hash) else { return Ok(Claim::New) };
+        self.own.release(request.key, holder).await?;
         Ok(Claim::Replay(found.answer))
     }
 
-    async fn seize(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<bool> {
-        self.own.seize(key, hash, holder, lease).await
+    async fn seize(&self, request: LedgerRequest, holder: Holder, lease: Duration) -> Result<bool> {
+        self.own.seize(request, holder, lease).await
     }
 
-    async fn reclaim(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<bool> {
-        self.own.reclaim(key, hash, holder, lease).await
+    async fn reclaim(&self, request: LedgerRequest, holder: Holder, lease: Duration) -> Result<bool> {
+        self.own.reclaim(request, holder, lease).await
     }
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool> {
@@ -119,12 +106,12 @@ impl Ledger for QuickLedger {
         Ok(completed)
     }
 
-    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>> {
-        self.own.answer(key, hash).await
+    async fn answer(&self, request: LedgerRequest) -> Result<Option<Bytes>> {
+        self.own.answer(request).await
     }
 
-    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>> {
-        self.own.running(key, hash).await
+    async fn running(&self, request: LedgerRequest) -> Result<Option<[u8; 16]>> {
+        self.own.running(request).await
     }
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<()> {
@@ -149,7 +136,10 @@ mod tests {
     }
 
     async fn claim(ledger: &QuickLedger, gateway: u8, hash: u8) -> Claim {
-        ledger.claim(KEY, [hash; 32], holder(gateway), Instant::now(), LEASE).await.unwrap()
+        ledger
+            .claim(LedgerRequest { key: KEY, hash: [hash; 32] }, holder(gateway), Instant::now(), LEASE)
+            .await
+            .unwrap()
     }
 
     async fn complete(ledger: &QuickLedger, gateway: u8, answer: &'static [u8]) {
@@ -222,8 +212,10 @@ mod tests {
         assert_eq!(claim(&ledger, 1, 7).await, Claim::Replay(Bytes::from_static(b"42")));
         assert_eq!(silent.asked.load(Ordering::Relaxed), 1, "only the first one");
         tokio::time::advance(PROBE_EVERY).await;
-        let claimed =
-            ledger.claim(LedgerKey([2; 32]), [7; 32], holder(1), Instant::now(), LEASE).await.unwrap();
+        let claimed = ledger
+            .claim(LedgerRequest { key: LedgerKey([2; 32]), hash: [7; 32] }, holder(1), Instant::now(), LEASE)
+            .await
+            .unwrap();
         assert_eq!(claimed, Claim::New);
         assert_eq!(silent.asked.load(Ordering::Relaxed), 2);
     }

@@ -13,7 +13,9 @@ use tokio::time::Instant;
 use super::{CallStatement, CallsDatabase, changes, row, steady};
 use crate::columns::Columns;
 use crate::ledger::rules::{Condition, KeyChange, KeyStatus, State};
-use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash, Result};
+use crate::ledger::{
+    Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, LedgerRequest, RequestHash, Result,
+};
 
 /// First and longest interval of reads while another process holds a claim; the interval doubles in between.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
@@ -40,20 +42,19 @@ from_failure!(sqlx::Error => LedgerError::Unavailable);
 impl<D: CallsDatabase> Ledger for D {
     async fn claim(
         &self,
-        key: LedgerKey,
-        hash: RequestHash,
+        request: LedgerRequest,
         holder: Holder,
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim> {
         let mut pauses = doubling(FIRST_LOOK, LAST_LOOK);
         loop {
-            let waiter = self.waiters().of(key);
+            let waiter = self.waiters().of(request.key);
             let ended = waiter.ended.notified();
             tokio::pin!(ended);
             // Registered before the row is read, so that no end is missed.
             ended.as_mut().enable();
-            let entry = KeyEntry::find(self, key, hash, Some(holder.owner)).await?;
+            let entry = KeyEntry::find(self, request, Some(holder.owner)).await?;
             match entry.as_ref().map_or(KeyStatus::Free, |entry| entry.status) {
                 KeyStatus::Conflict => return Ok(Claim::Conflict),
                 KeyStatus::Answer => {
@@ -65,7 +66,7 @@ impl<D: CallsDatabase> Ledger for D {
                     if entry.is_none() && !has_room(self, holder).await? {
                         return Err(LedgerError::Full);
                     }
-                    if take_free(self, key, hash, holder, lease).await? {
+                    if take_free(self, request, holder, lease).await? {
                         return Ok(Claim::New);
                     }
                     // Another was faster.
@@ -81,27 +82,15 @@ impl<D: CallsDatabase> Ledger for D {
         }
     }
 
-    async fn seize(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<bool> {
+    async fn seize(&self, request: LedgerRequest, holder: Holder, lease: Duration) -> Result<bool> {
         let statement = "UPDATE ledger AS l SET owner = $7, expires_ms = now_ms() + $8";
-        let seizure = permitted(statement, key, &KeyChange::Seize(hash, holder), holder);
+        let seizure = permitted(statement, request.key, &KeyChange::Seize(request.hash, holder), holder);
         Ok(changes(self, seizure.bind(holder.owner).bind(lease)).await?)
     }
 
-    async fn reclaim(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<bool> {
+    async fn reclaim(&self, request: LedgerRequest, holder: Holder, lease: Duration) -> Result<bool> {
         let statement = "UPDATE ledger AS l SET call_id = $7, owner = $8, expires_ms = now_ms() + $9";
-        let reclaim = permitted(statement, key, &KeyChange::Reclaim(hash), holder);
+        let reclaim = permitted(statement, request.key, &KeyChange::Reclaim(request.hash), holder);
         Ok(changes(self, reclaim.bind(holder.call).bind(holder.owner).bind(lease)).await?)
     }
 
@@ -122,13 +111,13 @@ impl<D: CallsDatabase> Ledger for D {
         Ok(stored)
     }
 
-    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>> {
-        let entry = KeyEntry::find(self, key, hash, None).await?;
+    async fn answer(&self, request: LedgerRequest) -> Result<Option<Bytes>> {
+        let entry = KeyEntry::find(self, request, None).await?;
         Ok(entry.filter(|entry| entry.status == KeyStatus::Answer).map(|entry| entry.answer))
     }
 
-    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>> {
-        let entry = KeyEntry::find(self, key, hash, None).await?;
+    async fn running(&self, request: LedgerRequest) -> Result<Option<[u8; 16]>> {
+        let entry = KeyEntry::find(self, request, None).await?;
         Ok(entry.filter(|entry| entry.status == KeyStatus::Running).and_then(|entry| entry.call))
     }
 
@@ -162,8 +151,7 @@ impl KeyEntry {
     /// Reads a key without changing it.
     async fn find<D: CallsDatabase>(
         database: &D,
-        key: LedgerKey,
-        hash: RequestHash,
+        request: LedgerRequest,
         asker: Option<[u8; 16]>,
     ) -> sqlx::Result<Option<KeyEntry>> {
         let statement = format!(
@@ -171,8 +159,8 @@ impl KeyEntry {
              FROM ledger l WHERE l.claim_key = $1",
             abandoned_condition("$2")
         );
-        let row = row(database, statement!(statement, key.0, asker)).await?;
-        row.map(|row| KeyEntry::read(&row, &hash)).transpose()
+        let row = row(database, statement!(statement, request.key.0, asker)).await?;
+        row.map(|row| KeyEntry::read(&row, &request.hash)).transpose()
     }
 
     fn read(row: &impl Columns, hash: &RequestHash) -> sqlx::Result<KeyEntry> {
@@ -195,8 +183,7 @@ async fn has_room<D: CallsDatabase>(database: &D, holder: Holder) -> sqlx::Resul
 /// Takes a key that was found free; returns false if another was faster. Replaces an expired answer.
 async fn take_free<D: CallsDatabase>(
     database: &D,
-    key: LedgerKey,
-    hash: RequestHash,
+    request: LedgerRequest,
     holder: Holder,
     lease: Duration,
 ) -> sqlx::Result<bool> {
@@ -205,6 +192,7 @@ async fn take_free<D: CallsDatabase>(
          ON CONFLICT (claim_key) DO UPDATE SET hash = excluded.hash, call_id = excluded.call_id, \
          owner = excluded.owner, state = excluded.state, expires_ms = excluded.expires_ms, answer = NULL \
          WHERE ledger.state = $8 AND ledger.expires_ms <= now_ms()";
+    let LedgerRequest { key, hash } = request;
     let Holder { call, owner, org } = holder;
     changes(database, statement!(statement, key.0, hash, call, owner, org, RUNNING, lease, ANSWERED)).await
 }

@@ -10,7 +10,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::rules::{self, KEEP_ABANDONED, KeyChange, KeyStatus};
-use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash, Result};
+use super::{
+    Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey, LedgerRequest, RequestHash, Result,
+};
 
 /// Maximum number of keys of all orgs together.
 const MAX_KEYS: usize = 100_000;
@@ -60,14 +62,13 @@ enum State {
 impl Ledger for MemoryLedger {
     async fn claim(
         &self,
-        key: LedgerKey,
-        hash: RequestHash,
+        request: LedgerRequest,
         holder: Holder,
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim> {
         loop {
-            let (mut running, expires) = match self.look(key, hash, holder, lease)? {
+            let (mut running, expires) = match self.look(request, holder, lease)? {
                 Lookup::Answer(claim) => return Ok(claim),
                 Lookup::Running(state, expires) => (state, expires),
             };
@@ -81,30 +82,16 @@ impl Ledger for MemoryLedger {
         }
     }
 
-    async fn seize(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<bool> {
+    async fn seize(&self, request: LedgerRequest, holder: Holder, lease: Duration) -> Result<bool> {
+        let seizure = KeyChange::Seize(request.hash, holder);
         let mut table = self.table.lock();
-        let Some(entry) = table.allowing(&key, &KeyChange::Seize(hash, holder)) else { return Ok(false) };
-        entry.hold(holder, lease);
-        Ok(true)
+        Ok(table.allowing(&request.key, &seizure).map(|entry| entry.hold(holder, lease)).is_some())
     }
 
-    async fn reclaim(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<bool> {
+    async fn reclaim(&self, request: LedgerRequest, holder: Holder, lease: Duration) -> Result<bool> {
+        let reclaim = KeyChange::Reclaim(request.hash);
         let mut table = self.table.lock();
-        let Some(entry) = table.allowing(&key, &KeyChange::Reclaim(hash)) else { return Ok(false) };
-        entry.hold(holder, lease);
-        Ok(true)
+        Ok(table.allowing(&request.key, &reclaim).map(|entry| entry.hold(holder, lease)).is_some())
     }
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool> {
@@ -131,20 +118,14 @@ impl Ledger for MemoryLedger {
         Ok(true)
     }
 
-    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>> {
+    async fn answer(&self, request: LedgerRequest) -> Result<Option<Bytes>> {
         let table = self.table.lock();
-        let entry = table.keys.get(&key);
-        let answered = entry
-            .filter(|entry| entry.at(Instant::now()).status_for(entry.hash == hash) == KeyStatus::Answer);
-        Ok(answered.map(KeyEntry::answer))
+        Ok(table.with_status(request, KeyStatus::Answer).map(KeyEntry::answer))
     }
 
-    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>> {
+    async fn running(&self, request: LedgerRequest) -> Result<Option<[u8; 16]>> {
         let table = self.table.lock();
-        let entry = table.keys.get(&key);
-        let running = entry
-            .filter(|entry| entry.at(Instant::now()).status_for(entry.hash == hash) == KeyStatus::Running);
-        Ok(running.map(|entry| entry.holder.call))
+        Ok(table.with_status(request, KeyStatus::Running).map(|entry| entry.holder.call))
     }
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<()> {
@@ -194,6 +175,12 @@ enum Lookup {
 }
 
 impl KeyTable {
+    /// Returns the entry of the request's key if it has this status for the request.
+    fn with_status(&self, request: LedgerRequest, status: KeyStatus) -> Option<&KeyEntry> {
+        let entry = self.keys.get(&request.key)?;
+        (entry.at(Instant::now()).status_for(entry.hash == request.hash) == status).then_some(entry)
+    }
+
     /// Returns the entry of a key if the rules allow the change.
     fn allowing(&mut self, key: &LedgerKey, change: &KeyChange) -> Option<&mut KeyEntry> {
         let now = Instant::now();
@@ -247,7 +234,8 @@ impl MemoryLedger {
         self.table.lock().keys.get(&key).map(|entry| entry.hash)
     }
 
-    fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder, lease: Duration) -> Result<Lookup> {
+    fn look(&self, request: LedgerRequest, holder: Holder, lease: Duration) -> Result<Lookup> {
+        let LedgerRequest { key, hash } = request;
         let now = Instant::now();
         let mut table = self.table.lock();
         if let Some(entry) = table.keys.get(&key) {
@@ -290,7 +278,14 @@ mod tests {
     async fn a_full_table_makes_no_room_of_a_key_whose_outcome_is_open() {
         let ledger = MemoryLedger::with_budget(Budget { keys: 1, ..Budget::default() });
         let holder = Holder { call: [1; 16], owner: [7; 16], org: [1; 16] };
-        let claim = |n: u8| ledger.claim(LedgerKey([n; 32]), [2; 32], holder, Instant::now(), Duration::ZERO);
+        let claim = |n: u8| {
+            ledger.claim(
+                LedgerRequest { key: LedgerKey([n; 32]), hash: [2; 32] },
+                holder,
+                Instant::now(),
+                Duration::ZERO,
+            )
+        };
         assert_eq!(claim(1).await.unwrap(), Claim::New);
         assert!(matches!(claim(2).await, Err(LedgerError::Full)));
         assert_eq!(claim(1).await.unwrap(), Claim::Abandoned);

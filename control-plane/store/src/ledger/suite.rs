@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey};
+use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey, LedgerRequest};
 use crate::records::{self, CallRecords, Lease, OwnerId, State};
 
 const HASH: [u8; 32] = [2; 32];
@@ -18,6 +18,10 @@ const LEASE: Duration = Duration::from_secs(60);
 
 fn key(n: u8) -> LedgerKey {
     LedgerKey([n; 32])
+}
+
+fn request(n: u8) -> LedgerRequest {
+    LedgerRequest { key: key(n), hash: HASH }
 }
 
 /// The first claimant in every case, and all others.
@@ -32,12 +36,12 @@ fn text(answer: &'static [u8]) -> Answer {
 
 /// Claims as HOLDER, without waiting.
 async fn hold(ledger: &dyn Ledger, n: u8) -> Claim {
-    ledger.claim(key(n), HASH, HOLDER, Instant::now(), LEASE).await.unwrap()
+    ledger.claim(request(n), HOLDER, Instant::now(), LEASE).await.unwrap()
 }
 
 /// Claims as ANOTHER.
 async fn claim(ledger: &dyn Ledger, n: u8, hash: [u8; 32], wait: Duration) -> Claim {
-    ledger.claim(key(n), hash, ANOTHER, Instant::now() + wait, LEASE).await.unwrap()
+    ledger.claim(LedgerRequest { hash, ..request(n) }, ANOTHER, Instant::now() + wait, LEASE).await.unwrap()
 }
 
 const NOW: Duration = Duration::ZERO;
@@ -71,7 +75,7 @@ fn holder_at(n: u8, owner: OwnerId) -> Holder {
 }
 
 async fn hold_at<S: Ledger>(store: &S, n: u8, owner: OwnerId) {
-    let claimed = store.claim(key(n), HASH, holder_at(n, owner), Instant::now(), LEASE).await.unwrap();
+    let claimed = store.claim(request(n), holder_at(n, owner), Instant::now(), LEASE).await.unwrap();
     assert_eq!(claimed, Claim::New, "{n}");
 }
 
@@ -82,8 +86,8 @@ async fn lease<S: CallRecords>(store: &S, owner: OwnerId, length: Duration) -> L
 /// Returns what a retry at a gateway finds, and whether it may run again there.
 async fn retried<S: Ledger>(store: &S, n: u8, at: OwnerId) -> (Claim, bool) {
     let retry = holder_at(n + 100, at);
-    let claim = store.claim(key(n), HASH, retry, Instant::now(), LEASE).await.unwrap();
-    (claim, store.reclaim(key(n), HASH, retry, LEASE).await.unwrap())
+    let claim = store.claim(request(n), retry, Instant::now(), LEASE).await.unwrap();
+    (claim, store.reclaim(request(n), retry, LEASE).await.unwrap())
 }
 
 async fn abandons_keys_of_a_gateway_that_is_gone_unless_the_call_goes_on<S: Ledger + CallRecords>(store: &S) {
@@ -132,15 +136,18 @@ async fn abandons_nothing_by_the_judgement_of_who_has_just_lapsed<S: Ledger + Ca
 }
 
 async fn an_abandoned_key_is_reclaimed_by_exactly_one(ledger: &dyn Ledger) {
-    let claimed = ledger.claim(key(9), HASH, HOLDER, Instant::now(), Duration::ZERO).await.unwrap();
+    let claimed = ledger.claim(request(9), HOLDER, Instant::now(), Duration::ZERO).await.unwrap();
     assert_eq!(claimed, Claim::New);
-    assert!(!ledger.reclaim(key(9), [9; 32], ANOTHER, LEASE).await.unwrap(), "another request");
-    assert!(ledger.reclaim(key(9), HASH, ANOTHER, LEASE).await.unwrap());
-    assert!(!ledger.reclaim(key(9), HASH, SUCCESSOR, LEASE).await.unwrap(), "it runs again");
+    assert!(
+        !ledger.reclaim(LedgerRequest { hash: [9; 32], ..request(9) }, ANOTHER, LEASE).await.unwrap(),
+        "another request"
+    );
+    assert!(ledger.reclaim(request(9), ANOTHER, LEASE).await.unwrap());
+    assert!(!ledger.reclaim(request(9), SUCCESSOR, LEASE).await.unwrap(), "it runs again");
     assert!(!ledger.complete(key(9), HOLDER, text(b"late"), KEEP).await.unwrap());
     assert!(ledger.complete(key(9), ANOTHER, text(b"42"), KEEP).await.unwrap());
-    assert!(!ledger.reclaim(key(9), HASH, SUCCESSOR, LEASE).await.unwrap(), "answered");
-    assert!(!ledger.reclaim(key(10), HASH, SUCCESSOR, LEASE).await.unwrap(), "a free key is claimed");
+    assert!(!ledger.reclaim(request(9), SUCCESSOR, LEASE).await.unwrap(), "answered");
+    assert!(!ledger.reclaim(request(10), SUCCESSOR, LEASE).await.unwrap(), "a free key is claimed");
 }
 
 /// Budget that [`keeps_to_its_budget`] expects.
@@ -157,10 +164,10 @@ pub async fn keeps_to_its_budget(ledger: &dyn Ledger) {
     assert_eq!(hold(ledger, 1).await, Claim::Replay(answer().whole));
     assert_eq!(hold(ledger, 2).await, Claim::Replay(answer().short), "there was no room for the whole");
     assert_eq!(hold(ledger, 3).await, Claim::New);
-    let refused = ledger.claim(key(4), HASH, HOLDER, Instant::now(), LEASE).await;
+    let refused = ledger.claim(request(4), HOLDER, Instant::now(), LEASE).await;
     assert!(matches!(refused, Err(LedgerError::Full)), "{refused:?}");
     // Another org has its own.
-    let claimed = ledger.claim(key(4), HASH, other_org, Instant::now(), LEASE).await.unwrap();
+    let claimed = ledger.claim(request(4), other_org, Instant::now(), LEASE).await.unwrap();
     assert_eq!(claimed, Claim::New);
     assert!(ledger.complete(key(4), other_org, answer(), KEEP).await.unwrap());
     assert_eq!(hold(ledger, 4).await, Claim::Replay(answer().whole));
@@ -174,16 +181,24 @@ async fn replays_until_it_expires(ledger: &dyn Ledger) {
     assert!(ledger.complete(key(1), HOLDER, text(b"42"), KEEP).await.unwrap());
     let answer = Claim::Replay(Bytes::from_static(b"42"));
     assert_eq!((claim(ledger, 1, HASH, NOW).await, hold(ledger, 1).await), (answer.clone(), answer));
-    assert_eq!(ledger.answer(key(1), HASH).await.unwrap(), Some(Bytes::from_static(b"42")));
-    assert_eq!(ledger.answer(key(1), [9; 32]).await.unwrap(), None, "of another request");
-    assert_eq!(ledger.answer(key(2), HASH).await.unwrap(), None, "asking claims nothing");
+    assert_eq!(ledger.answer(request(1)).await.unwrap(), Some(Bytes::from_static(b"42")));
+    assert_eq!(
+        ledger.answer(LedgerRequest { hash: [9; 32], ..request(1) }).await.unwrap(),
+        None,
+        "of another request"
+    );
+    assert_eq!(ledger.answer(request(2)).await.unwrap(), None, "asking claims nothing");
     assert_eq!(hold(ledger, 2).await, Claim::New);
-    assert_eq!(ledger.answer(key(2), HASH).await.unwrap(), None, "it runs");
-    assert_eq!(ledger.running(key(2), HASH).await.unwrap(), Some(HOLDER.call));
-    assert_eq!(ledger.running(key(2), [9; 32]).await.unwrap(), None, "of another request");
-    assert_eq!(ledger.running(key(1), HASH).await.unwrap(), None, "it has its answer");
+    assert_eq!(ledger.answer(request(2)).await.unwrap(), None, "it runs");
+    assert_eq!(ledger.running(request(2)).await.unwrap(), Some(HOLDER.call));
+    assert_eq!(
+        ledger.running(LedgerRequest { hash: [9; 32], ..request(2) }).await.unwrap(),
+        None,
+        "of another request"
+    );
+    assert_eq!(ledger.running(request(1)).await.unwrap(), None, "it has its answer");
     assert!(ledger.complete(key(2), HOLDER, text(b""), Duration::ZERO).await.unwrap());
-    assert_eq!(ledger.answer(key(2), HASH).await.unwrap(), None, "its time has ended");
+    assert_eq!(ledger.answer(request(2)).await.unwrap(), None, "its time has ended");
     assert_eq!(claim(ledger, 2, HASH, NOW).await, Claim::New);
 }
 
@@ -215,7 +230,7 @@ async fn frees_a_released_key_for_exactly_one(ledger: &Arc<dyn Ledger>) {
             tokio::spawn(async move {
                 let holder = Holder { call: [n; 16], ..HOLDER };
                 let until = Instant::now() + LONG;
-                let claimed = ledger.claim(key(5), HASH, holder, until, LEASE).await.unwrap();
+                let claimed = ledger.claim(request(5), holder, until, LEASE).await.unwrap();
                 if claimed == Claim::New {
                     assert!(ledger.complete(key(5), holder, text(b"done"), KEEP).await.unwrap());
                 }
@@ -237,29 +252,32 @@ async fn frees_a_released_key_for_exactly_one(ledger: &Arc<dyn Ledger>) {
 }
 
 async fn says_that_a_dead_holder_left_the_outcome_open(ledger: &dyn Ledger) {
-    let claimed = ledger.claim(key(6), HASH, HOLDER, Instant::now(), Duration::ZERO).await.unwrap();
+    let claimed = ledger.claim(request(6), HOLDER, Instant::now(), Duration::ZERO).await.unwrap();
     assert_eq!(claimed, Claim::New);
     assert_eq!(claim(ledger, 6, HASH, LONG).await, Claim::Abandoned);
-    assert_eq!(ledger.running(key(6), HASH).await.unwrap(), None);
+    assert_eq!(ledger.running(request(6)).await.unwrap(), None);
     assert_eq!(claim(ledger, 6, [9; 32], LONG).await, Claim::Conflict);
     assert!(ledger.renew(key(6), HOLDER, LEASE).await.unwrap(), "nobody else has it");
     assert_eq!(claim(ledger, 6, HASH, NOW).await, Claim::InFlight);
 }
 
 async fn goes_on_with_its_call(ledger: &dyn Ledger) {
-    assert!(!ledger.seize(key(8), HASH, HOLDER, LEASE).await.unwrap(), "a free key is nobody's");
-    let claimed = ledger.claim(key(8), HASH, HOLDER, Instant::now(), Duration::ZERO).await.unwrap();
+    assert!(!ledger.seize(request(8), HOLDER, LEASE).await.unwrap(), "a free key is nobody's");
+    let claimed = ledger.claim(request(8), HOLDER, Instant::now(), Duration::ZERO).await.unwrap();
     assert_eq!(claimed, Claim::New);
-    assert!(!ledger.seize(key(8), HASH, ANOTHER, LEASE).await.unwrap(), "another call");
-    assert!(!ledger.seize(key(8), [9; 32], SUCCESSOR, LEASE).await.unwrap(), "another request");
-    assert!(ledger.seize(key(8), HASH, SUCCESSOR, LEASE).await.unwrap());
+    assert!(!ledger.seize(request(8), ANOTHER, LEASE).await.unwrap(), "another call");
+    assert!(
+        !ledger.seize(LedgerRequest { hash: [9; 32], ..request(8) }, SUCCESSOR, LEASE).await.unwrap(),
+        "another request"
+    );
+    assert!(ledger.seize(request(8), SUCCESSOR, LEASE).await.unwrap());
     assert_eq!(claim(ledger, 8, HASH, NOW).await, Claim::InFlight, "its lease begins anew");
     assert!(!ledger.renew(key(8), HOLDER, LEASE).await.unwrap());
     ledger.release(key(8), HOLDER).await.unwrap();
     assert!(!ledger.complete(key(8), HOLDER, text(b"late"), KEEP).await.unwrap());
     assert!(ledger.renew(key(8), SUCCESSOR, LEASE).await.unwrap());
     assert!(ledger.complete(key(8), SUCCESSOR, text(b"42"), KEEP).await.unwrap());
-    assert!(!ledger.seize(key(8), HASH, HOLDER, LEASE).await.unwrap(), "answered");
+    assert!(!ledger.seize(request(8), HOLDER, LEASE).await.unwrap(), "answered");
     assert_eq!(claim(ledger, 8, HASH, NOW).await, Claim::Replay(Bytes::from_static(b"42")));
 }
 

@@ -19,7 +19,7 @@ use asp_json::Json;
 use asp_platform::pauses::{Pauses, doubling};
 use asp_proto::snapshot::Mutation;
 use asp_snapshot::artifact;
-use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
+use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, LedgerRequest, RequestHash};
 use asp_store::records::OwnerId;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -116,7 +116,7 @@ pub async fn enter(
         IdempotencyKey::SessionRequest { .. } => Instant::now(),
     };
     let claimed = LedgerClaim { key: hashed.0, hash, mutating };
-    let claim = match claim(ledger, call, (hashed, hash, ledgers.holder(call)), until).await {
+    let claim = match claim(ledger, call, (request_of(&claimed), ledgers.holder(call)), until).await {
         // A read may run again; without its ledger it only loses the replay.
         Err(error) if !mutating => {
             tracing::debug!(call = %call.id, trace = %call.trace, error = %error, "read runs without its idempotency key");
@@ -157,19 +157,23 @@ pub(super) fn not_begun() -> Refusal {
     Refusal::Upstream("nothing was done: the store of idempotency keys does not answer; call again".into())
 }
 
+fn request_of(claim: &LedgerClaim) -> LedgerRequest {
+    LedgerRequest { key: LedgerKey(claim.key), hash: claim.hash }
+}
+
 /// Claims a key. If its holder died, the call takes it over if a repetition is harmless.
 async fn claim(
     ledger: &Arc<dyn Ledger>,
     call: &Call,
-    (key, hash, holder): (LedgerKey, RequestHash, Holder),
+    (request, holder): (LedgerRequest, Holder),
     until: Instant,
 ) -> Result<Claim, LedgerError> {
     loop {
-        let claim = ledger.claim(key, hash, holder, until, lease(call)).await?;
+        let claim = ledger.claim(request, holder, until, lease(call)).await?;
         if claim != Claim::Abandoned || !call.may_repeat() {
             return Ok(claim);
         }
-        if ledger.reclaim(key, hash, holder, lease(call)).await? {
+        if ledger.reclaim(request, holder, lease(call)).await? {
             tracing::info!(call = %call.id, trace = %call.trace, "gateway that ran a call under this key is gone; the call runs again");
             return Ok(Claim::New);
         }
@@ -249,13 +253,12 @@ impl Ledgers {
         claim: LedgerClaim,
     ) -> Result<Option<HeldKey>, LedgerError> {
         let ledger = if claim.mutating { &self.durable } else { &self.quick };
-        let key = LedgerKey(claim.key);
-        let holder = self.holder(call);
+        let (request, holder) = (request_of(&claim), self.holder(call));
         let held = if claim.mutating {
-            ledger.seize(key, claim.hash, holder, lease(call)).await?
+            ledger.seize(request, holder, lease(call)).await?
         } else {
             // Keys of the quick ledger belong to one gateway, and reads may run again.
-            ledger.claim(key, claim.hash, holder, Instant::now(), lease(call)).await?;
+            ledger.claim(request, holder, Instant::now(), lease(call)).await?;
             true
         };
         Ok(held.then(|| self.held_key(call, claim)))
@@ -269,7 +272,7 @@ impl Ledgers {
     /// Returns the outcome of the call that held this key. `None` if the key has no answer: it was released, it has
     /// expired, or the call still holds it.
     pub(crate) async fn outcome(&self, claim: &LedgerClaim) -> Result<Option<Outcome>, LedgerError> {
-        let answer = self.durable.answer(LedgerKey(claim.key), claim.hash).await?;
+        let answer = self.durable.answer(request_of(claim)).await?;
         let replayed = answer.map(|answer| stored::replay(&self.sealer, claim, &answer)).transpose();
         Ok(match replayed {
             Ok(Some(Some(output))) => Some(Outcome::Done { output, replayed: true }),
@@ -284,7 +287,7 @@ impl Ledgers {
         call: &Call,
         claim: &LedgerClaim,
     ) -> Result<bool, LedgerError> {
-        let running = self.durable.running(LedgerKey(claim.key), claim.hash).await?;
+        let running = self.durable.running(request_of(claim)).await?;
         Ok(running.is_some_and(|running| running != call.id.into_bytes()))
     }
 
@@ -344,7 +347,7 @@ impl HeldKey {
             }
         }
         // A failed attempt may have been executed after all.
-        let stored = self.ledger.answer(key, self.claim.hash).await?;
+        let stored = self.ledger.answer(request_of(&self.claim)).await?;
         Ok(stored.is_some_and(|stored| stored == answer.whole || stored == answer.short))
     }
 

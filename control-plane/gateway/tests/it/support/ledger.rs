@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
+use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, LedgerRequest, MemoryLedger};
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::Notify;
@@ -42,13 +42,12 @@ impl Faulty {
 impl Ledger for Faulty {
     async fn claim(
         &self,
-        key: LedgerKey,
-        hash: RequestHash,
+        request: LedgerRequest,
         holder: Holder,
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim, LedgerError> {
-        let claimed = self.inner.claim(key, hash, holder, wait_until, lease).await;
+        let claimed = self.inner.claim(request, holder, wait_until, lease).await;
         let once = |left: usize| left.checked_sub(1);
         if self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, once).is_ok() {
             std::future::pending::<()>().await;
@@ -61,12 +60,11 @@ impl Ledger for Faulty {
 
     async fn seize(
         &self,
-        key: LedgerKey,
-        hash: RequestHash,
+        request: LedgerRequest,
         holder: Holder,
         lease: Duration,
     ) -> Result<bool, LedgerError> {
-        let seized = self.inner.seize(key, hash, holder, lease).await;
+        let seized = self.inner.seize(request, holder, lease).await;
         let once = |left: usize| left.checked_sub(1);
         match self.unheard_seizures.fetch_update(Ordering::AcqRel, Ordering::Acquire, once) {
             Ok(_) => Err(LedgerError::Unavailable("the connection broke".into())),
@@ -76,25 +74,24 @@ impl Ledger for Faulty {
 
     async fn reclaim(
         &self,
-        key: LedgerKey,
-        hash: RequestHash,
+        request: LedgerRequest,
         holder: Holder,
         lease: Duration,
     ) -> Result<bool, LedgerError> {
-        self.inner.reclaim(key, hash, holder, lease).await
+        self.inner.reclaim(request, holder, lease).await
     }
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
         self.inner.renew(key, holder, lease).await
     }
 
-    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+    async fn answer(&self, request: LedgerRequest) -> Result<Option<Bytes>, LedgerError> {
         self.fails()?;
-        self.inner.answer(key, hash).await
+        self.inner.answer(request).await
     }
 
-    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
-        self.inner.running(key, hash).await
+    async fn running(&self, request: LedgerRequest) -> Result<Option<[u8; 16]>, LedgerError> {
+        self.inner.running(request).await
     }
 
     async fn complete(
