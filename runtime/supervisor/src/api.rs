@@ -3,7 +3,6 @@
 //! Every call comes from an authenticated [`Peer`]. For a plugin that cannot run, EnsurePlugin fails with
 //! FAILED_PRECONDITION and a request for a worker gets a REJECTED admission, with the same reason.
 
-pub mod allocation;
 pub mod callers;
 pub mod listen;
 pub mod shared;
@@ -26,7 +25,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::api::allocation::{requested_plugin, unknown_handle};
+use crate::api::shared::{requested_plugin, unknown_handle};
 use crate::pool::sampling;
 use crate::ppp::outbox::multiplexer::MergedStream;
 use crate::ppp::{duration, fields, number};
@@ -96,7 +95,7 @@ impl RuntimeSupervisor for Api {
     ) -> Result<Response<CloseTunnelResponse>, Status> {
         let peer = Peer::of(&request)?;
         let closed = self.0.handles.close(&peer, &request.get_ref().tunnel_id).ok_or_else(unknown_handle)?;
-        Ok(Response::new(allocation::final_response(closed).await))
+        Ok(Response::new(shared::final_response(closed).await))
     }
 
     async fn cancel_allocation(

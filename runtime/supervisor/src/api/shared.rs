@@ -1,25 +1,40 @@
-//! Dispatches the frames that a gateway sends on a shared stream to their tunnels.
+//! Dispatches the frames that a gateway sends on a shared stream to their tunnels, and answers its requests for a worker
+//! and to close a tunnel.
 //!
-//! Keeps true: a frame that names no tunnel of this stream, cannot be decoded or is wrong in any other way is answered
+//! Refuses ids that are too long and invalid credentials. Keeps true: unknown, ended and foreign handles get the same
+//! answer; a frame that names no tunnel of this stream, cannot be decoded or is wrong in any other way is answered
 //! under the name that it carries, and affects nothing else; no tunnel blocks the reading of other tunnels' frames.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use asp_proto::supervisor::{AllocateWorkerRequest, CloseTunnelRequest, PppClientFrame, PppServerFrame};
+use asp_proto::grace::WORKER_STOPS_WITHIN;
+use asp_proto::supervisor::admission::Status as Admitted;
+use asp_proto::supervisor::{
+    Admission, AllocateWorkerRequest, AllocateWorkerResponse, CloseTunnelRequest, CloseTunnelResponse,
+    Credential, PluginRef, PppClientFrame, PppServerFrame, TunnelHandle,
+};
 use prost::Message;
 use prost_types::Any;
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
-use crate::api::allocation::{self, unknown_handle};
+use crate::egress::CredentialLease;
+use crate::pool::scheduler::QueuePosition;
 use crate::ppp::outbox::Outbox;
 use crate::ppp::outbox::multiplexer::{MergedStream, Multiplexer, TunnelStream, multiplexer};
-use crate::ppp::{Inbound, closed_frame};
-use crate::runtime::{Allocation, Runtime};
+use crate::ppp::{Inbound, closed_frame, duration, fields, milliseconds, number, wire_duration};
+use crate::refusal::Refusal;
+use crate::runtime::{self, Allocation, Runtime};
 use crate::tunnel::peer::Peer;
 use crate::tunnel::{Tunnel, TunnelStats};
 
 /// Maximum length of the name that a gateway gives a tunnel before it has a handle.
 const MAX_NAME: usize = 64;
+/// Estimated duration of a cold start, for `estimated_start_delay`.
+const COLD_START: Duration = Duration::from_millis(300);
+const MAX_ID: usize = 512;
 
 /// The reading half of a shared stream.
 struct SharedStreamReader {
@@ -127,13 +142,13 @@ impl SharedStreamReader {
         };
         let known = *stats.borrow();
         if let Some(stats) = known {
-            let answer = allocation::close_response(&stats);
+            let answer = close_response(&stats);
             return self.multiplexer.send_streamless(PppServerFrame::carrying(tunnel_id, &answer), false);
         }
         let multiplexer = Arc::clone(&self.multiplexer);
         let tunnel_id = tunnel_id.to_owned();
         self.runtime.tasks.spawn(async move {
-            let answer = allocation::final_response(stats).await;
+            let answer = final_response(stats).await;
             multiplexer.send_streamless(PppServerFrame::carrying(&tunnel_id, &answer), false);
         });
     }
@@ -156,7 +171,7 @@ async fn begin(
     stream: TunnelStream,
     NamedRequest { name, request, work }: NamedRequest,
 ) {
-    let answered = allocation::allocate(&runtime, &peer, request).await;
+    let answered = allocate(&runtime, &peer, request).await;
     let (mut answer, allocation) = match answered {
         Ok(answered) => answered,
         Err(status) => {
@@ -202,4 +217,115 @@ fn tunnel(id: &str, stream: &TunnelStream) -> Tunnel {
 /// Whether `any` is the named message of the API itself.
 fn is(any: &Any, name: &str) -> bool {
     any.type_url.strip_suffix(name).is_some_and(|before| before.ends_with("asp.runtime.supervisor.v1."))
+}
+
+/// Decides on a request for a worker. Without an allocation, the response says why.
+async fn allocate(
+    runtime: &Runtime,
+    peer: &Peer,
+    request: AllocateWorkerRequest,
+) -> Result<(AllocateWorkerResponse, Option<Allocation>), Status> {
+    match runtime.allocate(peer.clone(), wanted(request)?).await {
+        Ok(allocation) => Ok((allocation_response(&allocation), Some(allocation))),
+        Err(refusal) => Ok((rejection(&refusal), None)),
+    }
+}
+
+fn wanted(request: AllocateWorkerRequest) -> Result<runtime::Request, Status> {
+    let context = request.ctx.unwrap_or_default();
+    let ids = [&context.tenant_id, &context.mcp_request_id];
+    if ids.iter().any(|id| id.len() > MAX_ID) {
+        return Err(Status::invalid_argument("an id is too long"));
+    }
+    let plugin = requested_plugin(request.plugin)?;
+    let lease = request.credential.map(|credential| lease(&plugin, &credential)).transpose()?;
+    Ok(runtime::Request {
+        plugin,
+        lines: request.lines,
+        lease,
+        tenant: context.tenant_id,
+        mcp_request_id: context.mcp_request_id,
+        soft_deadline: duration(request.soft_deadline.as_ref()),
+        fresh: request.force_fresh_process,
+        subscription: request.subscription,
+    })
+}
+
+/// Builds the request's credential lease. Only workers whose pool has the credential's name may use it.
+fn lease(plugin: &PluginRef, credential: &Credential) -> Result<Arc<CredentialLease>, Status> {
+    if plugin.credential.is_empty() {
+        return Err(Status::invalid_argument("the credential has no name in `plugin`"));
+    }
+    let Credential { origin, header, value } = credential;
+    let lease = CredentialLease::new(&plugin.credential, origin, header, value);
+    lease.map(Arc::new).map_err(|bad| Status::invalid_argument(bad.to_string()))
+}
+
+/// Returns the plugin that a request names.
+pub fn requested_plugin(plugin: Option<PluginRef>) -> Result<PluginRef, Status> {
+    plugin.ok_or_else(|| Status::invalid_argument("the request names no plugin"))
+}
+
+/// Returns the answer to CloseTunnel once the tunnel has ended, which `stats` delivers.
+pub async fn final_response(mut stats: watch::Receiver<Option<TunnelStats>>) -> CloseTunnelResponse {
+    // A call that ignores its cancellation ends with its worker, soon after the grace period.
+    let ended = timeout(WORKER_STOPS_WITHIN * 2, stats.wait_for(Option::is_some)).await;
+    close_response(&ended.ok().and_then(Result::ok).and_then(|stats| *stats).unwrap_or_default())
+}
+
+/// Builds the answer to CloseTunnel.
+fn close_response(stats: &TunnelStats) -> CloseTunnelResponse {
+    let stats = fields([
+        ("cpu_ms", number(stats.cpu_ms)),
+        ("rss_max", number(stats.rss_max)),
+        ("bytes_in", number(stats.bytes_in)),
+        ("bytes_out", number(stats.bytes_out)),
+        ("duration_ms", milliseconds(stats.duration)),
+    ]);
+    CloseTunnelResponse { stats: Some(stats) }
+}
+
+pub fn unknown_handle() -> Status {
+    Status::not_found("the tunnel does not exist")
+}
+
+fn allocation_response(allocation: &Allocation) -> AllocateWorkerResponse {
+    let (status, delay, worker, queue) = match &allocation.worker {
+        Ok(worker) => (Admitted::Admitted, Duration::ZERO, worker.clone(), None),
+        Err(position) if position.starting => (Admitted::Admitted, COLD_START, String::new(), None),
+        Err(position) => (Admitted::Queued, position.eta, String::new(), Some(queue(*position))),
+    };
+    AllocateWorkerResponse {
+        admission: Some(Admission {
+            status: status.into(),
+            estimated_start_delay: Some(wire_duration(delay)),
+            reason: String::new(),
+        }),
+        handle: Some(TunnelHandle {
+            tunnel_id: allocation.tunnel_id.clone(),
+            runtime: "asp-runtime".to_owned(),
+            worker_local_id: worker,
+            not_before: Some(SystemTime::now().into()),
+            ttl: None,
+        }),
+        queue,
+        took: false,
+    }
+}
+
+fn queue(position: QueuePosition) -> prost_types::Struct {
+    fields([
+        ("position", number(position.position as u64)),
+        ("depth", number(position.depth as u64)),
+        ("moving_eta", milliseconds(position.eta)),
+    ])
+}
+
+fn rejection(refusal: &Refusal) -> AllocateWorkerResponse {
+    let admission = Admission {
+        status: Admitted::Rejected.into(),
+        estimated_start_delay: None,
+        reason: refusal.to_string(),
+    };
+    AllocateWorkerResponse { admission: Some(admission), handle: None, queue: None, took: false }
 }
