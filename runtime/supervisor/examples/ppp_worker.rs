@@ -492,10 +492,7 @@ impl PromptPlugin for Worker {
         self.check(&request)?;
         let content = Some(Json { value: json!({"type": "text", "text": "hi"}).to_string().into_bytes() });
         let messages = vec![PromptMessage { role: "user".into(), content }];
-        Ok(Response::new(GetPromptResponse {
-            description: request.into_inner().name,
-            messages,
-            ..GetPromptResponse::default()
-        }))
+        let description = request.into_inner().name;
+        Ok(Response::new(GetPromptResponse { description, messages, ..GetPromptResponse::default() }))
     }
 }
