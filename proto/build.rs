@@ -1,7 +1,8 @@
 //! Compiles the contracts with protox, so that no `protoc` binary is needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    for file in ["snapshot.proto", "plugin.proto", "supervisor.proto", "control.proto", "health.proto", "xds"]
+    for file in
+        ["snapshot.proto", "plugin.proto", "supervisor.proto", "control.proto", "health.proto", "xds", "a2a"]
     {
         println!("cargo:rerun-if-changed={file}");
     }
@@ -10,6 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.btree_map(["."]);
     config.compile_fds(protox::compile(["snapshot.proto"], ["."])?)?;
     grpc()?;
+    a2a()?;
     xds()
 }
 
@@ -49,5 +51,22 @@ fn xds() -> Result<(), Box<dyn std::error::Error>> {
 #[cfg(not(feature = "xds"))]
 #[expect(clippy::unnecessary_wraps, reason = "the other build of this function can fail")]
 fn xds() -> Result<(), Box<dyn std::error::Error>> {
+    Ok(())
+}
+
+/// Compiles A2A of both versions, as one module tree of its packages.
+#[cfg(feature = "a2a")]
+fn a2a() -> Result<(), Box<dyn std::error::Error>> {
+    use prost::Message;
+    let descriptors = protox::compile(["a2a/v1.proto", "a2a/v0_3.proto", "a2a/rpc.proto"], ["."])?;
+    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("a2a.fds"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().btree_map(".").include_file("a2a.rs").compile_fds(descriptors)?;
+    Ok(())
+}
+
+#[cfg(not(feature = "a2a"))]
+#[expect(clippy::unnecessary_wraps, reason = "the other build of this function can fail")]
+fn a2a() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Owns nothing but the generated code, the envelope of a tunnel's messages, the revisions of MCP and the grace periods of a
 //! cancelled call: the `.proto` files in this crate document the messages. Builds for `wasm32-wasip1`, because the edge
 //! filter reads the edge snapshot; the gRPC contracts require the feature `grpc`, the APIs of Envoy and of the control plane
-//! the feature `xds`.
+//! the feature `xds`, the gRPC binding of A2A the feature `a2a`.
 
 /// The compiled configuration that the control plane pushes (`snapshot.proto`).
 pub mod snapshot {
@@ -46,6 +46,13 @@ pub mod health {
     include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
 }
 
+/// The gRPC binding of A2A (`a2a/`), by the names of its packages: `lf::a2a::v1` is version 1.0, `a2a::v1` version 0.3.
+#[cfg(feature = "a2a")]
+pub mod a2a {
+    #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
+    include!(concat!(env!("OUT_DIR"), "/a2a.rs"));
+}
+
 #[cfg(feature = "grpc")]
 mod credential;
 #[cfg(feature = "grpc")]
@@ -56,3 +63,7 @@ pub mod mcp_revision;
 /// Both gRPC contracts as an encoded `google.protobuf.FileDescriptorSet`, for checks of the wire format.
 #[cfg(feature = "grpc")]
 pub const GRPC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/grpc.fds"));
+
+/// The messages of A2A in both versions as an encoded `google.protobuf.FileDescriptorSet`.
+#[cfg(feature = "a2a")]
+pub const A2A_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/a2a.fds"));
