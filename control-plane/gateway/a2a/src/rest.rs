@@ -1,0 +1,109 @@
+//! The REST binding of both versions.
+//!
+//! Owns the routes below an agent's base path, as pure functions, and the forms of bodies, queries and errors. Bodies of 0.3 are
+//! ProtoJSON of its protocol buffers, not the objects of its JSON-RPC binding; those are read too. Keeps true: an id is one path
+//! segment, so that `/tasks/{id}:subscribe` is never a task of that name, and an encoded slash never ends a segment.
+
+mod client;
+mod route;
+
+pub use client::{RestRequest, decode_answer, decode_event, encode_request};
+pub use route::{Route, RouteFault, route};
+
+use asp_json::Json;
+
+use crate::bounds::MAX_LISTED;
+use crate::error::{A2aError, A2aFailure};
+use crate::json::answer::{write_answer, write_stream_event};
+use crate::json::request::{PathIds, read_operation};
+use crate::json::{Dialect, read_value, writer};
+use crate::model::{A2aAnswer, Operation, OperationKind, Request, StreamEvent};
+use crate::version::{Generation, VERSION_HEADER};
+
+/// Preferred media type of bodies in 1.0; answer with the one that the request has, `application/json` otherwise.
+pub const MEDIA_TYPE: &str = "application/a2a+json";
+
+/// Reads a request. `query` is the part after `?`; the body of a request without one is empty, which counts as `{}`.
+pub fn decode_request(route: Route, query: &str, body: &[u8]) -> Result<Request, A2aFailure> {
+    let dialect = Dialect::of_rest(route.generation);
+    let is_blank = body.iter().all(u8::is_ascii_whitespace);
+    let fields = match route.kind {
+        OperationKind::Send
+        | OperationKind::Stream
+        | OperationKind::CreatePush
+        | OperationKind::CancelTask
+            if !is_blank =>
+        {
+            let body = Json::parse(body).map_err(|_| A2aFailure::from(A2aError::Parse))?;
+            body.text().to_owned()
+        }
+        _ => query_fields(query),
+    };
+    let ids = PathIds { task: route.task, config: route.config };
+    let config_id = query_value(query, "configId").filter(|id| !id.is_empty());
+    let (tenant, mut operation) =
+        read_value(&fields, |object| (object.id("tenant"), read_operation(route.kind, object, dialect, ids)))
+            .map_err(A2aFailure::invalid)?;
+    if let Operation::CreatePush(config) = &mut operation
+        && config.id.is_none()
+    {
+        config.id = checked_id(config_id)?;
+    }
+    Ok(Request { generation: route.generation, tenant: route.tenant.or(tenant), operation })
+}
+
+fn checked_id(id: Option<String>) -> Result<Option<String>, A2aFailure> {
+    match id {
+        Some(id) if !route::is_id(&id) => Err(A2aFailure::invalid_field("configId", "is not an id")),
+        id => Ok(id),
+    }
+}
+
+/// Returns the parameters of a query as an object of strings, the first values of equal names.
+fn query_fields(query: &str) -> String {
+    let pairs = form_urlencoded::parse(query.as_bytes()).take(MAX_LISTED);
+    writer::object(|writer| {
+        let mut seen: Vec<String> = Vec::new();
+        for (name, value) in pairs {
+            if !seen.iter().any(|own| *own == name) {
+                writer.string(&name, &value);
+                seen.push(name.into_owned());
+            }
+        }
+    })
+}
+
+/// Returns a value of the query.
+fn query_value(query: &str, name: &str) -> Option<String> {
+    form_urlencoded::parse(query.as_bytes()).find(|(own, _)| own == name).map(|(_, value)| value.into_owned())
+}
+
+/// Returns the version that a query names, for [`crate::version::check_version`].
+pub fn query_version(query: &str) -> Option<String> {
+    let is_version = |name: &str| name.eq_ignore_ascii_case(VERSION_HEADER);
+    form_urlencoded::parse(query.as_bytes())
+        .find(|(name, _)| is_version(name))
+        .map(|(_, value)| value.into_owned())
+}
+
+/// Writes the body of an answer.
+pub fn encode_answer(generation: Generation, answer: &A2aAnswer) -> String {
+    write_answer(answer, Dialect::of_rest(generation))
+}
+
+/// Writes an event of a stream, on one line. In 1.0 this is the body of a push, too.
+pub fn encode_event(generation: Generation, event: &StreamEvent) -> String {
+    write_stream_event(event, Dialect::of_rest(generation))
+}
+
+/// Returns the HTTP status and the body of an error. 0.3 defines no form: it is the error object of JSON-RPC there.
+pub fn encode_error(generation: Generation, failure: &A2aFailure) -> (u16, String) {
+    let body = match generation {
+        Generation::V03 => failure.to_jsonrpc(),
+        Generation::V10 => failure.to_rest(),
+    };
+    (failure.error.http_status(), body.text().to_owned())
+}
+
+#[cfg(test)]
+mod tests;
