@@ -159,6 +159,7 @@ pub(crate) struct Provider {
     pub url: String,
 }
 
+/// Has no effect: the card states the abilities of the platform.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct CardCapabilities {

@@ -318,18 +318,40 @@ fn the_edge_gets_what_server_yaml_says() {
 fn a_card_declares_its_schemes_in_both_forms() {
     let card = |auth: &str| {
         let file = format!(
-            "protocols: [mcp, a2a]\nversion: 2.0.0\nauth: {auth}\ncard: {{capabilities: {{streaming: true}}}}"
+            "protocols: [mcp, a2a]\nversion: 2.0.0\nauth: {auth}\ncard: {{capabilities: {{streaming: false, pushNotifications: true}}}}"
         );
         json_of(&server_with(&file, "{ref: demo/x}", &tool(BUILTIN)).agent_card)
     };
     let open = card("{schemes: [none]}");
-    assert_eq!(open.get("securitySchemes"), None);
+    for absent in ["securitySchemes", "security", "supportsAuthenticatedExtendedCard"] {
+        assert_eq!(open.get(absent), None, "{absent}");
+    }
     assert_eq!((&open["version"], &open["capabilities"]), (&json!("2.0.0"), &json!({"streaming": true})));
     assert_eq!(open["url"], "${public_url}/demo/a2a");
     let secured = card("{schemes: [jwt], issuers: [dev], scopes: [s]}");
+    assert_eq!(secured["capabilities"], json!({"streaming": true, "extendedAgentCard": true}));
+    assert_eq!(secured["supportsAuthenticatedExtendedCard"], true);
     assert_eq!(secured["securitySchemes"]["bearer-jwt"]["scheme"], "bearer");
     assert_eq!(secured["security"], json!([{"bearer-jwt": ["s"]}]));
     assert_eq!(secured["securityRequirements"][0], json!({"schemes": {"bearer-jwt": {"list": ["s"]}}}));
+    let by_certificate = card("{schemes: [mtls]}");
+    let scheme = &by_certificate["securitySchemes"]["mtls"];
+    assert_eq!(scheme["mtlsSecurityScheme"], json!({"description": "TLS client certificate"}));
+}
+
+#[test]
+fn a_card_leaves_out_what_its_specs_leave_empty() {
+    let spec = tool(BUILTIN)
+        .replace("tags: [a, b]", "tags: []\nexamples: [{text: ''}, {input: {id: Ö}}]")
+        .replace("summary: Does x.\n", "");
+    let spec = spec + "security: {auth: {type: jwt, scopes: []}}\n";
+    let card = json_of(&compiled(&spec).agent_card);
+    let skill = json!({
+        "id": "x", "name": "X", "description": "X", "tags": ["tool"], "examples": ["{\"id\":\"Ö\"}"]
+    });
+    assert_eq!(card["skills"], json!([skill]));
+    let prompt = "id: x\nname: X\ntype: prompt\nversion: 1.0.0\nowner: o\nsummary: s\nprimitiveSchema:\n  arguments: [{name: who}]\n  messages: [{role: user, content: {type: text, text: \"Hi {{who}}\"}}]\n";
+    assert_eq!(json_of(&compiled(prompt).agent_card).get("skills"), None);
 }
 
 #[test]

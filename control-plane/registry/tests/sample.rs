@@ -76,21 +76,77 @@ fn the_tool_is_the_printed_one_but_for_nullable() {
 }
 
 #[test]
-fn the_card_is_the_printed_one_and_what_a2a_1_0_adds() {
+fn the_card_is_the_printed_one_and_what_is_true_besides() {
     let card: Value = serde_json::from_str(&compliance().agent_card).expect("the card is JSON");
-    let mut found = Vec::new();
-    let added = ["supportedInterfaces", "securityRequirements", "httpAuthSecurityScheme"];
-    differences(&printed("card.json"), &card, &added, "", &mut found);
-    assert_eq!(found, Vec::<String>::new());
     let url = "https://a2a.webex.com/compliance/v1";
+    let mut expected = printed("card.json");
+    // The platform serves REST at the same URL.
+    expected["additionalInterfaces"] =
+        json!([{"url": url, "transport": "JSONRPC"}, {"url": url, "transport": "HTTP+JSON"}]);
+    let mut found = Vec::new();
+    let added = [
+        "supportedInterfaces",
+        "securityRequirements",
+        "httpAuthSecurityScheme",
+        "supportsAuthenticatedExtendedCard",
+        "streaming",
+        "extendedAgentCard",
+    ];
+    differences(&expected, &card, &added, "", &mut found);
+    assert_eq!(found, Vec::<String>::new());
     assert_eq!(
         card["supportedInterfaces"],
         json!([
             {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+            {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"},
             {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
+            {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "0.3"},
         ])
     );
-    assert_eq!(card["securityRequirements"], json!([{"schemes": {"bearer-jwt": {"list": []}}}]));
+    assert_eq!(card["capabilities"], json!({"streaming": true, "extendedAgentCard": true}));
+    assert_eq!(card["securityRequirements"], json!([{"schemes": {"bearer-jwt": {}}}]));
+}
+
+/// Collects the paths of empty texts, lists and objects, and of `false`.
+fn empty_members(value: &Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                empty_members(value, &format!("{path}/{name}"), found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, value) in items.iter().enumerate() {
+                empty_members(value, &format!("{path}/{index}"), found);
+            }
+        }
+        _ => {}
+    }
+    if [json!({}), json!([]), json!(""), json!(false), Value::Null].contains(value) {
+        found.push(path.to_owned());
+    }
+}
+
+#[test]
+fn nothing_in_the_cards_of_the_samples_is_empty_but_the_scopes_of_a_requirement() {
+    // Interop bug 12: official SDKs drop what is empty before they verify a signature.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives");
+    let mut sources = read_dir(&root).expect("primitives/ is readable");
+    for source in &mut sources {
+        source.text = source.text.replace("protocols: [mcp, rest]", "protocols: [mcp, rest, a2a]");
+        source.text = source.text.replace("protocols: [mcp]", "protocols: [mcp, a2a]");
+    }
+    let servers = check(&sources).catalog.expect("the primitives have no fault").servers;
+    let mut skills = 0;
+    for server in &servers {
+        let card: Value = serde_json::from_str(&server.agent_card).expect("the card is JSON");
+        let mut found = Vec::new();
+        empty_members(&card, "", &mut found);
+        found.retain(|path| !path.starts_with("/security/") && !path.starts_with("/securityRequirements/"));
+        assert_eq!(found, Vec::<String>::new(), "{}", server.server.name);
+        skills += card["skills"].as_array().map_or(0, Vec::len);
+    }
+    assert!(skills > 20, "{skills} skills");
 }
 
 #[test]

@@ -1,60 +1,58 @@
 //! The A2A agent card of a server.
 //!
-//! Owns one JSON object for both wire versions: the fields of 0.3, and `supportedInterfaces`, `securityRequirements`
-//! and the named scheme wrappers of 1.0. A reader of either version ignores the fields of the other. In every URL
-//! `${public_url}` stands for the platform's public URL; the gateway replaces it when it serves the card. Sources:
-//! A2A 0.3.0 section 5.5, A2A 1.0 `AgentCard`.
+//! Owns one JSON object for both wire versions: `supportedInterfaces`, `securityRequirements` and the named scheme wrappers
+//! of 1.0, and the top-level fields of 0.3. A reader of either version ignores the fields of the other. In every URL
+//! `${public_url}` stands for the platform's public URL; the gateway replaces it, and adds the skills that the reader may
+//! see, when it serves the card. Keeps true: nothing is empty but the scopes of a requirement, because official SDKs drop
+//! what is empty before they verify a signature; abilities are those of the platform, whatever `server.yaml` claims.
+//! Sources: A2A 0.3.0 section 5.5, A2A 1.0 `AgentCard`.
 
 use asp_proto::snapshot;
 use serde_json::{Map, Value, json};
 
-use crate::server_file::ServerFile;
+use crate::server_file::{Card, ServerFile};
 use crate::spec::{Scheme, Spec};
 
 const DEFAULT_MODES: [&str; 2] = ["application/json", "text/plain"];
+/// Bindings that gateways serve at the agent's URL, by the names of both versions and in the order of preference.
+const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
 
-/// Compiles the card; skills keep list order.
-pub(super) fn card(
-    file: &ServerFile,
+/// Compiles the card without its skills, which depend on the reader.
+pub(super) fn card(file: &ServerFile, server: &snapshot::Server) -> Value {
+    let Card { name, description, url, provider, documentation_url, icon_url, .. } = &file.card;
+    let name = first([name.as_deref(), Some(&server.title), Some(&server.name)]);
+    let description = first([description.as_deref(), Some(&server.description), Some(name)]);
+    let mut card = Map::new();
+    put(&mut card, "name", name);
+    put(&mut card, "description", description);
+    put(&mut card, "version", server.version.as_str());
+    put(&mut card, "documentationUrl", documentation_url.as_deref());
+    put(&mut card, "iconUrl", icon_url.as_deref());
+    if let Some(provider) = provider {
+        let mut members = Map::new();
+        put(&mut members, "organization", provider.organization.as_str());
+        put(&mut members, "url", provider.url.as_str());
+        put(&mut card, "provider", members);
+    }
+    put(&mut card, "defaultInputModes", modes(&file.card.default_input_modes));
+    put(&mut card, "defaultOutputModes", modes(&file.card.default_output_modes));
+    let url = url.clone().unwrap_or_else(|| format!("${{public_url}}/{}/a2a", file.name));
+    put_interfaces(&mut card, &url);
+    put_security(&mut card, file);
+    Value::Object(card)
+}
+
+/// Returns the text of a card with all skills of the server, in list order.
+pub(super) fn with_skills(
+    card: &Value,
     server: &snapshot::Server,
     primitives: &[snapshot::Primitive],
-) -> Value {
-    let card = &file.card;
-    let url = card.url.clone().unwrap_or_else(|| format!("${{public_url}}/{}/a2a", file.name));
-    let interface =
-        |version: &str| json!({"url": url, "protocolBinding": "JSONRPC", "protocolVersion": version});
-    let mut object = Map::new();
-    object.insert("protocolVersion".into(), json!("0.3.0"));
-    object.insert("name".into(), json!(card.name.as_ref().unwrap_or(&server.title)));
-    let description = card.description.as_ref().unwrap_or(&server.description);
-    object.insert("description".into(), json!(description));
-    object.insert("url".into(), json!(url));
-    object.insert("preferredTransport".into(), json!("JSONRPC"));
-    object.insert("additionalInterfaces".into(), json!([{"url": url, "transport": "JSONRPC"}]));
-    object.insert("supportedInterfaces".into(), json!([interface("1.0"), interface("0.3")]));
-    if let Some(provider) = &card.provider {
-        let provider = json!({"organization": provider.organization, "url": provider.url});
-        object.insert("provider".into(), provider);
+) -> String {
+    let mut card = card.clone();
+    if let Some(members) = card.as_object_mut() {
+        put(members, "skills", skills(server, primitives));
     }
-    object.insert("version".into(), json!(server.version));
-    for (key, value) in [("documentationUrl", &card.documentation_url), ("iconUrl", &card.icon_url)] {
-        if let Some(value) = value {
-            object.insert(key.into(), json!(value));
-        }
-    }
-    let mut capabilities = Map::new();
-    if let Some(streaming) = card.capabilities.streaming {
-        capabilities.insert("streaming".into(), json!(streaming));
-    }
-    if let Some(push) = card.capabilities.push_notifications {
-        capabilities.insert("pushNotifications".into(), json!(push));
-    }
-    object.insert("capabilities".into(), Value::Object(capabilities));
-    security(file, &mut object);
-    object.insert("defaultInputModes".into(), modes(&card.default_input_modes));
-    object.insert("defaultOutputModes".into(), modes(&card.default_output_modes));
-    object.insert("skills".into(), skills(server, primitives).into());
-    Value::Object(object)
+    card.to_string()
 }
 
 /// Returns a skill under its default id; `None` for kinds that cannot be skills.
@@ -64,30 +62,47 @@ pub(super) fn skill(spec: &Spec) -> Option<Value> {
     }
     let written = spec.exposure.a2a.skill.as_ref();
     let id = written.and_then(|skill| skill.id.as_deref()).unwrap_or(&spec.id);
-    let mut object = Map::new();
-    object.insert("id".into(), json!(id));
-    object.insert("name".into(), json!(spec.name));
-    object.insert("description".into(), json!(spec.summary.as_deref().unwrap_or(&spec.name)));
-    object.insert("tags".into(), json!(spec.tags));
-    let examples = examples(spec);
-    if !examples.is_empty() {
-        object.insert("examples".into(), json!(examples));
+    let mut skill = Map::new();
+    put(&mut skill, "id", id);
+    put(&mut skill, "name", spec.name.as_str());
+    put(&mut skill, "description", first([spec.summary.as_deref(), Some(&spec.name), Some(&spec.id)]));
+    // Both versions require a tag.
+    let kind = [spec.kind.word().to_owned()];
+    put(&mut skill, "tags", if spec.tags.is_empty() { kind.as_slice() } else { spec.tags.as_slice() });
+    put(&mut skill, "examples", examples(spec));
+    if let Some(written) = written {
+        put(&mut skill, "inputModes", written.input_modes.as_slice());
+        put(&mut skill, "outputModes", written.output_modes.as_slice());
     }
-    if let Some(skill) = written {
-        for (key, modes) in [("inputModes", &skill.input_modes), ("outputModes", &skill.output_modes)] {
-            if !modes.is_empty() {
-                object.insert(key.into(), json!(modes));
-            }
-        }
-    }
+    // Without scopes of its own, a skill needs what the server needs.
     if let Some(auth) = &spec.security.auth
         && auth.scheme != Scheme::None
+        && !auth.scopes.is_empty()
     {
-        let name = scheme_name(auth.scheme);
-        object.insert("security".into(), json!([{name: auth.scopes}]));
-        object.insert("securityRequirements".into(), requirements([(name, auth.scopes.as_slice())]));
+        let needed = (scheme_name(auth.scheme), auth.scopes.as_slice());
+        put_requirements(&mut skill, &[needed]);
     }
-    Some(Value::Object(object))
+    Some(Value::Object(skill))
+}
+
+/// Adds a member unless its value is empty.
+fn put(members: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
+    let value = value.into();
+    let is_empty = match &value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    if !is_empty {
+        members.insert(name.to_owned(), value);
+    }
+}
+
+/// Returns the first text that is not empty.
+fn first(texts: [Option<&str>; 3]) -> &str {
+    texts.into_iter().flatten().find(|text| !text.is_empty()).unwrap_or_default()
 }
 
 /// Returns examples as strings, as A2A wants them: texts, and arguments as JSON text.
@@ -97,6 +112,7 @@ fn examples(spec: &Spec) -> Vec<String> {
         examples.extend(example.text.clone());
         examples.extend(example.input.as_ref().map(Value::to_string));
     }
+    examples.retain(|example| !example.is_empty());
     examples
 }
 
@@ -115,29 +131,57 @@ fn skills(server: &snapshot::Server, primitives: &[snapshot::Primitive]) -> Vec<
     skills
 }
 
-fn modes(written: &[String]) -> Value {
-    if written.is_empty() { json!(DEFAULT_MODES) } else { json!(written) }
+fn modes(written: &[String]) -> Vec<&str> {
+    if written.is_empty() { DEFAULT_MODES.to_vec() } else { written.iter().map(String::as_str).collect() }
 }
 
-/// Adds the schemes and the requirement that one of them is met, in the forms of both versions.
-fn security(file: &ServerFile, card: &mut Map<String, Value>) {
+/// Adds the interfaces: those of 1.0 first, because a client takes the first one that it can speak.
+fn put_interfaces(card: &mut Map<String, Value>, url: &str) {
+    let of = |version: &'static str| {
+        BINDINGS.map(|binding| json!({"url": url, "protocolBinding": binding, "protocolVersion": version}))
+    };
+    put(card, "supportedInterfaces", [of("1.0"), of("0.3")].concat());
+    put(card, "protocolVersion", "0.3.0");
+    put(card, "url", url);
+    put(card, "preferredTransport", BINDINGS.first().copied());
+    let transports = BINDINGS.map(|binding| json!({"url": url, "transport": binding}));
+    put(card, "additionalInterfaces", transports);
+}
+
+/// Adds the schemes and the requirement that one of them is met, in the forms of both versions; and the abilities, since
+/// only a caller who is known has a card of its own.
+fn put_security(card: &mut Map<String, Value>, file: &ServerFile) {
     let schemes: Vec<Scheme> =
         file.auth.schemes.iter().copied().filter(|scheme| *scheme != Scheme::None).collect();
-    if schemes.is_empty() {
-        return;
+    let mut capabilities = Map::new();
+    put(&mut capabilities, "streaming", true);
+    if !schemes.is_empty() {
+        put(&mut capabilities, "extendedAgentCard", true);
+        put(card, "supportsAuthenticatedExtendedCard", true);
     }
+    put(card, "capabilities", capabilities);
     let declared: Map<_, _> =
         schemes.iter().map(|scheme| (scheme_name(*scheme).to_string(), scheme_object(*scheme))).collect();
-    card.insert("securitySchemes".into(), Value::Object(declared));
-    let scopes = file.auth.scopes.as_slice();
-    let security: Vec<_> = schemes.iter().map(|scheme| json!({scheme_name(*scheme): scopes})).collect();
-    card.insert("security".into(), json!(security));
-    let named = schemes.iter().map(|scheme| (scheme_name(*scheme), scopes));
-    card.insert("securityRequirements".into(), requirements(named));
+    put(card, "securitySchemes", declared);
+    let needed: Vec<_> =
+        schemes.iter().map(|scheme| (scheme_name(*scheme), file.auth.scopes.as_slice())).collect();
+    put_requirements(card, &needed);
 }
 
-fn requirements<'a>(schemes: impl IntoIterator<Item = (&'static str, &'a [String])>) -> Value {
-    schemes.into_iter().map(|(name, scopes)| json!({"schemes": {name: {"list": scopes}}})).collect()
+/// Adds the requirement that one of the schemes is met with its scopes. The list of a scheme without scopes stays, although
+/// it is empty: clients send a credential only for a requirement.
+fn put_requirements(members: &mut Map<String, Value>, schemes: &[(&str, &[String])]) {
+    let of_v03: Vec<_> = schemes.iter().map(|(name, scopes)| json!({*name: scopes})).collect();
+    let required: Vec<_> = schemes
+        .iter()
+        .map(|(name, scopes)| {
+            let mut list = Map::new();
+            put(&mut list, "list", *scopes);
+            json!({"schemes": {*name: list}})
+        })
+        .collect();
+    put(members, "security", of_v03);
+    put(members, "securityRequirements", required);
 }
 
 fn scheme_name(scheme: Scheme) -> &'static str {
@@ -156,7 +200,11 @@ fn scheme_object(scheme: Scheme) -> Value {
             "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
             "httpAuthSecurityScheme": {"scheme": "bearer", "bearerFormat": "JWT"},
         }),
-        Scheme::Mtls => json!({"type": "mutualTLS", "mtlsSecurityScheme": {}}),
+        // Without a description the wrapper would be empty.
+        Scheme::Mtls => json!({
+            "type": "mutualTLS", "description": "TLS client certificate",
+            "mtlsSecurityScheme": {"description": "TLS client certificate"},
+        }),
         Scheme::Opaque | Scheme::Psk | Scheme::None => json!({
             "type": "http", "scheme": "bearer",
             "httpAuthSecurityScheme": {"scheme": "bearer"},

@@ -49,13 +49,13 @@ pub(crate) fn compile_server(
         undiscovered: !file.discovery,
         pool: file.pool.clone().unwrap_or_default(),
     };
-    let speaks_a2a = file.protocols.contains(&Protocol::A2a);
-    let agent_card = match speaks_a2a {
-        true => card::card(file, &server, &primitives).to_string(),
-        false => String::new(),
-    };
-    if Protocol::A2a.is_served() {
-        server.a2a_card.clone_from(&agent_card);
+    let mut agent_card = String::new();
+    if file.protocols.contains(&Protocol::A2a) {
+        let card = card::card(file, &server);
+        agent_card = card::with_skills(&card, &server, &primitives);
+        if Protocol::A2a.is_served() {
+            server.a2a_card = card.to_string();
+        }
     }
     server.listings.iter_mut().for_each(hide_unserved);
     let edge = edge_server(file);
