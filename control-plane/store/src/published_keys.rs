@@ -1,9 +1,10 @@
 //! Public halves of the keys with which gateways sign the platform's tokens: each gateway publishes its own, and
 //! services verify tokens with all of them.
 //!
-//! Owns: the [`PublishedKeys`] port. Refuses: private halves, and to read what it stores. Keeps true: a key stays
-//! published until it expires, regardless of its gateway and that gateway's lease; its expiry never becomes earlier
-//! unless its gateway withdraws it; keys are bounded per gateway and in total (I-4).
+//! Owns: the [`PublishedKeys`] port. Refuses: private halves, except sealed ones of the keys that all gateways share
+//! ([`CARDS`]); and to read what it stores. Keeps true: a key stays published until it expires, regardless of its gateway
+//! and that gateway's lease; its expiry never becomes earlier unless its gateway withdraws it; keys are bounded per
+//! gateway and in total (I-4).
 
 use std::time::Duration;
 
@@ -23,8 +24,12 @@ pub const MAX_OF_GATEWAY: u32 = 4;
 pub const MAX_KEYS: u32 = 200;
 /// Maximum length of a key's id in bytes; it is a thumbprint.
 pub const MAX_KID: usize = 64;
-/// Maximum length of a P-256 key as a JWK in bytes, with a margin.
+/// Maximum length of a P-256 key as a JWK in bytes, with its sealed private half and a margin.
 pub const MAX_JWK: usize = 512;
+
+/// Owner of the keys that sign agent cards. All gateways share them: their JWKs contain the private half, sealed. No
+/// gateway has this id.
+pub const CARDS: OwnerId = OwnerId(*b"asp/agent-card/1");
 
 /// A key to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]

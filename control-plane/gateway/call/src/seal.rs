@@ -51,11 +51,13 @@ pub enum Purpose {
     CallEvent,
     /// An answer or a cancel, for the gateway that runs its call.
     Inbox,
+    /// The private half of a key that signs agent cards, in the store.
+    CardKey,
 }
 
 impl Purpose {
     /// All purposes, and the label of each.
-    const ALL: [(Purpose, &'static [u8]); 16] = [
+    const ALL: [(Purpose, &'static [u8]); 17] = [
         (Purpose::Session, b"asp/session/1\0"),
         (Purpose::Cursor, b"asp/cursor/1\0"),
         (Purpose::RequestState, b"asp/request-state/1\0"),
@@ -72,6 +74,7 @@ impl Purpose {
         (Purpose::Bus, b"asp/bus/1\0"),
         (Purpose::CallEvent, b"asp/call-event/1\0"),
         (Purpose::Inbox, b"asp/inbox/1\0"),
+        (Purpose::CardKey, b"asp/card-key/1\0"),
     ];
 
     fn label(self) -> &'static [u8] {

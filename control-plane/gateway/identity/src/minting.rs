@@ -1,13 +1,14 @@
 //! Tokens minted by the platform: those with which plugins authenticate to the services they may call (ADR 9, I-7,
 //! I-8), and those with which the platform itself authenticates to the service behind a primitive.
 //!
-//! Owns: the signing keys, the claims, the published key set, to which every gateway adds its own keys. Refuses:
-//! plugins that may call no service, and callers that are not authenticated. Keeps true: a token grants no more than
-//! its caller has and its primitive declares, it has one audience, which the operator's list opens to the primitive,
-//! and it lives no longer than 15 minutes or the call; no issuer of client tokens has this key, so the platform itself
-//! does not accept these tokens (RFC 9068, RFC 8693).
+//! Owns: the signing keys, the claims, the published key set, to which every gateway adds its own keys; and the keys that
+//! sign agent cards ([`CardKeys`]). Refuses: plugins that may call no service, and callers that are not authenticated.
+//! Keeps true: a token grants no more than its caller has and its primitive declares, it has one audience, which the
+//! operator's list opens to the primitive, and it lives no longer than 15 minutes or the call; no issuer of client tokens
+//! has this key, so the platform itself does not accept these tokens (RFC 9068, RFC 8693).
 
 mod audiences;
+mod card_keys;
 mod key_set;
 mod keys;
 mod token_keys;
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 
 use audiences::NoAudience;
 pub use audiences::{TokenAudience, TokenAudiences};
+pub use card_keys::CardKeys;
 pub use key_set::FRESH;
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use token_keys::{KEEP_AGAIN, KEEP_EVERY, StartError, TokenKeys};

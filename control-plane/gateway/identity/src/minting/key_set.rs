@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asp_store::published_keys::{PublishError, PublishedKey, PublishedKeys};
+use asp_store::published_keys::{CARDS, PublishError, PublishedKey, PublishedKeys};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -72,9 +72,11 @@ impl PublishedKeySet {
         *asked = Some(Instant::now());
     }
 
-    /// Reads the published keys from the store.
+    /// Reads the published keys from the store, without those that sign agent cards: no service accepts a token by them.
     pub(super) async fn read(&self) -> Result<Vec<PublishedKey>, PublishError> {
-        within(self.store.published()).await
+        let mut published = within(self.store.published()).await?;
+        published.retain(|one| one.owner != CARDS);
+        Ok(published)
     }
 
     fn learn(&self, published: &[PublishedKey]) {

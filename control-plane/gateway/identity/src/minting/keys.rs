@@ -1,6 +1,6 @@
 //! One ES256 key, identified by the thumbprint of its public half.
 //!
-//! Keeps true: the private half is never printed and never leaves.
+//! Keeps true: the private half is never printed, and leaves only sealed (`card_keys.rs`).
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
@@ -109,10 +109,22 @@ impl SigningKey {
     /// Returns a compact JWS over the two JSON texts (RFC 7515 section 7.1).
     pub(super) fn sign(&self, header: &[u8], claims: &[u8]) -> Result<String, KeyError> {
         let mut token = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
-        let signature = self.pair.sign(&self.random, token.as_bytes()).map_err(|_| KeyError::Sign)?;
+        let signature = self.signature(token.as_bytes())?;
         token.push('.');
-        token.push_str(&URL_SAFE_NO_PAD.encode(signature.as_ref()));
+        token.push_str(&URL_SAFE_NO_PAD.encode(signature));
         Ok(token)
+    }
+
+    /// Returns the signature of a message: r and s, 64 bytes (RFC 7518 section 3.4).
+    pub fn signature(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let signature = self.pair.sign(&self.random, message).map_err(|_| KeyError::Sign)?;
+        Ok(signature.as_ref().to_vec())
+    }
+
+    /// Returns the key as PKCS #8 DER.
+    pub(super) fn to_pkcs8(&self) -> Result<Vec<u8>, KeyError> {
+        let der = self.pair.to_pkcs8v1().map_err(|_| KeyError::Pkcs8)?;
+        Ok(der.as_ref().to_vec())
     }
 
     fn of(pair: EcdsaKeyPair) -> Result<SigningKey, KeyError> {

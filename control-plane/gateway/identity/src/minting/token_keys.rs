@@ -146,6 +146,11 @@ impl TokenKeys {
         TokenKeys { store, owner, clock, signing, set, is_failing: AtomicBool::new(false) }
     }
 
+    /// Returns the store of the published keys.
+    pub fn store(&self) -> Arc<dyn PublishedKeys> {
+        self.store.clone()
+    }
+
     /// Returns the id of this run of the gateway in the stores.
     pub fn owner(&self) -> OwnerId {
         self.owner
@@ -308,4 +313,4 @@ fn jwk(key: &PublicKey) -> PublicJwk {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -8,24 +8,24 @@ use super::*;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Owner and `kid`.
-type Id = ([u8; 16], String);
+pub(in crate::minting) type Id = ([u8; 16], String);
 /// The JWK, and the end of its publication.
-type Row = (String, u64);
+pub(in crate::minting) type Row = (String, u64);
 
 /// A store and a shared clock that a test advances.
 #[derive(Default)]
-struct World {
+pub(in crate::minting) struct World {
     now_ms: AtomicU64,
-    rows: Mutex<BTreeMap<Id, Row>>,
+    pub(in crate::minting) rows: Mutex<BTreeMap<Id, Row>>,
     fails: AtomicBool,
     /// Whether the store has no capacity for another key.
-    is_full: AtomicBool,
+    pub(in crate::minting) is_full: AtomicBool,
     /// Whether the store performs writes but reports failure.
     forgets_to_say: AtomicBool,
 }
 
 impl World {
-    fn new() -> Arc<World> {
+    pub(in crate::minting) fn new() -> Arc<World> {
         let world = World::default();
         world.now_ms.store(1_700_000_000_000, Ordering::Relaxed);
         Arc::new(world)
@@ -40,12 +40,12 @@ impl World {
         self.now_ms.load(Ordering::Relaxed)
     }
 
-    async fn pass(&self, duration: Duration) {
+    pub(in crate::minting) async fn pass(&self, duration: Duration) {
         self.now_ms.fetch_add(milliseconds(duration), Ordering::Relaxed);
         tokio::time::advance(duration).await;
     }
 
-    async fn start(self: &Arc<World>) -> TokenKeys {
+    pub(in crate::minting) async fn start(self: &Arc<World>) -> TokenKeys {
         TokenKeys::start(self.clone(), self.clock()).await.unwrap()
     }
 
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    fn fail(&self, fails: bool) {
+    pub(in crate::minting) fn fail(&self, fails: bool) {
         self.fails.store(fails, Ordering::Relaxed);
     }
 
