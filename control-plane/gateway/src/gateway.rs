@@ -21,7 +21,7 @@ use asp_call::telemetry::audit::Audit;
 use asp_call::telemetry::metrics::Metrics;
 use asp_edge::{Edge, EdgeRole};
 use asp_identity::issuers::{IssuerDeps, Issuers};
-use asp_identity::minting::{self, Minter, TokenAudiences, TokenKeys};
+use asp_identity::minting::{self, CardKeys, Minter, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
 use asp_pipeline::pipeline::limits::Limiter;
 use asp_pipeline::pipeline::{Pipeline, PipelineDeps};
@@ -172,6 +172,7 @@ impl Gateway {
             config: settings,
             sessions: Sessions::new(sealer.clone(), replicas),
             subscriptions: wiring::listening(&pipeline, config.subscriptions),
+            card_keys: CardKeys::new(minter.keys.store(), sealer.clone()),
             minter,
             pipeline,
             memory: RequestMemory::new(config.memory),

@@ -432,7 +432,7 @@ async fn public(
     if let Some(response) = registry::serve(gateway, snapshot, &parts.method, &parts.uri) {
         return response;
     }
-    let found = wellknown::serve(gateway, snapshot, &parts.method, path).await;
+    let found = wellknown::serve(gateway, snapshot, parts).await;
     found.unwrap_or_else(|| rest::refuse(Reason::UnknownServer, trace))
 }
 

@@ -16,6 +16,7 @@ use axum::body::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method, Uri};
 
+pub mod a2a;
 mod events;
 pub mod login;
 pub mod mcp;

@@ -8,7 +8,7 @@ use arc_swap::ArcSwapOption;
 use asp_call::seal::Sealer;
 use asp_call::telemetry::metrics::Metrics;
 use asp_identity::issuers::Issuers;
-use asp_identity::minting::Minter;
+use asp_identity::minting::{CardKeys, Minter};
 use asp_pipeline::pipeline::Pipeline;
 use asp_pipeline::pipeline::admission::{Admission, RequestMemory};
 use asp_pipeline::sessions::Sessions;
@@ -34,6 +34,8 @@ pub struct Replica {
     /// Subscribers to changes.
     pub subscriptions: Arc<Subscriptions>,
     pub minter: Arc<Minter>,
+    /// Keys that sign agent cards.
+    pub card_keys: CardKeys,
     pub pipeline: Arc<Pipeline>,
     pub issuers: Issuers,
     /// Open responses that wait for a change.

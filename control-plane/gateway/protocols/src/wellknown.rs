@@ -1,5 +1,5 @@
-//! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728), agent cards, and the keys of the
-//! tokens by which calls authenticate to services.
+//! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728), agent cards with the keys that sign them,
+//! and the keys of the tokens by which calls authenticate to services.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,48 +7,90 @@ use std::time::Duration;
 use asp_identity::minting::FRESH;
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::response::{IntoResponse, Response};
+use http::request::Parts;
 use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
 
+use super::a2a::card::{self, ReaderCard};
 use super::login;
 use super::mcp::codec;
+use super::rest::conditions;
 use crate::replica::Replica;
 
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 /// Path of the keys below the issuer of those tokens, which is the public URL.
 pub const KEYS: &str = "/.well-known/jwks.json";
-const CARD: &str = "/.well-known/agent-card.json";
+/// Path of cards for clients of A2A 0.2.
+const OLDER_CARD: &str = "/.well-known/agent.json";
 /// Time that clients may cache a document other than the keys.
 const KEEP: Duration = Duration::from_secs(60);
 
-/// Answers a GET; `path` has no query. `None` if there is no such document.
-pub async fn serve(gateway: &Replica, snapshot: &Snapshot, method: &Method, path: &str) -> Option<Response> {
-    let is_read = *method == Method::GET || *method == Method::HEAD;
+/// Answers a GET; `None` if there is no such document.
+pub async fn serve(gateway: &Replica, snapshot: &Snapshot, parts: &Parts) -> Option<Response> {
+    let path = parts.uri.path();
+    let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
+    let agent = agent(snapshot, parts);
     let (document, keep) = match path {
         // A request that gets no answer must not cause a read of the store.
         KEYS if is_read => (gateway.minter.keys.jwks().await.to_string(), FRESH),
-        KEYS => (String::new(), FRESH),
+        card::KEYS if is_read => (gateway.card_keys.jwks().await.to_string(), KEEP),
+        KEYS | card::KEYS => (String::new(), FRESH),
+        _ if agent.is_some() => (String::new(), KEEP),
         _ => (document(gateway, snapshot, path)?, KEEP),
     };
     if !is_read {
         return Some(codec::status(StatusCode::METHOD_NOT_ALLOWED));
+    }
+    if let Some(agent) = agent {
+        return agent_card(gateway, snapshot, agent, parts).await;
     }
     let keep = format!("max-age={}", keep.as_secs());
     let headers = [(header::CONTENT_TYPE, "application/json".to_owned()), (header::CACHE_CONTROL, keep)];
     Some((headers, document).into_response())
 }
 
-fn document(gateway: &Replica, snapshot: &Snapshot, path: &str) -> Option<String> {
-    if let Some(rest) = path.strip_prefix(RESOURCE) {
-        let server = match rest {
-            "" | "/" => None,
-            rest => Some(discovered(snapshot, rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
-        };
-        return Some(resource_metadata(gateway, snapshot, server).to_string());
+/// Returns the server whose card is at the path of a request; at the root the one of the Host.
+fn agent<'s>(snapshot: &'s Snapshot, parts: &Parts) -> Option<&'s VirtualServer> {
+    let path = parts.uri.path();
+    let place = path.strip_suffix(asp_a2a::card::PATH).or_else(|| path.strip_suffix(OLDER_CARD))?;
+    let server = match place.strip_prefix('/') {
+        Some(name) => discovered(snapshot, name)?,
+        None => {
+            let of_uri = parts.uri.authority().map(|authority| authority.as_str());
+            let of_header = || parts.headers.get(header::HOST)?.to_str().ok();
+            let agent = card::agent_of(snapshot, of_uri.or_else(of_header))?;
+            discovered(snapshot, &agent.message.name)?
+        }
+    };
+    Some(server).filter(|server| !server.message.a2a_card.is_empty())
+}
+
+/// Returns the agent's card as anybody sees it, or a 304 if the client has it.
+async fn agent_card(
+    gateway: &Replica,
+    snapshot: &Snapshot,
+    agent: &VirtualServer,
+    parts: &Parts,
+) -> Option<Response> {
+    let card = ReaderCard::of(gateway, snapshot, agent, None).await?;
+    let tag = card.tag();
+    let known =
+        parts.headers.get(header::IF_NONE_MATCH).and_then(|tags| conditions::tags(tags.to_str().ok()?));
+    let keep = format!("public, max-age={}", KEEP.as_secs());
+    let headers = [(header::CACHE_CONTROL, keep), (header::ETAG, format!("W/\"{tag}\""))];
+    if known.is_some_and(|tags| tags.match_weakly(&tag)) {
+        return Some((StatusCode::NOT_MODIFIED, headers).into_response());
     }
-    let server = path.strip_suffix(CARD)?.strip_prefix('/')?;
-    let card = &discovered(snapshot, server)?.message.a2a_card;
-    (!card.is_empty()).then(|| card.replace("${public_url}", &gateway.config.public_url))
+    let text = card.signed(gateway).text().to_owned();
+    Some((headers, [(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+fn document(gateway: &Replica, snapshot: &Snapshot, path: &str) -> Option<String> {
+    let server = match path.strip_prefix(RESOURCE)? {
+        "" | "/" => None,
+        rest => Some(discovered(snapshot, rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
+    };
+    Some(resource_metadata(gateway, snapshot, server).to_string())
 }
 
 /// Returns a server whose documents are public.

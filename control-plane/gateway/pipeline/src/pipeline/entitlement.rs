@@ -55,6 +55,11 @@ impl ServerView<'_> {
         self.policy.as_ref().map(Evaluation::targets)
     }
 
+    /// Whether the server itself is hidden.
+    pub fn is_hidden(&self) -> bool {
+        self.policy.is_none()
+    }
+
     /// Whether the caller can see `entry`.
     pub fn shows(&mut self, entry: &ListedPrimitive) -> bool {
         self.hidden(entry).is_none()
@@ -195,8 +200,8 @@ pub fn identify(admitted: &RequestFacts, server: &VirtualServer) -> Result<Arc<C
     Err(Reason::TokenInvalid)
 }
 
-/// Returns the caller of a server whose scheme is `none` (development only).
-fn anonymous() -> Caller {
+/// Returns the caller of a server whose scheme is `none` (development only), who has no org and so no policy.
+pub fn anonymous() -> Caller {
     Caller {
         org: String::new(),
         user: "anonymous".into(),
