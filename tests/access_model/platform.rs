@@ -49,6 +49,7 @@ impl Platform {
             workers: 1,
             trust: Trust::new(StaticIssuers::default()),
             upstreams: Vec::new(),
+            default_agent: String::new(),
         };
         Platform {
             builder: Builder::new(Compiler::new(config)),

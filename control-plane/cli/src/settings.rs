@@ -40,7 +40,7 @@ use s3::S3Section;
 use source::{Checks, ListNote};
 use stack::StackSection;
 use tls::{Tls, TlsArgs};
-use values::{List, absolute, choice, is_origin, list_entries, number, origin, origins};
+use values::{List, absolute, choice, is_origin, list_entries, number, origin, origins, server_name};
 
 pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
 pub const ENV_PUBLIC_URL: &str = "ASP_PUBLIC_URL";
@@ -85,6 +85,9 @@ pub struct Settings {
     /// (docs/operator-lists.md) [default: none]
     #[arg(long, env = ENV_UPSTREAMS, default_value = "", value_parser = list_entries)]
     upstream_entries: List<ListEntry>,
+    /// Server whose agent card answers at `/.well-known/agent-card.json` unless one server lists the Host [default: none]
+    #[arg(long, env = "ASP_DEFAULT_AGENT", value_parser = server_name)]
+    pub default_agent: Option<String>,
     /// Edge filter, as a path that Envoy can read
     #[arg(long, env = "ASP_FILTER_WASM", default_value = "target/wasm32-wasip1/wasm/asp_filter.wasm", value_parser = absolute)]
     pub filter_wasm: PathBuf,

@@ -51,6 +51,8 @@ pub struct StaticConfig {
     pub trust: Trust,
     /// Private hosts that the proxy backend may reach (the sample server of `--stack`).
     pub upstreams: Vec<Upstream>,
+    /// Server that is the agent at the root; empty for none.
+    pub default_agent: String,
 }
 
 impl StaticConfig {
@@ -63,6 +65,7 @@ impl StaticConfig {
             issuers: in_force.clients.clone(),
             issuer_access: in_force.access.clone(),
             upstreams: self.upstreams.clone(),
+            default_agent: self.default_agent.clone(),
             ..BasePart::default()
         };
         base.issuers.sort_by(|a, b| a.name.cmp(&b.name));
@@ -393,6 +396,7 @@ mod tests {
             workers: 1,
             trust: TestIssuer::new().trust(),
             upstreams: Vec::new(),
+            default_agent: String::new(),
         }
     }
 
@@ -431,6 +435,14 @@ mod tests {
         let published = published(&state, &compiler);
         let names: Vec<&str> = published.servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!(names, ["demo"]);
+    }
+
+    #[test]
+    fn the_default_agent_is_published_to_edges_and_gateways() {
+        let compiler = Compiler::new(StaticConfig { default_agent: "demo".into(), ..config(true) });
+        assert_eq!(compiler.config.base().default_agent, "demo");
+        let edge = published(&ControlState::default(), &compiler).edge.unwrap();
+        assert_eq!(edge.default_agent, "demo");
     }
 
     /// Invariant I-12.

@@ -285,6 +285,7 @@ fn compiler(process: &Process, trust: Trust) -> Compiler {
         workers: process.settings.edge_workers,
         trust,
         upstreams: upstreams(process),
+        default_agent: process.settings.default_agent.clone().unwrap_or_default(),
     })
 }
 

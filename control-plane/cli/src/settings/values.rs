@@ -103,6 +103,15 @@ pub(super) fn is_origin(text: &str) -> bool {
     !host.is_empty() && host.chars().all(plain)
 }
 
+/// Parses the name of a server.
+pub(super) fn server_name(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    match (1..=63).contains(&text.len()) && text.bytes().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("must be 1 to 63 of a-z 0-9 -, not `{text}`")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -174,6 +174,7 @@ impl Api {
             workers: 1,
             trust: issuer.trust(),
             upstreams: Vec::new(),
+            default_agent: String::new(),
         };
         let trust = config.trust.clone();
         let kept_trust = trust.clone();

@@ -431,7 +431,7 @@ impl Builder {
             public_url: &self.base.public_url,
             dev: self.base.dev,
             workers: self.compiler.config.workers,
-            default_agent: "",
+            default_agent: &self.base.default_agent,
             coarse_multiple: asp_registry::DEFAULT_COARSE_MULTIPLE,
         })
     }

@@ -209,6 +209,7 @@ async fn what_was_switched_on_before_there_were_offers_opens_nothing_and_is_foun
         workers: 1,
         trust: api.trust.clone(),
         upstreams: Vec::new(),
+        default_agent: String::new(),
     });
     let vain =
         async || crate::catalog::offers::ineffective_exposures(&compiler, &api.store.load().await.unwrap());

@@ -32,6 +32,7 @@ fn started(store: &Arc<ControlStore>, issuer: &TestIssuer) -> StoreSource {
         workers: 1,
         trust: issuer.trust(),
         upstreams: Vec::new(),
+        default_agent: String::new(),
     };
     StoreSource::new(Arc::clone(store), Compiler::new(config), Arc::default())
 }
