@@ -124,7 +124,15 @@ fn server(name: &str, file: &ServerFile, revision: u64) -> ServerRecord {
         files.push(SourceFile { path: format!("{name}/{id}.yaml"), text });
     }
     let content_hash = String::new();
-    ServerRecord { name: name.to_owned(), files, unreadable: None, content_hash, revision, updated_at: 0 }
+    ServerRecord {
+        name: name.to_owned(),
+        files,
+        unreadable: None,
+        content_hash,
+        revision,
+        updated_at: 0,
+        a2a_confirmed: true,
+    }
 }
 
 fn spec(id: &str, primitive: &PrimitiveFile, scheme: &str) -> String {

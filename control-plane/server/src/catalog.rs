@@ -416,6 +416,7 @@ mod tests {
             content_hash: String::new(),
             revision: 1,
             updated_at: 0,
+            a2a_confirmed: true,
         }
     }
 

@@ -122,6 +122,9 @@ pub struct ServerRecord {
     pub revision: u64,
     /// Unix milliseconds.
     pub updated_at: u64,
+    /// Whether A2A may be on: it is off for a server that a version without A2A wrote, until
+    /// [`ControlStore::confirm_a2a`](sql::ControlStore::confirm_a2a). Always false for an earlier version of a server.
+    pub a2a_confirmed: bool,
 }
 
 /// A version of a server: its content since the write with this revision.

@@ -112,6 +112,10 @@ async fn files_of_commit_03f3e640_come_to_the_tables_of_new_ones_with_every_row(
         pool.close().await;
     }
     start(upgraded.path()).await;
+    let control = ControlStore::file(&upgraded.path().join("asp.db")).await.unwrap();
+    let demo = control.server("demo").await.unwrap().unwrap();
+    assert!(!demo.a2a_confirmed, "an upgrade switches no protocol on");
+    control.close().await;
     let mut first = Vec::new();
     for (_, name) in FILES {
         let [new, old] = [file(&fresh.path().join(name)).await, file(&upgraded.path().join(name)).await];

@@ -28,6 +28,7 @@ pub async fn run(store: &ControlStore) {
     followed.catch_up(store).await;
     versions_of_a_server_are_kept_the_newest_first(store).await;
     followed.catch_up(store).await;
+    a2a_is_confirmed_for_a_server_that_another_version_wrote(store, &mut followed).await;
     preconditions_hold_or_refuse(store).await;
     followed.catch_up(store).await;
     a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store).await;
@@ -211,6 +212,38 @@ async fn versions_of_a_server_are_kept_the_newest_first(store: &ControlStore) {
     assert_eq!(prune_at(101 + KEEP_VERSIONS_OF_GONE).await, usize::try_from(MAX_VERSIONS).unwrap());
     store.delete_server(&deleted, "kept").await.unwrap();
     assert_eq!(prune_at(101 + KEEP_VERSIONS_OF_GONE).await, 0);
+}
+
+async fn a2a_is_confirmed_for_a_server_that_another_version_wrote(
+    store: &ControlStore,
+    followed: &mut changes::Follower,
+) {
+    let put =
+        async |text: &str| store.put_server(&change(), "talker", &files(text), text).await.unwrap().changed;
+    let confirmed = async || store.server("talker").await.unwrap().unwrap().a2a_confirmed;
+    assert!(matches!(store.confirm_a2a(&change(), "talker").await, Err(StoreError::NotFound)));
+    assert!(put("a").await && confirmed().await, "it is for a new server");
+    assert!(put("b").await && confirmed().await, "a write of this version keeps it");
+    assert!(!store.confirm_a2a(&change(), "talker").await.unwrap().changed);
+    store.touch_server(&change(), "talker").await.unwrap();
+    followed.catch_up(store).await;
+    assert!(!confirmed().await, "another version wrote it");
+    assert!(!put("b").await && !confirmed().await, "the same content does not confirm it");
+    assert!(put("c").await && !confirmed().await, "nor does other content");
+    let stale = change_if(Precondition::At(1));
+    assert!(matches!(store.confirm_a2a(&stale, "talker").await, Err(StoreError::Conflict { .. })));
+    let later = Change { at: 2_000, ..change() };
+    let written = store.confirm_a2a(&later, "talker").await.unwrap();
+    followed.catch_up(store).await;
+    let stored = store.server("talker").await.unwrap().unwrap();
+    assert!(written.changed && stored.a2a_confirmed);
+    assert_eq!((stored.files, stored.revision, stored.updated_at), (files("c"), written.revision, 2_000));
+    let rows = store.audit(&AuditQuery { limit: 1, ..AuditQuery::default() }).await.unwrap();
+    assert_eq!((rows[0].action.as_str(), rows[0].resource.as_str()), ("server.confirm_a2a", "server/talker"));
+    store.delete_server(&change(), "talker").await.unwrap();
+    assert!(put("c").await && confirmed().await, "a server of that name is a new one");
+    store.delete_server(&change(), "talker").await.unwrap();
+    followed.catch_up(store).await;
 }
 
 async fn preconditions_hold_or_refuse(store: &ControlStore) {

@@ -12,9 +12,9 @@ use crate::control::{
 
 /// Action of a deletion; the server's offers are deleted with it.
 pub(super) const DELETED: &str = "server.delete";
-const SELECT_ALL: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
+const SELECT_ALL: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, s.a2a_at, r.revision \
      FROM servers s JOIN resources r ON r.name = 'server/' || s.name ORDER BY s.name";
-const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
+const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, s.a2a_at, r.revision \
      FROM servers s JOIN resources r ON r.name = 'server/' || s.name WHERE s.name = $1";
 
 /// Query for conflicting writes: of other servers, because a primitive has one meaning and all servers share a
@@ -62,7 +62,8 @@ impl ControlStore {
     }
 
     /// Stores a server with primitives of these ids; ids without an owner become its own. Fails with
-    /// [`StoreError::DeniedIds`] if it may not use all of them; the stored server stays unchanged then.
+    /// [`StoreError::DeniedIds`] if it may not use all of them; the stored server stays unchanged then. A2A is confirmed for
+    /// a new server, and stays for another one as it was.
     pub async fn register_server(
         &self,
         change: &Change,
@@ -75,8 +76,13 @@ impl ControlStore {
             let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
             let mut write = self.write(change, format!("server/{name}")).await?;
             write.unmoved(BESIDE).await?;
-            let stored = query!("SELECT sources, content_hash FROM servers WHERE name = $1", name);
-            match stored.fetch_optional(&mut *write.tx).await? {
+            let stored = query!("SELECT sources, content_hash, a2a_at FROM servers WHERE name = $1", name);
+            let stored = stored.fetch_optional(&mut *write.tx).await?;
+            let a2a_confirmed = match &stored {
+                Some(row) => write.current == Some(rows::get(row, "a2a_at")?),
+                None => true,
+            };
+            match stored {
                 // Same meaning and same text. A reformatted file is stored, so that reads return what was sent.
                 Some(row)
                     if row.try_get::<String, _>("content_hash")? == content_hash
@@ -92,10 +98,11 @@ impl ControlStore {
                     super::forms::go_with(&mut write, name).await?;
                 }
             }
-            let put = "INSERT INTO servers (name, sources, content_hash, updated_at) VALUES ($1, $2, $3, $4) \
-                 ON CONFLICT (name) DO UPDATE SET sources = excluded.sources, \
-                 content_hash = excluded.content_hash, updated_at = excluded.updated_at";
-            let put = query!(put, name, &sources, content_hash, rows::signed(change.at)?);
+            let put = "INSERT INTO servers (name, sources, content_hash, updated_at, a2a_at) \
+                 VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) DO UPDATE SET sources = excluded.sources, \
+                 content_hash = excluded.content_hash, updated_at = excluded.updated_at, a2a_at = excluded.a2a_at";
+            let a2a_at = rows::signed(if a2a_confirmed { write.revision } else { 0 })?;
+            let put = query!(put, name, &sources, content_hash, rows::signed(change.at)?, a2a_at);
             put.execute(&mut *write.tx).await?;
             keep_version(&mut write, name, &sources, content_hash).await?;
             super::primitives::take(&mut write, name, ids).await?;
@@ -103,6 +110,31 @@ impl ControlStore {
             write.commit("server.put", content_hash).await
         })
         .await
+    }
+
+    /// Confirms A2A for the server as it is stored.
+    pub async fn confirm_a2a(&self, change: &Change, name: &str) -> Result<Commit> {
+        self.within(async {
+            let mut write = self.write(change, format!("server/{name}")).await?;
+            let stored = one(&mut *write.tx, name).await?.ok_or(StoreError::NotFound)?;
+            if stored.a2a_confirmed {
+                return write.unchanged().await;
+            }
+            let (revision, at) = (rows::signed(write.revision)?, rows::signed(change.at)?);
+            let confirm = "UPDATE servers SET a2a_at = $1, updated_at = $2 WHERE name = $3";
+            query!(confirm, revision, at, name).execute(&mut *write.tx).await?;
+            write.stamp(true).await?;
+            write.commit("server.confirm_a2a", "").await
+        })
+        .await
+    }
+
+    /// Writes a server as it is, like a version that does not serve A2A.
+    #[cfg(any(test, feature = "testing"))]
+    pub async fn touch_server(&self, change: &Change, name: &str) -> Result<Commit> {
+        let mut write = self.write(change, format!("server/{name}")).await?;
+        write.stamp(true).await?;
+        write.commit("server.put", "").await
     }
 
     /// Stores a server without primitives; see [`ControlStore::register_server`].
@@ -134,8 +166,8 @@ impl ControlStore {
         self.within(async {
             // Callers may pass any number.
             let Ok(revision) = i64::try_from(revision) else { return Ok(None) };
-            let select = "SELECT name, sources, content_hash, stored_at AS updated_at, revision FROM server_versions \
-                 WHERE name = $1 AND revision = $2";
+            let select = "SELECT name, sources, content_hash, stored_at AS updated_at, CAST(0 AS BIGINT) AS a2a_at, \
+                 revision FROM server_versions WHERE name = $1 AND revision = $2";
             query!(select, name, revision).fetch_optional(&self.pool).await?.as_ref().map(record).transpose()
         })
         .await
@@ -183,12 +215,14 @@ fn record(row: &AnyRow) -> Result<ServerRecord> {
         Ok(files) => (files, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
+    let revision = rows::get(row, "revision")?;
     Ok(ServerRecord {
         name: row.try_get("name")?,
         files,
         unreadable,
         content_hash: row.try_get("content_hash")?,
-        revision: rows::get(row, "revision")?,
+        revision,
         updated_at: rows::get(row, "updated_at")?,
+        a2a_confirmed: rows::get::<u64>(row, "a2a_at")? == revision,
     })
 }
