@@ -12,8 +12,8 @@ pub struct CompiledServer {
     pub primitives: Vec<snapshot::Primitive>,
     /// Orgs that the server's own file offers it to, sorted; `edge.default_allow` means all orgs.
     pub offered_to: Vec<String>,
-    /// Agent card as JSON, for the server's author; empty if the server does not list a2a. The snapshot has no card
-    /// while A2A is not served.
+    /// Agent card with all skills, as JSON; empty if the server does not list a2a. The card of a snapshot is without
+    /// skills, and also empty if A2A is off.
     pub agent_card: String,
     /// SHA-256 of all of the above, in lower-case hex.
     pub content_hash: String,
@@ -22,9 +22,26 @@ pub struct CompiledServer {
 }
 
 impl CompiledServer {
-    /// Returns the encoded size of the server and its primitives, including the agent card, in bytes.
+    /// Whether `server.yaml` lists a2a.
+    pub fn lists_a2a(&self) -> bool {
+        !self.agent_card.is_empty()
+    }
+
+    /// Whether A2A is off although `server.yaml` lists it.
+    pub fn is_a2a_off(&self) -> bool {
+        self.lists_a2a() && self.server.a2a_card.is_empty()
+    }
+
+    /// Removes everything of A2A that is published; [`CompiledServer::agent_card`] stays.
+    pub fn switch_a2a_off(&mut self) {
+        self.edge.protocols.retain(|protocol| *protocol != i32::from(snapshot::Protocol::A2a));
+        self.server.a2a_card.clear();
+        self.server.listings.iter_mut().for_each(|listing| listing.a2a_skill.clear());
+    }
+
+    /// Returns the encoded size of the server and its primitives, in bytes.
     pub(crate) fn encoded_bytes(&self) -> usize {
         let primitives: usize = self.primitives.iter().map(prost::Message::encoded_len).sum();
-        self.edge.encoded_len() + self.server.encoded_len() + primitives + self.agent_card.len()
+        self.edge.encoded_len() + self.server.encoded_len() + primitives
     }
 }

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 /// Declares the codes, each with its stable name in JSON output.
 macro_rules! fault_codes {
     ($($(#[$doc:meta])+ $code:ident = $name:literal,)+) => {
-        /// The kind of a fault. The set is closed; codes are only ever added.
+        /// The kind of a fault. The set is closed; a code keeps its meaning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum FaultCode {
             $($(#[$doc])+ $code,)+
@@ -131,8 +131,6 @@ fault_codes! {
     BadPlaceholder = "bad_placeholder",
     /// A question that MCP elicitation cannot ask.
     BadElicitation = "bad_elicitation",
-    /// A scheme that nothing evaluates, or a list of protocols none of which is served.
-    NotServed = "not_served",
     /// Warning: `nullable: true` was compiled to a union with null.
     NullableRewritten = "nullable_rewritten",
     /// Warning: a primitive without a summary.
@@ -147,8 +145,6 @@ fault_codes! {
     PrivateUpstream = "private_upstream",
     /// Warning: a primitive that no server lists and nothing depends on.
     UnlistedPrimitive = "unlisted_primitive",
-    /// Warning: a protocol that is not served yet, next to one that is.
-    UnservedProtocol = "unserved_protocol",
     /// Warning: a name that some clients or model providers reject or change.
     UnportableName = "unportable_name",
     /// Warning: two names of a server that differ only in case.

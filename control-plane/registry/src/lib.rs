@@ -51,5 +51,4 @@ pub use meta_name::is_reserved_meta;
 pub use published::{server_schema, spec_schema};
 pub use rules::{MAX_PRIMITIVES, is_refused_header, is_resource_name, visible_text};
 pub use schema_file::{schema_file, schema_file_name};
-pub use server_file::is_served;
 pub use source::{MAX_FILES, ReadError, Source, read_dir};

@@ -6,7 +6,7 @@ use asp_proto::snapshot;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::spec::{Scheme, words};
+use crate::spec::Scheme;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -73,17 +73,7 @@ pub(crate) enum Protocol {
     Rest,
 }
 
-/// Whether the gateway serves a protocol. Exposures over other protocols are compiled for the author to see, and
-/// never reach a snapshot.
-pub fn is_served(protocol: snapshot::Protocol) -> bool {
-    matches!(protocol, snapshot::Protocol::Mcp | snapshot::Protocol::Rest)
-}
-
 impl Protocol {
-    pub(crate) fn is_served(self) -> bool {
-        is_served(self.wire())
-    }
-
     /// Returns the protocol as in snapshots.
     pub(crate) fn wire(self) -> snapshot::Protocol {
         match self {
@@ -93,8 +83,6 @@ impl Protocol {
         }
     }
 }
-
-words!(Protocol: Mcp => "mcp", A2a => "a2a", Rest => "rest");
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

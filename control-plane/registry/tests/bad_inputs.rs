@@ -494,14 +494,8 @@ fn servers_are_judged_key_by_key() {
             "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {defaultInputModes: [text]}",
             &[("bad_value", "/card/defaultInputModes/0")],
         ),
-        (
-            "protocols: [a2a]\nauth: {schemes: [none]}",
-            &[("not_served", "/protocols"), ("no_summary", "/description")],
-        ),
-        (
-            "protocols: [rest, a2a]\ndescription: D\nauth: {schemes: [none]}",
-            &[("unserved_protocol", "/protocols/1")],
-        ),
+        ("protocols: [a2a]\nauth: {schemes: [none]}", &[("no_summary", "/description")]),
+        ("protocols: [rest, a2a]\ndescription: D\nauth: {schemes: [none]}", &[]),
         ("protocols: [mcp]\nauth: {schemes: [psk]}", &[]),
         ("protocols: [mcp]\nauth: {schemes: [jwt, opaque, psk], issuers: [dev]}", &[]),
         ("protocols: [mcp]\nauth: {schemes: [none, psk]}", &[("auth_conflict", "/auth/schemes")]),

@@ -58,9 +58,8 @@ fn a_primitive_appears_under_its_id_where_nothing_else_is_said() {
     let listing = compiled(&tool(BUILTIN)).server.listings.remove(0);
     assert_eq!((listing.id.as_str(), listing.version.as_str()), ("x", "1.2.3"));
     assert_eq!(
-        (listing.mcp_name, listing.a2a_skill, listing.rest_name),
-        ("x".into(), String::new(), "x".into()),
-        "a name over an unserved protocol would end in 404"
+        (listing.mcp_name.as_str(), listing.a2a_skill.as_str(), listing.rest_name.as_str()),
+        ("x", "x", "x")
     );
 }
 
@@ -72,7 +71,7 @@ fn exposure_renames_and_hides_by_protocol() {
     let listing = &server.server.listings[0];
     assert_eq!(
         (listing.mcp_name.as_str(), listing.a2a_skill.as_str(), listing.rest_name.as_str()),
-        ("my_x", "", "")
+        ("my_x", "agent://x", "")
     );
     assert_eq!(compile_mcp(&server, "2025-11-25")["tools"][0]["name"], "my_x");
     assert_eq!(json_of(&server.agent_card)["skills"][0]["id"], "agent://x");
@@ -83,7 +82,7 @@ fn exposure_renames_and_hides_by_protocol() {
     let listing = &renamed.server.listings[0];
     assert_eq!(
         (listing.mcp_name.as_str(), listing.a2a_skill.as_str(), listing.rest_name.as_str()),
-        ("other", "", "other")
+        ("other", "other", "other")
     );
     assert_eq!(compile_mcp(&renamed, "2025-11-25")["tools"][0]["name"], "other");
     assert_eq!(json_of(&renamed.agent_card)["skills"][0]["id"], "other");
@@ -93,16 +92,25 @@ fn exposure_renames_and_hides_by_protocol() {
 }
 
 #[test]
-fn nothing_of_an_unserved_protocol_reaches_the_snapshot() {
+fn nothing_of_a2a_reaches_the_snapshot_of_a_server_for_which_it_is_off() {
     let server = compiled(&tool(BUILTIN));
-    assert_eq!(server.edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp, Protocol::Rest]);
-    assert_eq!(server.server.a2a_card, "");
-    assert_ne!(server.agent_card, "", "its author can look at it");
+    assert_eq!(server.edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp, Protocol::A2a, Protocol::Rest]);
+    let mut card = json_of(&server.agent_card);
+    let skills = card.as_object_mut().and_then(|members| members.remove("skills"));
+    assert_eq!(skills.as_ref().map(|skills| &skills[0]["id"]), Some(&json!("x")));
+    assert_eq!(json_of(&server.server.a2a_card), card, "gateways add the skills");
+    assert!(server.lists_a2a() && !server.is_a2a_off());
+    let mut off = server.clone();
+    off.switch_a2a_off();
+    assert!(off.lists_a2a() && off.is_a2a_off());
+    assert_eq!(off.edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp, Protocol::Rest]);
+    assert_eq!((off.server.a2a_card.as_str(), off.server.listings[0].a2a_skill.as_str()), ("", ""));
+    assert_eq!(off.agent_card, server.agent_card, "its author can look at it");
     let other = format!("{SERVER}\ncard: {{iconUrl: \"https://example.com/i.png\"}}");
     let changed = server_with(&other, "{ref: demo/x}", &tool(BUILTIN));
     assert_ne!(changed.content_hash, server.content_hash, "a changed card is a changed server");
     let plain = server_with("protocols: [mcp]\nauth: {schemes: [none]}", "{ref: demo/x}", &tool(BUILTIN));
-    assert_eq!(plain.agent_card, "");
+    assert!(!plain.lists_a2a() && !plain.is_a2a_off());
 }
 
 #[test]

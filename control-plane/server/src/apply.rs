@@ -20,10 +20,12 @@ pub struct Terms {
     pub actor: &'static str,
     /// Whether such servers are deleted; if not, the directory must not conflict with them.
     pub prune: bool,
+    /// Whether A2A is confirmed for servers that another version stored. If not, it stays off.
+    pub confirms_a2a: bool,
 }
 
-/// Terms at start: other servers were stored by admins and stay.
-const AT_START: Terms = Terms { actor: "serve --primitives", prune: false };
+/// Terms at start: other servers were stored by admins and stay. The first start of a version switches no protocol on.
+const AT_START: Terms = Terms { actor: "serve --primitives", prune: false, confirms_a2a: false };
 
 /// Checks the whole directory, then stores every server that changed. Returns the catalog of the directory.
 pub async fn directory(store: &ControlStore, compiler: &Compiler, directory: &Path) -> Result<Catalog> {
@@ -76,8 +78,24 @@ pub async fn servers(
             .with_context(|| format!("store server {name}"))?;
         revision = revision.max(written.revision);
         tracing::info!(server = %name, changed = written.changed, revision = written.revision, "server applied");
+        if bundle.server.lists_a2a() {
+            revision = revision.max(confirm_a2a(store, &change(revision), name, terms.confirms_a2a).await?);
+        }
     }
     Ok(revision)
+}
+
+/// Confirms A2A for a server that another version stored, or warns that it stays off. Returns the resulting revision.
+async fn confirm_a2a(store: &ControlStore, change: &Change, name: &str, confirms: bool) -> Result<u64> {
+    if confirms {
+        let written = store.confirm_a2a(change, name).await;
+        return Ok(written.with_context(|| format!("confirm A2A for server {name}"))?.revision);
+    }
+    let stored = store.server(name).await.with_context(|| format!("read server {name}"))?;
+    if stored.is_some_and(|record| !record.a2a_confirmed) {
+        tracing::warn!(server = %name, "a server's A2A stays off: an earlier version applied it; `asp servers confirm` switches it on");
+    }
+    Ok(0)
 }
 
 /// Deletes the stored servers that are not in `bundles`. Returns the resulting revision.
@@ -114,4 +132,39 @@ async fn check_conflicts(store: &ControlStore, compiler: &Compiler, bundles: &[B
         return Ok(revision);
     }
     bail!("it conflicts with stored servers\n{}", conflicts.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::StaticConfig;
+    use crate::testkit::TestIssuer;
+
+    #[tokio::test]
+    async fn a_start_keeps_a2a_off_for_a_server_that_another_version_applied() {
+        let store = ControlStore::in_memory().await.unwrap();
+        let compiler = Compiler::new(StaticConfig {
+            public_url: "http://127.0.0.1:8080".into(),
+            dev: true,
+            workers: 1,
+            trust: TestIssuer::new().trust(),
+            upstreams: Vec::new(),
+        });
+        let apply = async |terms: Terms, version: &str| {
+            let text = format!(
+                "apiVersion: asp/v1\nname: demo\ndescription: A demo.\nversion: {version}\n\
+                 protocols: [mcp, a2a]\nauth: {{schemes: [jwt], issuers: [dev]}}\nprimitives: []\n"
+            );
+            let sources = [asp_registry::Source { path: "demo/server.yaml".into(), text }];
+            let found = asp_registry::check(&sources).catalog.unwrap();
+            servers(&store, &compiler, catalog::bundles(&sources, found), terms).await.unwrap();
+            store.server("demo").await.unwrap().unwrap().a2a_confirmed
+        };
+        let dev = Terms { actor: "dev", prune: true, confirms_a2a: true };
+        assert!(apply(AT_START, "1.0.0").await, "it is new");
+        store.touch_server(&Change::unconditional("ops", 1), "demo").await.unwrap();
+        assert!(!apply(AT_START, "1.0.0").await && !apply(AT_START, "1.1.0").await);
+        assert!(apply(dev, "1.1.0").await, "the content is the stored one");
+        assert!(apply(AT_START, "1.2.0").await);
+    }
 }

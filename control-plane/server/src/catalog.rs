@@ -273,7 +273,7 @@ impl Compiler {
             return current.good.clone();
         }
         drop(known);
-        compile(&record.name, &record.files).ok().map(Arc::new)
+        compile_stored(record).ok().map(Arc::new)
     }
 
     /// Returns [`servers::server_bytes`] of a server; cached for servers that were compiled here.
@@ -292,6 +292,15 @@ pub fn compile(name: &str, files: &[SourceFile]) -> Result<CompiledServer, Vec<a
     let report = asp_registry::check(&sources(files));
     let found = report.catalog.map(|catalog| catalog.servers).unwrap_or_default();
     found.into_iter().find(|server| server.server.name == name).ok_or(report.faults)
+}
+
+/// Compiles a stored server as it is published: A2A is off until it is confirmed.
+fn compile_stored(record: &ServerRecord) -> Result<CompiledServer, Vec<asp_registry::Fault>> {
+    let mut server = compile(&record.name, &record.files)?;
+    if !record.a2a_confirmed {
+        server.switch_a2a_off();
+    }
+    Ok(server)
 }
 
 /// Returns the audiences that a server accepts in addition to the public URL, its own URL and URLs below that.
@@ -496,6 +505,22 @@ mod tests {
         let stored = server("{schemes: [jwt], issuers: [corporate], audiences: [shop]}");
         let Settlement { servers, faults } = compiler.settle(&[stored]);
         assert!(servers.is_empty() && faults[0].fault.contains("serverAudiences"), "{faults:?}");
+    }
+
+    #[test]
+    fn a_server_that_another_version_applied_is_published_without_a2a() {
+        let mut record = server("{schemes: [jwt], issuers: [dev]}");
+        record.files[0].text = record.files[0].text.replace("protocols: [mcp]", "protocols: [mcp, a2a]");
+        let compiler = Compiler::new(config(true));
+        let off = |record: &ServerRecord| {
+            let servers = compiler.settle(std::slice::from_ref(record)).servers;
+            (servers[0].is_a2a_off(), servers[0].server.listings[0].a2a_skill.is_empty())
+        };
+        assert_eq!(off(&record), (false, false));
+        (record.revision, record.a2a_confirmed) = (2, false);
+        assert_eq!(off(&record), (true, true));
+        (record.revision, record.a2a_confirmed) = (3, true);
+        assert!(!compiler.compile_one(&record).unwrap().is_a2a_off(), "not compiled before");
     }
 
     #[test]

@@ -53,15 +53,12 @@ pub(crate) fn compile_server(
     if file.protocols.contains(&Protocol::A2a) {
         let card = card::card(file, &server);
         agent_card = card::with_skills(&card, &server, &primitives);
-        if Protocol::A2a.is_served() {
-            server.a2a_card = card.to_string();
-        }
+        server.a2a_card = card.to_string();
     }
-    server.listings.iter_mut().for_each(hide_unserved);
     let edge = edge_server(file);
     let mut offered_to = file.offered_to.clone();
     offered_to.sort_unstable();
-    let content_hash = content_hash((&edge, &server), &primitives, &agent_card, &offered_to);
+    let content_hash = content_hash((&edge, &server), &primitives, &offered_to);
     let mut files = BTreeSet::from([path.to_string()]);
     for member in members.iter().chain(needed) {
         files.insert(member.file.to_string());
@@ -69,17 +66,6 @@ pub(crate) fn compile_server(
     }
     let files = files.into_iter().collect();
     CompiledServer { edge, server, primitives, offered_to, agent_card, content_hash, files }
-}
-
-/// Clears names over protocols that are not served; calls by such a name would end in 404.
-fn hide_unserved(listing: &mut snapshot::Listing) {
-    for (protocol, name) in
-        [(Protocol::A2a, &mut listing.a2a_skill), (Protocol::Rest, &mut listing.rest_name)]
-    {
-        if !protocol.is_served() {
-            name.clear();
-        }
-    }
 }
 
 /// Returns the exposed names of a member, "" where it is not exposed.
@@ -122,8 +108,7 @@ fn enabled(exposed: Option<&ExposureSettings>) -> bool {
 }
 
 fn edge_server(file: &ServerFile) -> snapshot::EdgeServer {
-    let served = file.protocols.iter().filter(|protocol| protocol.is_served());
-    let protocols = served.map(|protocol| protocol.wire().into()).collect();
+    let protocols = file.protocols.iter().map(|protocol| protocol.wire().into()).collect();
     let sessions = match file.sessions {
         Sessions::Stateful => snapshot::Sessions::Stateful,
         Sessions::Stateless => snapshot::Sessions::Stateless,
@@ -144,12 +129,11 @@ fn edge_server(file: &ServerFile) -> snapshot::EdgeServer {
     }
 }
 
-/// Returns the SHA-256, in lower-case hex, of the encoded messages (each after its length), the agent card and the
-/// orgs that the server is offered to.
+/// Returns the SHA-256, in lower-case hex, of the encoded messages (each after its length) and the orgs that the server
+/// is offered to.
 fn content_hash(
     (edge, server): (&snapshot::EdgeServer, &snapshot::Server),
     primitives: &[snapshot::Primitive],
-    agent_card: &str,
     offered_to: &[String],
 ) -> String {
     let mut hash = Sha256::new();
@@ -158,7 +142,6 @@ fn content_hash(
     for primitive in primitives {
         hash.update(primitive.encode_length_delimited_to_vec());
     }
-    hash.update(agent_card);
     for org in offered_to {
         hash.update([0]);
         hash.update(org);

@@ -26,7 +26,6 @@ pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findi
     if let Some(version) = &file.version {
         name::check_version(version, findings);
     }
-    check_protocols(file, findings);
     check_auth(file, findings);
     check_offers(file, findings);
     check_hosts(file, findings);
@@ -37,25 +36,6 @@ pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findi
     if speaks_a2a && file.description.is_none() && file.card.description.is_none() {
         let hint = "add `description`: agents choose by it";
         findings.add(FaultCode::NoSummary, "/description", "the agent card has no description", hint);
-    }
-}
-
-/// Checks that at least one protocol is served. A server may list others for later.
-fn check_protocols(file: &ServerFile, findings: &mut Findings<'_>) {
-    if !file.protocols.iter().any(|protocol| protocol.is_served()) {
-        let message = "none of these protocols is served yet, so no client could reach the server";
-        findings.add(FaultCode::NotServed, "/protocols", message, "add mcp or rest");
-        return;
-    }
-    for (index, protocol) in file.protocols.iter().enumerate() {
-        if !protocol.is_served() {
-            let message = format!(
-                "{} is not served yet: clients reach the server by its other protocols",
-                protocol.word()
-            );
-            let hint = "keep it for later, or remove it; nothing of it is advertised";
-            findings.add(FaultCode::UnservedProtocol, &format!("/protocols/{index}"), message, hint);
-        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_issuers::admin_role::valid_org;
 use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol, ServerPart};
+use asp_registry::CompiledServer;
 use asp_snapshot::ListedPrimitive;
 use asp_snapshot::limits::LimitedCall;
 use asp_snapshot::policy::{
@@ -68,7 +69,7 @@ pub struct Question {
     pub server: String,
     /// Id of the primitive.
     pub primitive: String,
-    /// `mcp` or `rest`; `a2a` is not served yet.
+    /// `mcp`, `a2a` or `rest`
     pub protocol: String,
     /// Arguments of the call, for bindings with `when`; without arguments, the answer does not say how these decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,6 +149,8 @@ pub async fn explain(
     // For an org, a server that is not offered to it does not exist, and has no issuers.
     let part = published.server(&question.server).filter(|_| is_offered || !of_org);
     let (issuer, issuers) = complete(&state, part.as_ref(), &mut question);
+    let is_off = |server: &Arc<CompiledServer>| server.server.name == question.server && server.is_a2a_off();
+    let is_a2a_off = protocol == Protocol::A2a && state.compiler.last_compiled().iter().any(is_off);
     let asked = Arc::clone(&published);
     // The server's team must not learn about callers of an org to which its server is not offered.
     let revoked = match is_team && !is_offered {
@@ -165,7 +168,10 @@ pub async fn explain(
             let limits = limits::of(&org, call_of(&question));
             let part = part.filter(|_| is_offered);
             let switches = part.map(|part| switches(&part, &org)).unwrap_or_default();
-            let decided = decide(&asked, &question, protocol, is_offered)?;
+            let decided = match is_offered && is_a2a_off {
+                true => ("not_served", rules::a2a_off(&question.server)).into(),
+                false => decide(&asked, &question, protocol, is_offered)?,
+            };
             let is_unknown = matches!(decided.outcome, "unknown_server" | "unknown_primitive");
             let hides = of_org && !is_offered && is_unknown;
             Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits, switches))
@@ -328,11 +334,6 @@ fn decide(
     protocol: Protocol,
     is_offered: bool,
 ) -> Result<DecisionReport> {
-    if !asp_registry::is_served(protocol) {
-        let rule =
-            format!("{} is not served yet; clients reach servers over mcp and rest", question.protocol);
-        return Ok(("not_served", json!({ "stage": "protocol", "rule": rule })).into());
-    }
     let Some(part) = published.server(&question.server) else {
         return Ok(("unknown_server", json!({ "stage": "resolve" })).into());
     };

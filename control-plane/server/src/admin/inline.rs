@@ -1,6 +1,6 @@
 //! Primitives in a request's body or a single file: one spec, or a set of files.
 
-use asp_registry::{CheckReport, FaultCode, Source};
+use asp_registry::{CheckReport, Source};
 use asp_store::control::SourceFile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,16 +21,11 @@ struct OnlyId {
 /// Checks the body of `validate` and `compile`: `{"files": [...]}`, or the text of one primitive spec, which is then
 /// checked in a generated server.
 pub fn check(text: &Text) -> Result<CheckReport> {
-    let (sources, is_lone) = match files(text)? {
-        Some(files) => (catalog::sources(&files.files), false),
-        None => (lone_spec(text), true),
+    let sources = match files(text)? {
+        Some(files) => catalog::sources(&files.files),
+        None => lone_spec(text),
     };
-    let mut report = asp_registry::check(&sources);
-    if is_lone {
-        // The server is generated, so warnings about its protocols are not the author's.
-        report.warnings.retain(|warning| warning.code != FaultCode::UnservedProtocol);
-    }
-    Ok(report)
+    Ok(asp_registry::check(&sources))
 }
 
 fn files(text: &Text) -> Result<Option<Files>> {

@@ -23,6 +23,7 @@ use super::{
         registry::put_server,
         registry::get_server,
         registry::delete_server,
+        registry::confirm_a2a,
         versions::list,
         versions::get,
         versions::rollback,

@@ -21,7 +21,7 @@ use super::optimistic::MAX_TRIES;
 use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
 use super::request::{Body, Path, Query, Text, precondition, tagged};
-use super::{AdminState, ApiState, ids, off_thread};
+use super::{AdminState, ApiState, ids, name_checks, off_thread};
 use crate::admin::inline::{self, Files};
 use crate::catalog::{self, servers};
 
@@ -111,8 +111,8 @@ pub struct PutQuery {
     force: bool,
 }
 
-/// Stores a server atomically; does nothing if it is unchanged. A version that breaks callers needs a new major
-/// version, unless forced.
+/// Stores a server atomically and confirms A2A for it; does nothing if it is unchanged. A version that breaks callers
+/// needs a new major version, unless forced.
 #[utoipa::path(put, path = "/api/registry/servers/{server}", tag = "registry", request_body = Files,
     params(("server" = String, Path), PutQuery),
     responses((status = 200, body = Object), (status = 409, body = Problem), (status = 412, body = Problem),
@@ -127,7 +127,7 @@ pub async fn put_server(
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let work = async move {
-        let stored = store_files(&state, (&admin, &change), (&name, &body.files), query.force).await?;
+        let stored = apply_files(&state, (&admin, &change), (&name, &body.files), query.force).await?;
         if stored.changes.iter().any(asp_registry::Change::breaks_callers) {
             audit_force(&state, &admin, &name, &stored.changes).await?;
         }
@@ -136,10 +136,31 @@ pub async fn put_server(
     queues::write(permit, work).await?
 }
 
+/// Confirms A2A for a stored server that lists a2a, as if it were applied again. Does nothing if that is confirmed.
+#[utoipa::path(put, path = "/api/registry/servers/{server}/a2a", tag = "registry", params(("server" = String, Path)),
+    responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem),
+        (status = 422, body = Problem)))]
+pub async fn confirm_a2a(admin: Admin, State(state): ApiState, Path(name): Path<String>) -> Result<Response> {
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
+    let record = name_checks::server(&state, &admin, &name).await?;
+    let change = state.change(&admin, Precondition::At(record.revision));
+    let work = async move {
+        let stored = apply_files(&state, (&admin, &change), (&name, &record.files), true).await?;
+        match stored.lists_a2a {
+            true => Ok(stored.response(&name)),
+            false => Err(Problem::params(format!("{name}/server.yaml does not list a2a in `protocols`"))),
+        }
+    };
+    queues::write(permit, work).await?
+}
+
 /// A server that was stored, or that was stored already.
 pub(super) struct StoreOutcome {
     written: Commit,
     content_hash: String,
+    lists_a2a: bool,
+    /// Whether A2A was off and is on now.
+    a2a_switched_on: bool,
     warnings: Vec<Fault>,
     changes: Vec<asp_registry::Change>,
 }
@@ -153,11 +174,30 @@ impl StoreOutcome {
                 "revision": self.written.revision,
                 "changed": self.written.changed,
                 "contentHash": self.content_hash,
+                "a2aSwitchedOn": self.a2a_switched_on,
                 "warnings": self.warnings,
                 "changes": self.changes,
             }),
         )
     }
+}
+
+/// Checks the files of the server `name`, stores it and confirms A2A for it.
+async fn apply_files(
+    state: &AdminState,
+    (admin, change): (&Admin, &Change),
+    server: (&str, &[SourceFile]),
+    force: bool,
+) -> Result<StoreOutcome> {
+    let mut stored = store_files(state, (admin, change), server, force).await?;
+    if stored.lists_a2a {
+        let change = state.change(admin, Precondition::None);
+        let confirmed = state.notify_publisher(state.store.confirm_a2a(&change, server.0).await?);
+        if confirmed.changed {
+            (stored.written, stored.a2a_switched_on) = (confirmed, true);
+        }
+    }
+    Ok(stored)
 }
 
 /// Checks the files of the server `name` and stores it.
@@ -187,6 +227,8 @@ pub(super) async fn store_files(
     Ok(StoreOutcome {
         written,
         content_hash: server.content_hash.clone(),
+        lists_a2a: server.lists_a2a(),
+        a2a_switched_on: false,
         warnings: report.warnings,
         changes,
     })
@@ -294,6 +336,7 @@ pub(super) fn server_response(record: &ServerRecord) -> Response {
         "revision": record.revision,
         "contentHash": record.content_hash,
         "updatedAt": record.updated_at,
+        "a2aConfirmed": record.a2a_confirmed,
         "files": record.files,
     });
     if let (Some(fault), Some(members)) = (&record.unreadable, body.as_object_mut()) {
@@ -317,6 +360,7 @@ pub async fn list_servers(admin: Admin, State(state): ApiState) -> Result<Json<V
                 "revision": record.revision,
                 "contentHash": record.content_hash,
                 "updatedAt": record.updated_at,
+                "a2aConfirmed": record.a2a_confirmed,
             })
         })
         .collect();

@@ -46,6 +46,7 @@ fn servers() -> Vec<Resource> {
         resource("/api/registry/compile", Permission::Question, post(registry::compile)),
         resource("/api/registry/servers", Permission::Servers, get(registry::list_servers)),
         resource("/api/registry/servers/{server}", Permission::Server, server),
+        resource("/api/registry/servers/{server}/a2a", Permission::Server, put(registry::confirm_a2a)),
         resource("/api/registry/servers/{server}/versions", Permission::Server, get(versions::list)),
         resource(
             "/api/registry/servers/{server}/versions/{revision}",

@@ -1,5 +1,6 @@
 //! The admin API through its router: a real store, a real issuer, no network.
 
+mod a2a;
 mod access;
 mod arbitrary;
 mod artifacts;

@@ -10,7 +10,7 @@ use asp_registry::CompiledServer;
 use asp_store::control::{PublishedForm, ServerRecord};
 use parking_lot::Mutex;
 
-use super::{Compiler, compile, describe, form, servers};
+use super::{Compiler, compile_stored, describe, form, servers};
 
 /// Outcome of compiling a stored server at a revision of its sources.
 pub(super) struct CompileOutcome {
@@ -85,7 +85,7 @@ impl Compiler {
             Some(fault) => {
                 Err(format!("this version cannot read it, a newer one may have written it: {fault}"))
             }
-            None => compile(&record.name, &record.files).map_err(|report| {
+            None => compile_stored(record).map_err(|report| {
                 let faults: Vec<String> = report.iter().map(describe).collect();
                 format!("it does not compile: {}", faults.join("; "))
             }),
@@ -152,7 +152,7 @@ mod tests {
 
     use super::super::tests::{config, server};
     use super::*;
-    use crate::catalog::StaticConfig;
+    use crate::catalog::{StaticConfig, compile};
 
     fn named(name: &str, issuer: &str) -> ServerRecord {
         let mut record = server(&format!("{{schemes: [jwt], issuers: [{issuer}]}}"));

@@ -24,7 +24,7 @@ use super::schemas::{self, DerivedSchemas};
 use crate::stack::plugins::{MissingPlugin, PastBuilds, Staging};
 use crate::stack::ready;
 
-const TERMS: Terms = Terms { actor: "dev", prune: true };
+const TERMS: Terms = Terms { actor: "dev", prune: true, confirms_a2a: true };
 /// Timeout from the store to the gateway in the same process: far longer than it takes on a busy machine.
 const IN_FORCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -363,8 +363,8 @@ async fn explain_names_the_rule_that_decides() {
     assert_eq!((&denied["outcome"], &denied["decidedBy"]["binding"]), (&json!("denied"), &binding));
     let allowed = ask("demo", "echo", "mcp", json!([])).await;
     assert_eq!((&allowed["outcome"], &allowed["allowed"]), (&json!("allowed"), &json!(true)));
-    let unserved = ask("demo", "echo", "a2a", json!([])).await;
-    assert_eq!((&unserved["outcome"], &unserved["allowed"]), (&json!("not_served"), &json!(false)));
+    let unknown = ask("demo", "echo", "a2a", json!([])).await;
+    assert_eq!(unknown["outcome"], "unknown_primitive", "the server does not list a2a: {unknown}");
     let over_rest = ask("demo", "echo", "rest", json!([])).await;
     assert_eq!((&over_rest["outcome"], &over_rest["allowed"]), (&json!("allowed"), &json!(true)));
     let hidden = ask("conformance", "echo", "mcp", json!([])).await;

@@ -166,12 +166,12 @@ async fn an_org_sees_its_primitives_with_exposure_and_policy() {
     assert_eq!(
         echo["exposure"],
         json!({ "mcp": "echo", "a2a": null, "rest": "echo" }),
-        "a protocol that is not served is no exposure"
+        "the server does not list a2a"
     );
 }
 
 /// A changed copy of a sample's file.
-fn edited(files: &Value, path: &str, from: &str, to: &str) -> Value {
+pub(super) fn edited(files: &Value, path: &str, from: &str, to: &str) -> Value {
     let mut files = files.clone();
     let list = files["files"].as_array_mut().unwrap();
     let file = list.iter_mut().find(|file| file["path"] == path).unwrap();
