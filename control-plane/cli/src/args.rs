@@ -128,7 +128,7 @@ pub struct ExplainArgs {
     /// Id of the primitive
     #[arg(long, value_name = "ID")]
     pub primitive: String,
-    /// Protocol of the call: mcp or rest (a2a is not served yet)
+    /// Protocol of the call: mcp, a2a or rest
     #[arg(long, default_value = "mcp")]
     pub protocol: String,
     /// Arguments of the call, a JSON object, for bindings with conditions on arguments

@@ -61,7 +61,7 @@ pub struct PolicyArgs {
     /// Id of the token the binding applies to
     #[arg(long)]
     pub wcit: Option<String>,
-    /// Protocol the change applies to: mcp, rest or a2a (not served yet) [default: every protocol; mcp for --expose and --hide]
+    /// Protocol the change applies to: mcp, a2a or rest [default: every protocol; mcp for --expose and --hide]
     #[arg(long, value_name = "PROTOCOL", requires = "change")]
     pub protocol: Option<String>,
     /// Issuer of the user, group or token, or '*' for every issuer; required for --allow if several issuers speak for the org

@@ -12,6 +12,8 @@ pub enum ServersCommand {
     Show(ServersShowArgs),
     /// Offers a server to an org, which can then switch it on (`asp policy ORG --expose SERVER`)
     Offer(ServersOfferArgs),
+    /// Switches A2A on for a server that a version without A2A applied
+    Confirm(ServersConfirmArgs),
     /// Shows the latest versions of a server, newest first
     Versions(ServersVersionsArgs),
     /// Rolls a server back to one of its versions, even if the server was deleted
@@ -50,6 +52,21 @@ pub struct ServersOfferArgs {
     /// Offers it even to an org that the platform has no record of
     #[arg(long, conflicts_with = "withdraw")]
     pub force: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+`asp apply` does the same. `asp upgrade check` lists these servers, the callers that A2A lets in, and the bindings that do not hold
+over it.")]
+pub struct ServersConfirmArgs {
+    #[arg(value_name = "SERVER")]
+    pub server: String,
+    /// Protocol to switch on
+    #[arg(long, value_name = "PROTOCOL", value_parser = ["a2a"])]
+    pub protocol: String,
     /// Prints JSON
     #[arg(long)]
     pub json: bool,

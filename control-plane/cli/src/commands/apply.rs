@@ -109,6 +109,10 @@ fn finding(root: &Path, bundle: &Bundle, change: &asp_registry::Change) -> Findi
     }
 }
 
+/// Line of a plan or a result that switches A2A on for a server that a version without A2A applied.
+const A2A_SWITCHED_ON: &str = "A2A is switched on, for orgs that have the server over a2a (every org by `defaultExposure: allow`): \
+     bindings for every protocol count there, bindings for mcp alone do not; see `asp upgrade check` before you apply it";
+
 /// Describes a result: what happened, then its changes and warnings, one a line.
 fn describe_result(name: &str, result: &Value) -> String {
     let revision = number(result, "revision");
@@ -118,6 +122,9 @@ fn describe_result(name: &str, result: &Value) -> String {
         (None, true) => format!("{name}: applied at revision {revision}"),
         (None, false) => format!("{name}: unchanged since revision {revision}"),
     };
+    if is(result, "a2aSwitchedOn") {
+        lines.push_str(&format!("\n  {A2A_SWITCHED_ON}"));
+    }
     list(result, "changes").for_each(|change| lines.push_str(&format!("\n  {}", describe_change(change))));
     list(result, "warnings")
         .for_each(|warning| lines.push_str(&format!("\n  warning: {}", describe_warning(warning))));
@@ -134,6 +141,8 @@ fn describe_warning(warning: &Value) -> String {
 struct Difference {
     state: &'static str,
     changes: Vec<asp_registry::Change>,
+    /// Whether the server lists a2a, and A2A is off until it is applied.
+    a2a_switched_on: bool,
 }
 
 impl Difference {
@@ -146,11 +155,15 @@ async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failu
     let name = &bundle.server.server.name;
     let answer = api.get(&api_path(&["api", "registry", "servers", name])).await?;
     if answer.status == StatusCode::NOT_FOUND {
-        return Ok(Difference { state: "new", changes: Vec::new() });
+        return Ok(Difference { state: "new", changes: Vec::new(), a2a_switched_on: false });
     }
     let stored = answer.accepted()?;
+    // A control plane that does not report it does not serve A2A.
+    let is_off = stored.get("a2aConfirmed").and_then(Value::as_bool) == Some(false);
+    let a2a_switched_on = is_off && bundle.server.lists_a2a();
     if stored.get("contentHash").and_then(Value::as_str) == Some(bundle.server.content_hash.as_str()) {
-        return Ok(Difference { state: "unchanged", changes: Vec::new() });
+        let state = if a2a_switched_on { "changed" } else { "unchanged" };
+        return Ok(Difference { state, changes: Vec::new(), a2a_switched_on });
     }
     let files = stored.get("files").cloned().unwrap_or_default();
     let files: Vec<SourceFile> = serde_json::from_value(files).context("read the stored files")?;
@@ -159,11 +172,12 @@ async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failu
         Ok(before) => asp_registry::compare(&before, &bundle.server),
         Err(_) => Vec::new(),
     };
-    Ok(Difference { state: "changed", changes })
+    Ok(Difference { state: "changed", changes, a2a_switched_on })
 }
 
 fn difference_json(name: &str, difference: &Difference) -> Value {
-    json!({ "server": name, "state": difference.state, "changes": difference.changes })
+    let Difference { state, changes, a2a_switched_on } = difference;
+    json!({ "server": name, "state": state, "changes": changes, "a2aSwitchedOn": a2a_switched_on })
 }
 
 fn read(directory: &Path) -> Result<Vec<Bundle>, Failure> {
@@ -178,16 +192,30 @@ mod tests {
     #[test]
     fn what_was_applied_is_told_with_each_warning_and_its_place() {
         let warning = |line: u32| {
-            json!({ "file": "tool.yaml", "line": line, "code": "unserved_protocol", "message": "nobody serves it",
-                "hint": "take it out" })
+            json!({ "file": "tool.yaml", "line": line, "code": "no_summary", "message": "nobody finds it",
+                "hint": "add one" })
         };
         let result =
             json!({ "changed": true, "revision": 7, "changes": [], "warnings": [warning(3), warning(9)] });
         assert_eq!(
             describe_result("demo", &result),
             "demo: applied at revision 7\n  \
-             warning: tool.yaml:3: unserved_protocol: nobody serves it; take it out\n  \
-             warning: tool.yaml:9: unserved_protocol: nobody serves it; take it out"
+             warning: tool.yaml:3: no_summary: nobody finds it; add one\n  \
+             warning: tool.yaml:9: no_summary: nobody finds it; add one"
         );
+    }
+
+    #[test]
+    fn a_plan_and_a_result_name_the_server_for_which_they_switch_a2a_on() {
+        let difference = Difference { state: "changed", changes: Vec::new(), a2a_switched_on: true };
+        let planned = describe_result("crm", &difference_json("crm", &difference));
+        assert_eq!(planned, format!("crm: changed\n  {A2A_SWITCHED_ON}"));
+        let result = json!({ "changed": true, "revision": 7, "a2aSwitchedOn": true });
+        assert_eq!(
+            describe_result("crm", &result),
+            format!("crm: applied at revision 7\n  {A2A_SWITCHED_ON}")
+        );
+        let other = Difference { a2a_switched_on: false, ..difference };
+        assert_eq!(describe_result("crm", &difference_json("crm", &other)), "crm: changed");
     }
 }

@@ -310,8 +310,8 @@ mod tests {
         assert!(scopes.contains("read, write"), "{scopes}");
         assert!(line("token_revoked", json!({})).contains("is revoked"));
         assert!(line("denied", json!({ "withheld": true })).starts_with("denied: the policy of acme denies"));
-        let unserved = line("not_served", json!({ "rule": "a2a is not served yet" }));
-        assert_eq!(unserved, "denied: a2a is not served yet.");
+        let off = line("not_served", json!({ "rule": "A2A is off: confirm it" }));
+        assert_eq!(off, "denied: A2A is off: confirm it.");
         let misfit = line("invalid_arguments", json!({ "pointer": "/a", "rule": "is no string" }));
         assert_eq!(misfit, "denied: the arguments do not fit the schema at `/a`: is no string.");
         assert!(arguments("[]").is_err() && arguments("{").is_err() && arguments("{}").is_ok());

@@ -1,4 +1,4 @@
-//! `asp servers`: the stored servers, their offers, their versions, and rollback.
+//! `asp servers`: the stored servers, their offers, their confirmation, their versions, and rollback.
 
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::answer::{self, is, list, number};
 use super::client::{AdminClient, api_path, block_on};
 use super::server_access::{self, CallPermission, ServerAccess};
-use crate::args::servers::{ServersCommand, ServersOfferArgs, ServersShowArgs};
+use crate::args::servers::{ServersCommand, ServersConfirmArgs, ServersOfferArgs, ServersShowArgs};
 
 pub fn run(command: &ServersCommand) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
@@ -26,6 +26,18 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
             }
             ServersCommand::Show(args) => show(&api, args).await?,
             ServersCommand::Offer(args) => offer(&api, args).await?,
+            ServersCommand::Confirm(args) => {
+                let ServersConfirmArgs { server, protocol, json } = args;
+                let answer = api.put(&of(server, protocol), &Value::Null).await?.accepted()?;
+                let words = match is(&answer, "changed") {
+                    true => format!(
+                        "{protocol} is switched on for {server}; revision {}",
+                        number(&answer, "revision")
+                    ),
+                    false => format!("{protocol} is confirmed for {server} already"),
+                };
+                answer::show(&answer, *json, &words);
+            }
             ServersCommand::Versions(args) => {
                 let versions = api.get(&of(&args.server, "versions")).await?.accepted()?;
                 answer::rows(&versions, args.json, |version| {

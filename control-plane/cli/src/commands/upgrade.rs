@@ -3,6 +3,7 @@
 //! Owns the order: read, evaluate, print, store the offers. Keeps true: nothing is written without `--write`, and with it
 //! only offers.
 
+mod a2a;
 mod installation;
 mod issuers;
 mod notes;
@@ -84,6 +85,7 @@ fn report(
     report.note(notes::plugin_tokens(installation));
     report.note(notes::machines(installation));
     report.note(open_allows::notes(file, installation));
+    report.note(a2a::notes(installation));
     report
 }
 

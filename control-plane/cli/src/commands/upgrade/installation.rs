@@ -42,6 +42,8 @@ pub(super) struct StoredServer {
     pub(super) form: Result<CompiledServer, Vec<Fault>>,
     /// Orgs with a stored offer.
     pub(super) offered: BTreeSet<String>,
+    /// Whether A2A may be on; false for a version that does not serve it.
+    pub(super) a2a_confirmed: bool,
 }
 
 /// An org: its policy, its machines and their bound.
@@ -50,6 +52,8 @@ pub(super) struct Org {
     pub(super) name: String,
     /// Servers that it has switched on over some protocol, each with the admin who did so last, if the audit has that.
     pub(super) switched_on: BTreeMap<String, Option<String>>,
+    /// Servers that it has switched on or off over A2A.
+    pub(super) a2a: BTreeMap<String, bool>,
     pub(super) bindings: Vec<Binding>,
     pub(super) keys: Vec<StoredCredential>,
     pub(super) certificates: Vec<StoredCredential>,
@@ -57,7 +61,7 @@ pub(super) struct Org {
     pub(super) bound: Option<Bound>,
 }
 
-/// A binding in the API's form, without its conditions.
+/// A binding in the API's form.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Binding {
@@ -68,9 +72,11 @@ pub(super) struct Binding {
     pub(super) observe: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) when: Vec<Value>,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BindingTarget {
     #[serde(rename = "type")]
     pub(super) kind: String,
@@ -176,8 +182,11 @@ fn parse_response<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, Fa
 /// Reads the server, unless it was deleted since, and whether there are offers.
 async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServer>, bool), Failure> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct ServerFiles {
         files: Vec<SourceFile>,
+        #[serde(default)]
+        a2a_confirmed: bool,
     }
     #[derive(Deserialize)]
     struct OfferList {
@@ -192,7 +201,7 @@ async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServ
     if answer.status == StatusCode::NOT_FOUND {
         return Ok((None, true));
     }
-    let ServerFiles { files } = parse_response(&path, answer.accepted()?)?;
+    let ServerFiles { files, a2a_confirmed } = parse_response(&path, answer.accepted()?)?;
     let path = format!("{path}/offers");
     let answer = api.get(&path).await?;
     let has_offers = answer.status != StatusCode::NOT_FOUND;
@@ -204,6 +213,7 @@ async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServ
         name: name.to_owned(),
         form: catalog::compile(name, &files),
         offered: offered.into_iter().map(|offer| offer.org).collect(),
+        a2a_confirmed,
     };
     Ok((Some(server), has_offers))
 }
@@ -242,10 +252,15 @@ async fn read_org(api: &AdminClient, name: String, switches: &Switches) -> Resul
     let policy = |part: &str| api_path(&["api", "policy", "orgs", &name, part]);
     let machines = |part: &str| api_path(&["api", "machines", "orgs", &name, part]);
     let mut switched_on: BTreeMap<String, Option<String>> = BTreeMap::new();
-    for exposure in
-        list::<ExposureState>(api, &policy("exposure")).await?.into_iter().filter(|one| one.enabled)
+    let mut a2a = BTreeMap::new();
+    for ExposureState { server, protocol, enabled } in list::<ExposureState>(api, &policy("exposure")).await?
     {
-        let ExposureState { server, protocol, .. } = exposure;
+        if protocol == "a2a" {
+            a2a.insert(server.clone(), enabled);
+        }
+        if !enabled {
+            continue;
+        }
         let by = switches.get(&(name.clone(), server.clone(), protocol)).cloned();
         // If several protocols are switched on, keeps the admin who is not of the platform.
         let known = switched_on.entry(server).or_insert_with(|| by.clone());
@@ -260,6 +275,7 @@ async fn read_org(api: &AdminClient, name: String, switches: &Switches) -> Resul
     };
     Ok(Org {
         switched_on,
+        a2a,
         bindings: list(api, &policy("bindings")).await?,
         keys: list(api, &machines("keys")).await?,
         certificates: list(api, &machines("certificates")).await?,

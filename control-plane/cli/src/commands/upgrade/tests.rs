@@ -13,10 +13,14 @@ use crate::settings::{ENV_PUBLIC_URL, ENV_UPSTREAMS};
 
 const PRIVATE: &str = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE";
 
-/// Builds a server with one primitive; `rest` and `spec` are lines of its files.
+/// Builds a server over MCP with one primitive; `rest` and `spec` are lines of its files.
 fn server(name: &str, rest: &str, id: &str, spec: &str) -> StoredServer {
+    server_over("mcp", (name, rest), id, spec)
+}
+
+fn server_over(protocols: &str, (name, rest): (&str, &str), id: &str, spec: &str) -> StoredServer {
     let of_server = format!(
-        "apiVersion: asp/v1\nname: {name}\ntitle: T\ndescription: D.\nversion: 1.0.0\nprotocols: [mcp]\n{rest}\n\
+        "apiVersion: asp/v1\nname: {name}\ntitle: T\ndescription: D.\nversion: 1.0.0\nprotocols: [{protocols}]\n{rest}\n\
          primitives: [{{ref: {name}/{id}}}]\n"
     );
     let of_primitive = format!(
@@ -26,7 +30,8 @@ fn server(name: &str, rest: &str, id: &str, spec: &str) -> StoredServer {
     let file = |path: String, text: String| SourceFile { path, text };
     let files =
         [file(format!("{name}/server.yaml"), of_server), file(format!("{name}/{id}.yaml"), of_primitive)];
-    StoredServer { name: name.into(), form: catalog::compile(name, &files), offered: BTreeSet::new() }
+    let form = catalog::compile(name, &files);
+    StoredServer { name: name.into(), form, offered: BTreeSet::new(), a2a_confirmed: false }
 }
 
 const HIDDEN: &str = "defaultExposure: deny\nauth: {schemes: [jwt], issuers: [login]}";
@@ -285,6 +290,74 @@ fn a_stored_allow_that_names_no_issuer_is_noted_where_several_speak_for_the_org(
         ]
     );
     assert!(lines.last().is_some_and(|line| line == "# nothing is left to do"), "{lines:#?}");
+}
+
+#[test]
+fn a_server_whose_a2a_is_off_is_noted_with_whom_it_lets_in_and_what_it_bypasses() {
+    let find = http("GET", "https://api.example.com/", "");
+    let open = "defaultExposure: allow\nauth: {schemes: [jwt], issuers: [login]}";
+    let over_a2a = |name: &str, rest: &str, id: &str| server_over("mcp, a2a", (name, rest), id, &find);
+    let rule = |pattern: &str, primitive: &str, protocol: &str, allowed: bool| Binding {
+        target: target("user", pattern),
+        primitive: Selector { name: primitive.into(), protocol: protocol.into() },
+        allowed,
+        ..Binding::default()
+    };
+    let bindings = vec![
+        rule("alice", "fi*", "*", true),
+        rule("bob", "find", "mcp", false),
+        rule("carol", "find", "mcp", false),
+        rule("carol", "find", "a2a", false),
+        rule("dave", "other", "mcp", false),
+        rule("erin", "find", "mcp", true),
+        rule("frank", "find", "*", false),
+        Binding { observe: true, ..rule("grace", "find", "mcp", false) },
+        Binding {
+            approval: true,
+            when: vec![json!({ "pointer": "/to", "equals": "all" })],
+            ..rule("*", "find", "mcp", true)
+        },
+    ];
+    let acme = Org { bindings, ..org("acme", &[]) };
+    let globex =
+        Org { a2a: [("crm".to_owned(), false), ("hidden".to_owned(), true)].into(), ..org("globex", &[]) };
+    let offered = StoredServer { offered: ["globex".to_owned()].into(), ..over_a2a("hidden", HIDDEN, "b") };
+    let confirmed = StoredServer { a2a_confirmed: true, ..over_a2a("confirmed", open, "c") };
+    let servers = vec![
+        over_a2a("crm", open, "find"),
+        offered,
+        over_a2a("shut", HIDDEN, "d"),
+        confirmed,
+        server("plain", open, "e", &find),
+    ];
+    let installation =
+        Installation { servers, orgs: vec![acme, globex], has_offers: true, ..Installation::default() };
+    let off = |name: &str| {
+        format!(
+            "# {name}: A2A is off until this version applies the server, or `asp servers confirm {name} --protocol a2a`"
+        )
+    };
+    let lines = checked(&[], &installation);
+    assert_eq!(
+        body(&lines),
+        [
+            format!("{}; then it is on for every organisation but globex", off("crm")),
+            "# crm: a binding of acme allows the user alice to call fi* over every protocol, which includes a2a".into(),
+            "# crm: a binding of acme denies the user bob to call find over mcp, and does not hold over a2a; \
+             store it for a2a too: `asp policy acme --deny find --user bob --protocol a2a`"
+                .into(),
+            "# crm: a binding of acme requires a person's approval for the user * to call find over mcp when /to equals \
+             \"all\", and does not hold over a2a; store it for a2a too: `asp policy acme --approval find \
+             --user '*' --protocol a2a --when /to equals '\"all\"'`"
+                .into(),
+            format!("{}; then it is on for globex", off("hidden")),
+            format!(
+                "{}; then it is on for the organisations that switch it on (`asp policy ORG --expose shut --protocol a2a`)",
+                off("shut")
+            ),
+            "# nothing is left to do".into(),
+        ]
+    );
 }
 
 #[test]
