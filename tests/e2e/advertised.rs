@@ -1,5 +1,5 @@
-//! What the platform advertises works: every name, URL and permission that it shows to an org is asked for, what it has
-//! no protocol for is shown nowhere, and a plugin that it calls off is in no list.
+//! What the platform advertises works: every name, URL and permission that it shows to an org is asked for, what a server
+//! does not list is shown nowhere, and a plugin that it calls off is in no list.
 
 use std::collections::HashSet;
 
@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 
 use crate::message::modern;
 use crate::trial::{Shared, trials};
-
-/// Protocols that specs may name and that are not served.
-const UNSERVED: [&str; 1] = ["a2a"];
 
 trials! { advertised:
     whatever_is_shown_to_an_org_answers,
@@ -56,8 +53,6 @@ struct Admin<'s> {
 async fn whatever_is_shown_to_an_org_answers(shared: &Shared) -> Result<()> {
     let stack = shared.stack().await?;
     let admin = Admin { stack, token: stack.token(&["--admin", "--user", "root"]).await? };
-    let readme = std::fs::read_to_string(asp_e2e::tool::root()?.join("README.md"))?;
-    ensure!(!readme.contains("A2A"), "README speaks of what is not served");
     let shown = admin.ask("GET", "/api/registry/orgs/acme/primitives", &Value::Null).await?;
     let off = admin.off().await?;
     let token = stack.alice().await?;
@@ -65,10 +60,11 @@ async fn whatever_is_shown_to_an_org_answers(shared: &Shared) -> Result<()> {
     for primitive in shown.as_array().context("a list")? {
         let server = text(primitive, "/server");
         let id = text(primitive, "/name");
-        for protocol in UNSERVED {
-            ensure!(primitive["exposure"][protocol].is_null(), "{id} is shown over {protocol}");
-            let outcome = admin.explain(&server, &id, protocol).await?;
-            ensure!(outcome["outcome"] == "not_served" && outcome["allowed"] == false, "{id}: {outcome}");
+        let skill = text(primitive, "/exposure/a2a");
+        let outcome = admin.explain(&server, &id, "a2a").await?;
+        ensure!(outcome["allowed"] != skill.is_empty(), "{id} is shown over a2a as {skill:?}: {outcome}");
+        if !skill.is_empty() {
+            answers_over_a2a(stack, &token, &server).await?;
         }
         let over_rest = text(primitive, "/exposure/rest");
         if !over_rest.is_empty() {
@@ -91,7 +87,7 @@ async fn whatever_is_shown_to_an_org_answers(shared: &Shared) -> Result<()> {
     ensure!(answered > 10, "only {answered} primitives are shown to acme");
     let servers = admin.ask("GET", "/api/registry/servers", &Value::Null).await?;
     for server in servers.as_array().context("a list")? {
-        documents(stack, &text(server, "/server")).await?;
+        documents(&admin, &text(server, "/server")).await?;
     }
     called(stack, &token).await
 }
@@ -112,15 +108,33 @@ async fn is_listed(stack: &Stack, token: &str, server: &str, kind: &str, name: &
     Ok(listed.iter().any(|item| item[key] == name))
 }
 
-/// Metadata names a resource that is there; there is no agent card, and nothing behind the URLs it would name.
-async fn documents(stack: &Stack, server: &str) -> Result<()> {
+/// A task that the caller does not have is looked for.
+async fn answers_over_a2a(stack: &Stack, token: &str, server: &str) -> Result<()> {
+    let path = format!("/{server}/a2a");
+    let bearer = format!("Bearer {token}");
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "no-such-task"}});
+    let headers = [("authorization", bearer.as_str()), ("a2a-version", "1.0")];
+    let answer = http1::post(stack.edge(), &path, &headers, &message.to_string()).await?;
+    ensure!(answer.json()?["error"]["code"] == -32001, "{path}: {} {}", answer.status, answer.text());
+    Ok(())
+}
+
+/// Metadata names a resource that is there; a server has an agent card if it lists a2a, and the platform has none.
+async fn documents(admin: &Admin<'_>, server: &str) -> Result<()> {
+    let stack = admin.stack;
     let path = format!("/.well-known/oauth-protected-resource/{server}/mcp");
     let metadata = http1::get(stack.edge(), &path, &[]).await?;
     ensure!(metadata.status == 200, "{path}: {}", metadata.status);
     let resource = text(&metadata.json()?, "/resource");
     ensure!(resource.ends_with(&format!("/{server}/mcp")), "{resource}");
-    for path in [format!("/{server}/.well-known/agent-card.json"), "/.well-known/agent-card.json".into()] {
-        ensure!(http1::get(stack.edge(), &path, &[]).await?.status == 404, "{path} is served");
+    let state = admin.ask("GET", &format!("/api/registry/orgs/acme/servers/{server}"), &Value::Null).await?;
+    let protocols = state["on"].as_array().context("protocols")?;
+    let has_card = protocols.iter().any(|switch| switch["protocol"] == "a2a");
+    let of_server = format!("/{server}/.well-known/agent-card.json");
+    let expected = if has_card { 200 } else { 404 };
+    for (path, expected) in [(of_server, expected), ("/.well-known/agent-card.json".into(), 404)] {
+        let status = http1::get(stack.edge(), &path, &[]).await?.status;
+        ensure!(status == expected, "{path}: {status}");
     }
     Ok(())
 }
