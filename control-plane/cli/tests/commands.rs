@@ -547,6 +547,18 @@ async fn a_server_that_is_not_offered_is_shown_alike_to_each_role() {
 }
 
 #[tokio::test]
+async fn a2a_is_confirmed_for_a_new_server_and_for_none_that_does_not_list_it() {
+    let admin = Admin::start().await;
+    let confirm = |server: &'static str| ["servers", "confirm", server, "--protocol", "a2a"];
+    let said = admin.good(&confirm("webex-compliance"));
+    assert_eq!(said.trim(), "a2a is confirmed for webex-compliance already");
+    let refused = admin.run(&confirm("demo"));
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(said.contains("demo/server.yaml does not list a2a"), "{said}");
+}
+
+#[tokio::test]
 async fn two_commands_say_the_same_of_a_server_that_is_on_over_one_protocol_alone() {
     let admin = Admin::start().await;
     admin.good(&["policy", "acme", "--hide", "demo", "--force"]);
