@@ -15,7 +15,7 @@ use asp_e2e::recorder::{self, Recorder};
 use asp_e2e::xds::{GATEWAY_TYPE, XdsServer};
 use asp_e2e::{insertion, tool, wait};
 use asp_edge::EdgeRole;
-use asp_edge::testkit::{Case, Expect, Keys, Setting, load_cases, load_snapshot};
+use asp_edge::testkit::{Case, Expect, Keys, ReadRefusal, Setting, load_cases, load_snapshot};
 use asp_proto::snapshot::{EdgeServer, GatewaySnapshot, Server};
 use libtest_mimic::Trial;
 use prost::Message;
@@ -272,13 +272,9 @@ impl Bench {
         if answer.status != expect.status {
             bail!("{} instead of {}", shown(answer), expect.status);
         }
-        if answer.reason() != expect.reason {
-            bail!("{} instead of reason {:?}", shown(answer), expect.reason);
-        }
-        let code =
-            answer.json().ok().and_then(|body| body.pointer("/error/code").and_then(|code| code.as_i64()));
-        if code != expect.jsonrpc {
-            bail!("{} instead of code {:?}", shown(answer), expect.jsonrpc);
+        let refusal = refusal(answer);
+        if refusal != expect.refusal() {
+            bail!("{refusal:?} in {} instead of {:?}", shown(answer), expect.refusal());
         }
         for (name, value) in &expect.headers {
             let value = value.as_str().unwrap_or_default().replace("${public_url}", &self.public_url);
@@ -385,11 +381,15 @@ fn refused_by_the_edge(case: &Case, answer: &Response) -> bool {
     const UNJUDGED: [&str; 5] = ["/opaque/", "/either/", "/shared/", "/mixed/", "/certs/"];
     let mcp = case.request.path.split('?').next().is_some_and(|path| path.ends_with("/mcp"));
     let judged = !UNJUDGED.iter().any(|server| case.request.path.starts_with(server));
-    answer.reason().is_some_and(|reason| {
+    refusal(answer).reason.is_some_and(|reason| {
         EDGE.contains(&reason.as_str())
             || (reason == "unknown_server" && mcp)
             || (matches!(reason.as_str(), "token_invalid" | "token_missing") && judged)
     })
+}
+
+fn refusal(answer: &Response) -> ReadRefusal {
+    ReadRefusal::read(|name| answer.header(name), &answer.body)
 }
 
 fn shown(answer: &Response) -> String {

@@ -55,13 +55,16 @@ impl Response {
         serde_json::from_str(data.trim()).with_context(|| format!("status {}, body {text:?}", self.status))
     }
 
-    /// The stable reason of a refusal: `error.data.reason`, or the end of a problem document's `type`.
+    /// The stable reason of a refusal: `error.data.reason`, the end of a problem document's `type`, or in lower case the
+    /// reason in the details of an error of A2A.
     pub fn reason(&self) -> Option<String> {
         let body = self.json().ok()?;
         let reason = body.pointer("/error/data/reason").and_then(|reason| reason.as_str());
         let problem =
             body.get("type").and_then(|kind| kind.as_str()).and_then(|kind| kind.rsplit(':').next());
-        reason.or(problem).map(String::from)
+        let details = ["/error/data/0/reason", "/error/details/0/reason"];
+        let of_a2a = details.into_iter().find_map(|pointer| body.pointer(pointer)?.as_str());
+        reason.or(problem).map(String::from).or_else(|| of_a2a.map(str::to_ascii_lowercase))
     }
 }
 

@@ -10,8 +10,8 @@ use asp_call::call::HeldMemory;
 use asp_call::clock::unix_ms;
 use asp_call::digest::PeerKey;
 use asp_edge::{
-    Caller, Era, MACHINE_ISSUER, PathKind, PendingBody, Reason, Reply, RequestFacts, Step, Trace, Verdict,
-    reply,
+    Caller, Era, ErrorForm, MACHINE_ISSUER, PathKind, PendingBody, Reason, Reply, RequestFacts, Step, Trace,
+    Verdict, reply,
 };
 use asp_pipeline::pipeline::entitlement::identify;
 use asp_protocols::replica::Replica;
@@ -125,9 +125,8 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     }
 }
 
-/// Refuses requests that Envoy would not have let through, with Envoy's answer: JSON-RPC on the paths of its protocols,
-/// a problem document elsewhere (RFC 6585 section 5; RFC 9112 section 6.1 for an unknown transfer coding). `size`:
-/// bytes of the headers.
+/// Refuses requests that Envoy would not have let through, with Envoy's answer (RFC 6585 section 5; RFC 9112 section 6.1
+/// for an unknown transfer coding). `size`: bytes of the headers.
 fn refused_as_http(parts: &Parts, size: usize, trace: Trace) -> Option<Reply> {
     let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
     let (status, words) = if size > MAX_HEADER_BYTES || parts.headers.len() > MAX_HEADERS {
@@ -137,22 +136,13 @@ fn refused_as_http(parts: &Parts, size: usize, trace: Trace) -> Option<Reply> {
     } else {
         return None;
     };
-    let mut refusal = refuse_in_protocol(parts, Reason::InvalidRequest, trace);
-    // A problem document repeats the status.
-    let text = String::from_utf8_lossy(&refusal.body)
-        .replace("\"status\":400", &format!("\"status\":{}", status.as_u16()))
-        .replace(Reason::InvalidRequest.message(), words);
-    refusal.status = status.as_u16();
-    refusal.body = text.into_bytes();
-    Some(refusal)
+    Some(error_form(parts).refuse_http(status.as_u16(), words, trace))
 }
 
-/// Returns JSON-RPC on the paths of its protocols, a problem document elsewhere.
-fn refuse_in_protocol(parts: &Parts, reason: Reason, trace: Trace) -> Reply {
-    match parts.uri.path().split('/').nth(2) {
-        Some("mcp" | "a2a") => asp_edge::refuse(reason, Era::Legacy, None, Some(trace)),
-        _ => asp_edge::refuse_problem(reason, Era::Legacy, Some(trace)),
-    }
+/// Returns the form of a refusal before the request is evaluated.
+fn error_form(parts: &Parts) -> ErrorForm {
+    let content_type = parts.headers.get(header::CONTENT_TYPE);
+    ErrorForm::of(parts.uri.path().as_bytes(), content_type.map(HeaderValue::as_bytes))
 }
 
 /// Returns the size of all names and values, in bytes.
@@ -220,9 +210,9 @@ async fn evaluate(
     let pending = match step {
         Step::Decided(verdict) => {
             let decided = admit(snapshot, verdict, ReceivedBody::default())?;
-            let takes_body =
-                matches!(decided.admitted.path_kind, PathKind::Rest | PathKind::Public) && !end_of_stream;
-            let decided = match takes_body {
+            let reads_body =
+                matches!(decided.admitted.path_kind, PathKind::Rest | PathKind::A2aRest | PathKind::Public);
+            let decided = match reads_body && !end_of_stream {
                 true => with_body(gateway, offered, decided, caller.as_deref(), body).await?,
                 false => decided,
             };
@@ -281,11 +271,6 @@ async fn with_body(
 ) -> Result<AdmittedRequest, Reply> {
     let AdmittedRequest { snapshot, admitted, .. } = decided;
     let trace = admitted.trace;
-    let refuse = |reason| {
-        let mut refusal = asp_edge::refuse_problem(reason, Era::Legacy, Some(trace));
-        refusal.headers.extend(cors(&admitted));
-        refusal
-    };
     let received = match admitted.path_kind {
         PathKind::Public => {
             let network = proof::network(&offered.peer);
@@ -293,7 +278,7 @@ async fn with_body(
         }
         _ => body::receive(&gateway.memory.of_callers, org(&admitted, caller), admitted.max_body, body).await,
     };
-    let body = received.map_err(|fault| unreceived(&fault, refuse))?;
+    let body = received.map_err(|fault| unreceived(&fault, &admitted))?;
     // Changes in force since then apply here as well.
     let since = in_force(gateway, trace)?;
     if Arc::ptr_eq(&snapshot, &since) && !has_expired(&admitted) {
@@ -335,23 +320,9 @@ async fn read_body(
     caller: Option<&Caller>,
     body: Body,
 ) -> Result<ReceivedBody, Reply> {
-    let RequestFacts { era, trace, .. } = pending.admitted;
     let org = org(&pending.admitted, caller);
-    let refuse = |reason| match reason {
-        Reason::BodyTooLarge => gateway.edge().body_too_large(pending),
-        reason => {
-            let mut refusal = asp_edge::refuse(reason, era, None, Some(trace));
-            refusal.headers.extend(cors(&pending.admitted));
-            refusal
-        }
-    };
     let received = body::receive(&gateway.memory.of_callers, org, pending.max_body, body).await;
-    received.map_err(|fault| unreceived(&fault, refuse))
-}
-
-/// Returns the CORS headers of an answer to an allowed Origin.
-fn cors(admitted: &RequestFacts) -> impl Iterator<Item = (&'static str, String)> {
-    admitted.origin.iter().flat_map(|origin| reply::response_headers(origin))
+    received.map_err(|fault| unreceived(&fault, &pending.admitted))
 }
 
 /// Returns the org charged for the request; empty if its caller is unknown.
@@ -360,13 +331,15 @@ fn org<'a>(admitted: &'a RequestFacts, found: Option<&'a Caller>) -> &'a str {
 }
 
 /// Returns the refusal of a request whose body was not received.
-fn unreceived(fault: &BodyFault, refuse: impl Fn(Reason) -> Reply) -> Reply {
+fn unreceived(fault: &BodyFault, admitted: &RequestFacts) -> Reply {
     match fault {
-        BodyFault::TooLarge => refuse(Reason::BodyTooLarge),
-        BodyFault::Broken => refuse(Reason::ParseError),
-        BodyFault::Slow => Reply { status: StatusCode::REQUEST_TIMEOUT.as_u16(), ..refuse(Reason::Deadline) },
+        BodyFault::TooLarge => admitted.refuse(Reason::BodyTooLarge),
+        BodyFault::Broken => admitted.refuse(Reason::ParseError),
+        BodyFault::Slow => {
+            Reply { status: StatusCode::REQUEST_TIMEOUT.as_u16(), ..admitted.refuse(Reason::Deadline) }
+        }
         BodyFault::Taken(why) => {
-            let mut refusal = refuse(why.reason());
+            let mut refusal = admitted.refuse(why.reason());
             let after = why.retry_after_seconds();
             refusal.headers.extend(after.map(|seconds| ("retry-after", seconds.to_string())));
             refusal
@@ -376,7 +349,8 @@ fn unreceived(fault: &BodyFault, refuse: impl Fn(Reason) -> Reply) -> Reply {
 
 async fn serve(gateway: Arc<Replica>, request: AdmittedRequest, (parts, peer): (Parts, PeerKey)) -> Response {
     let RequestFacts { path_kind, era, trace, .. } = request.admitted;
-    let refuse = |reason, era| reply(asp_edge::refuse(reason, era, None, Some(trace)));
+    let form = request.admitted.error_form();
+    let refuse = |reason| reply(form.refuse(reason, era, Some(trace)));
     match path_kind {
         PathKind::Health => Response::new(Body::from("ok\n")),
         PathKind::Public => {
@@ -384,14 +358,14 @@ async fn serve(gateway: Arc<Replica>, request: AdmittedRequest, (parts, peer): (
         }
         PathKind::Mcp => match with_caller(gateway, request, parts) {
             Ok(request) => mcp::serve(request).await,
-            Err(reason) => refuse(reason, era),
+            Err(reason) => refuse(reason),
         },
         PathKind::Rest => match with_caller(gateway, request, parts) {
             Ok(request) => rest::serve(request).await,
             Err(reason) => rest::refuse(reason, trace),
         },
         // These paths have no protocol yet and do not exist.
-        PathKind::A2a => refuse(Reason::UnknownServer, Era::Legacy),
+        PathKind::A2a | PathKind::A2aRest | PathKind::A2aGrpc => refuse(Reason::UnknownServer),
     }
 }
 

@@ -58,6 +58,8 @@ fn expected(expect: &Expect) -> Value {
         "status": expect.status,
         "reason": expect.reason,
         "jsonrpc": expect.jsonrpc,
+        "rest": expect.rest,
+        "grpc": expect.grpc,
         "headers": expect.headers,
         "set": expect.set,
         "remove": expect.remove,

@@ -2,7 +2,8 @@
 //!
 //! Owns the choice of the key K: the session's, else the cookie's, else a fresh one. K is a hint and proves nothing: a
 //! forged one only picks a replica, and malformed ones are ignored. All requests for one REST call go to the replica
-//! that began it, as long as the set of replicas does not change.
+//! that began it, as long as the set of replicas does not change. The id of a task of A2A is chosen by the replica that
+//! began it, so all later requests for the task go to one replica, which may be another one.
 
 use sha2::{Digest, Sha256};
 
@@ -37,13 +38,32 @@ pub(crate) fn of_call(caller: Option<&Caller>, path: &[u8]) -> Option<String> {
     let server = segments.next()?;
     // Skips `rest`, `tools` and the name of the tool.
     let id = segments.nth(3).filter(|calls| *calls == b"calls").and_then(|_| segments.next())?;
+    Some(of_id(caller, server, id))
+}
+
+/// Returns the K of a request of A2A, derived from its caller, server and task, or else its context.
+pub(crate) fn of_task(caller: Option<&Caller>, server: &str, task: &[u8]) -> String {
+    of_id(caller, server.as_bytes(), task)
+}
+
+/// Returns the id of the task in a path of A2A's REST binding, `/<server>/a2a/[v1/]tasks/<id>[:<verb>]/…`.
+pub(crate) fn task_in_path(path: &[u8]) -> Option<&[u8]> {
+    let path = path.split(|byte| *byte == b'?').next()?;
+    let mut segments = path.split(|byte| *byte == b'/').skip(3).skip_while(|segment| *segment == b"v1");
+    let id = (segments.next()? == b"tasks").then(|| segments.next()).flatten()?;
+    let id =
+        [b":cancel".as_slice(), b":subscribe"].iter().find_map(|verb| id.strip_suffix(*verb)).unwrap_or(id);
+    (!id.is_empty()).then_some(id)
+}
+
+fn of_id(caller: Option<&Caller>, server: &[u8], id: &[u8]) -> String {
     let (org, user) = caller.map_or(("", ""), |caller| (caller.org.as_str(), caller.user.as_str()));
     let mut hasher = Sha256::new();
     for part in [org.as_bytes(), user.as_bytes(), server, id] {
         hasher.update((part.len() as u64).to_be_bytes());
         hasher.update(part);
     }
-    Some(hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn well_formed(key: &[u8]) -> Option<String> {
@@ -80,6 +100,34 @@ mod tests {
         {
             assert_eq!(of_call(None, path), None);
         }
+    }
+
+    #[test]
+    fn all_requests_for_one_task_have_one_key_over_each_binding() {
+        let task = |path: &str| task_in_path(path.as_bytes()).map(<[u8]>::to_vec);
+        for path in [
+            "/demo/a2a/tasks/7",
+            "/demo/a2a/tasks/7/",
+            "/demo/a2a/tasks/7?historyLength=1",
+            "/demo/a2a/tasks/7:cancel",
+            "/demo/a2a/tasks/7:subscribe",
+            "/demo/a2a/v1/tasks/7:subscribe",
+            "/demo/a2a/tasks/7/pushNotificationConfigs/c",
+        ] {
+            assert_eq!(task(path).as_deref(), Some(b"7".as_slice()), "{path}");
+        }
+        for path in [
+            "/demo/a2a/tasks",
+            "/demo/a2a/tasks/",
+            "/demo/a2a/message:send",
+            "/demo/a2a/v1/card",
+            "/demo/a2a",
+        ] {
+            assert_eq!(task(path), None, "{path}");
+        }
+        let key = of_task(None, "demo", b"7");
+        assert_eq!(well_formed(key.as_bytes()), Some(key.clone()));
+        assert_ne!(of_task(None, "shop", b"7"), key);
     }
 
     #[test]

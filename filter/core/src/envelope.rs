@@ -29,6 +29,8 @@ pub struct Envelope {
     pub id: Option<String>,
     /// `params.name` of tools/call and prompts/get, `params.uri` of resources/read.
     pub name: Option<String>,
+    /// Task that a message of A2A is about, else its context.
+    pub task: Option<String>,
     /// `params._meta["io.modelcontextprotocol/protocolVersion"]` when it is a string.
     pub meta_version: Option<String>,
     /// The messages of a batch, in order; empty otherwise.
@@ -118,11 +120,30 @@ struct Draft<'a> {
     id: Option<&'a str>,
     name: Option<Cow<'a, str>>,
     uri: Option<Cow<'a, str>>,
+    ids: A2aIds<'a>,
     meta_version: Option<Cow<'a, str>>,
     result: bool,
     error: bool,
     /// Whether a member has a type or size that no message has.
     invalid: bool,
+}
+
+/// Ids in the parameters of a request of A2A.
+#[derive(Default)]
+struct A2aIds<'a> {
+    task: Option<Cow<'a, str>>,
+    message_task: Option<Cow<'a, str>>,
+    /// The task's, unless `taskId` is present.
+    id: Option<Cow<'a, str>>,
+    context: Option<Cow<'a, str>>,
+    message_context: Option<Cow<'a, str>>,
+}
+
+impl<'a> A2aIds<'a> {
+    fn first(self) -> Option<Cow<'a, str>> {
+        let A2aIds { task, message_task, id, context, message_context } = self;
+        task.or(message_task).or(id).or(context).or(message_context)
+    }
 }
 
 fn message(cursor: &mut Cursor<'_>) -> Result<Option<Envelope>, Syntax> {
@@ -169,12 +190,34 @@ fn params<'a>(cursor: &mut Cursor<'a>, draft: &mut Draft<'a>) -> Result<(), Synt
             "_meta" if cursor.peek() == Some(b'{') => meta(cursor, draft)?,
             "name" => draft.name = string(cursor)?,
             "uri" => draft.uri = string(cursor)?,
+            "taskId" => draft.ids.task = a2a_id(cursor)?,
+            "id" => draft.ids.id = a2a_id(cursor)?,
+            "contextId" => draft.ids.context = a2a_id(cursor)?,
+            "message" if cursor.peek() == Some(b'{') => message_of_a2a(cursor, &mut draft.ids)?,
             _ => {
                 cursor.value()?;
             }
         }
         Ok(())
     })
+}
+
+/// Reads the ids in `params.message` of a request of A2A. MCP has no rule about the keys of such a member.
+fn message_of_a2a<'a>(cursor: &mut Cursor<'a>, ids: &mut A2aIds<'a>) -> Result<(), Syntax> {
+    cursor.object_with_keys(|cursor, key| {
+        match &*key.unescape() {
+            "taskId" => ids.message_task = a2a_id(cursor)?,
+            "contextId" => ids.message_context = a2a_id(cursor)?,
+            _ => {
+                cursor.value()?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn a2a_id<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Cow<'a, str>>, Syntax> {
+    Ok(string(cursor)?.filter(|id| (1..=MAX_ID_BYTES).contains(&id.len())))
 }
 
 fn meta<'a>(cursor: &mut Cursor<'a>, draft: &mut Draft<'a>) -> Result<(), Syntax> {
@@ -236,6 +279,7 @@ impl Draft<'_> {
             method,
             id: self.id.map(str::to_owned),
             name: name.map(Cow::into_owned),
+            task: self.ids.first().map(Cow::into_owned),
             meta_version: self.meta_version.map(Cow::into_owned),
             batch: Vec::new(),
         })

@@ -15,11 +15,10 @@ use crate::envelope::{self, Batches, EnvelopeKind};
 use crate::headers::Headers;
 use crate::machine;
 use crate::modern;
-use crate::origin::Hosts;
 use crate::path::{self, PathKind, RequestTarget};
 use crate::reason::{Era, Reason};
 use crate::region::{self, OrgHome};
-use crate::reply::{ErrorFormat, Reply, challenge};
+use crate::reply::{self, ErrorForm, ErrorFormat, Reply, challenge};
 use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
 use crate::token::{self, Hashing, LEEWAY_SECONDS, RequestCredential, TokenRefusal, Tokens};
@@ -104,9 +103,13 @@ impl Evaluation<'_> {
         if self.snapshot.is_boot() {
             return Err(errors.refuse(Reason::UpstreamUnavailable));
         }
-        let target = target.ok_or_else(|| errors.refuse(Reason::UnknownServer))?;
+        let mut target = target.ok_or_else(|| errors.refuse(Reason::UnknownServer))?;
+        if target.path_kind == PathKind::A2aGrpc {
+            let agent = self.snapshot.agent(headers.host);
+            target.server = agent.ok_or_else(|| errors.refuse(Reason::UnknownServer))?;
+        }
         if target.server.is_empty() {
-            return root(&target, &self.snapshot.root_hosts(), headers, errors);
+            return root(&target, self.snapshot.is_root_host(headers.host), headers, errors);
         }
         let server = self.snapshot.server(target.server).filter(|server| server.has(target.path_kind));
         let server = server.ok_or_else(|| errors.refuse(Reason::UnknownServer))?;
@@ -130,7 +133,7 @@ impl Evaluation<'_> {
             return Err(errors.refuse(Reason::BodyTooLarge));
         }
         let changes = self.changes(&target, headers, admitted.caller.as_deref());
-        if !target.jsonrpc || headers.method != b"POST" {
+        if !target.path_kind.is_jsonrpc() || headers.method != b"POST" {
             let (method, name) = rest::method_and_tool(&target, headers);
             let cluster = self.route(&admitted, method, name);
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
@@ -156,7 +159,7 @@ impl Evaluation<'_> {
     }
 
     fn body(&self, pending: PendingBody, body: &[u8]) -> Result<Verdict, Reply> {
-        let PendingBody { max_body, mut admitted, errors, changes, batches } = pending;
+        let PendingBody { max_body, mut admitted, errors, mut changes, batches } = pending;
         if body.len() > max_body {
             return Err(errors.refuse(Reason::BodyTooLarge));
         }
@@ -176,6 +179,13 @@ impl Evaluation<'_> {
             EnvelopeKind::Response | EnvelopeKind::Batch(_) => None,
         };
         let cluster = self.route(&admitted, method, envelope.name.as_deref());
+        if self.edge.role == EdgeRole::Filter
+            && admitted.path_kind == PathKind::A2a
+            && let Some(task) = &envelope.task
+        {
+            let key = affinity::of_task(admitted.caller.as_deref(), &admitted.server, task.as_bytes());
+            changes.set.push((affinity::HEADER, key));
+        }
         admitted.envelope = Some(envelope);
         Ok(forward(admitted, changes, cluster))
     }
@@ -275,7 +285,7 @@ impl Evaluation<'_> {
     }
 
     fn admit(&self, admitted: RequestFacts, caller: Arc<Caller>) -> Result<RequestFacts, Reply> {
-        let errors = admitted_format(&admitted);
+        let errors = admitted.error_format();
         let server = self.snapshot.server(&admitted.server);
         let server = server.ok_or_else(|| errors.refuse(Reason::UnknownServer))?;
         let now = self.env.now_ms / 1000;
@@ -299,7 +309,7 @@ impl Evaluation<'_> {
     }
 
     fn unproved(&self, admitted: &RequestFacts, reason: Reason) -> Reply {
-        let errors = admitted_format(admitted);
+        let errors = admitted.error_format();
         match self.snapshot.server(&admitted.server) {
             Some(server) => self.challenged(server, &errors, reason),
             None => errors.refuse(Reason::UnknownServer),
@@ -336,19 +346,24 @@ impl Evaluation<'_> {
         headers: &Headers<'_>,
         caller: Option<&Caller>,
     ) -> HeaderChanges {
-        let mut changes = HeaderChanges { remove: headers.internal.clone(), set: Vec::new() };
-        if self.edge.role == EdgeRole::Filter && target.path_kind == PathKind::Mcp {
-            let key = affinity::key(headers.session_id, headers.affinity_cookie, self.env.random);
-            changes.set.push((affinity::HEADER, key));
-        }
-        if self.edge.role == EdgeRole::Filter && target.path_kind == PathKind::Rest {
-            let key = affinity::of_call(caller, headers.path);
-            changes.set.extend(key.map(|key| (affinity::HEADER, key)));
-        }
-        changes
+        let key = match target.path_kind {
+            _ if self.edge.role == EdgeRole::Gateway => None,
+            PathKind::Mcp => {
+                Some(affinity::key(headers.session_id, headers.affinity_cookie, self.env.random))
+            }
+            PathKind::Rest => affinity::of_call(caller, headers.path),
+            PathKind::A2aRest => affinity::task_in_path(headers.path)
+                .map(|task| affinity::of_task(caller, target.server, task)),
+            // The task is in the body, which the filter reads for JSON-RPC only.
+            PathKind::A2a | PathKind::A2aGrpc | PathKind::Public | PathKind::Health => None,
+        };
+        let set = key.map(|key| (affinity::HEADER, key)).into_iter().collect();
+        HeaderChanges { remove: headers.internal.clone(), set }
     }
 
     fn route(&self, admitted: &RequestFacts, method: Option<&str>, primitive: Option<&str>) -> Option<&str> {
+        // Each binding of A2A names methods in its own way, and the skill is in the body.
+        let method = if admitted.path_kind.is_a2a() { Some(rest::CALL) } else { method };
         let routed = self.edge.role == EdgeRole::Filter && admitted.path_kind != PathKind::Public;
         routed.then(|| self.snapshot.routes().find(&admitted.server, method, primitive)).flatten()
     }
@@ -397,36 +412,24 @@ fn refuse_foreign_org(home: &OrgHome, errors: &ErrorFormat) -> Reply {
 /// Returns the error format for this request.
 fn error_format(target: Option<&RequestTarget<'_>>, headers: &Headers<'_>, trace: Trace) -> ErrorFormat {
     let path_kind = target.map(|target| target.path_kind);
-    let jsonrpc = match path_kind {
-        Some(path_kind) => matches!(path_kind, PathKind::Mcp | PathKind::A2a),
-        None => path::looks_like_jsonrpc(headers.path),
-    };
+    let form = ErrorForm::choose(path_kind, headers.path, headers.content_type);
     let era = match path_kind {
         Some(PathKind::Mcp) => modern::era(headers.protocol_version),
         _ => Era::Legacy,
     };
-    ErrorFormat { jsonrpc, era, origin: None, trace }
+    ErrorFormat { form, era, origin: None, trace }
 }
 
-/// Returns the error format for a request that was admitted earlier.
-fn admitted_format(admitted: &RequestFacts) -> ErrorFormat {
-    ErrorFormat {
-        jsonrpc: matches!(admitted.path_kind, PathKind::Mcp | PathKind::A2a),
-        era: admitted.era,
-        origin: admitted.origin.clone(),
-        trace: admitted.trace,
-    }
-}
-
-/// Checks for repeated headers, Host and Origin; answers a preflight. Refusals after this check are readable for the
-/// Origin.
+/// Checks for repeated headers, gRPC's method and media type, Host and Origin; answers a preflight. Refusals after this
+/// check are readable for the Origin.
 fn check_caller_headers(
     target: &RequestTarget<'_>,
     server: &Server,
     headers: &Headers<'_>,
     errors: &mut ErrorFormat,
 ) -> Result<(), Reply> {
-    if headers.repeated {
+    let is_grpc = || headers.method == b"POST" && reply::is_grpc(headers.content_type);
+    if headers.repeated || (target.path_kind == PathKind::A2aGrpc && !is_grpc()) {
         return Err(errors.refuse(Reason::InvalidRequest));
     }
     if !server.hosts.allow(headers.host) {
@@ -441,11 +444,11 @@ fn check_caller_headers(
     preflight(headers, errors.origin.as_deref()).map_or(Ok(()), Err)
 }
 
-/// Evaluates root documents and health, which are public and belong to no server. `hosts` are the host names under
-/// which a page may read documents.
+/// Evaluates root documents and health, which are public and belong to no server. `is_root_host`: whether a page may
+/// read documents under this host name.
 fn root(
     target: &RequestTarget<'_>,
-    hosts: &Hosts,
+    is_root_host: bool,
     headers: &Headers<'_>,
     mut errors: ErrorFormat,
 ) -> Result<Step, Reply> {
@@ -453,7 +456,7 @@ fn root(
         return Err(errors.refuse(Reason::InvalidRequest));
     }
     // Every browser sends a host.
-    if target.path_kind != PathKind::Health && headers.host.is_some() && !hosts.allow(headers.host) {
+    if target.path_kind != PathKind::Health && headers.host.is_some() && !is_root_host {
         return Err(errors.refuse(Reason::HostDenied));
     }
     errors.origin = headers.origin.and_then(text);

@@ -8,7 +8,9 @@
 //! Signatures are checked by the `jsonwebtoken` provider that the binary installed
 //! (`jsonwebtoken::crypto::CryptoProvider::install_default`); without one the first token panics.
 
+mod a2a;
 mod affinity;
+mod agent;
 mod caller;
 mod coarse;
 mod cors;
@@ -46,7 +48,7 @@ pub use headers::PEER_HEADER;
 pub use machine::{KEY_PREFIX, MACHINE_ISSUER, covers_issuer};
 pub use path::PathKind;
 pub use reason::{Era, Reason};
-pub use reply::{Reply, refuse, refuse_problem};
+pub use reply::{ErrorForm, Reply, refuse, refuse_problem};
 pub use revocation::RecentList;
 pub use snapshot::{Changes, Snapshot};
 pub use token::{Cause, LEEWAY_SECONDS, MAX_LISTED, check_use};

@@ -1,7 +1,8 @@
 //! Origins that browsers may call from, and host names to call (DNS rebinding, MCP transport security).
 //!
 //! Owns the comparison of `Origin` and `Host` with the server's lists. An absent Origin passes (not a browser); a
-//! present one must equal an allowed value in scheme, host and port. Nothing is matched by prefix or suffix.
+//! present one must equal an allowed value in scheme, host and port. Nothing is matched by prefix or suffix. A host with
+//! the default port of the public URL's scheme is the host without it: clients of gRPC write it.
 
 /// Allowed origins of one server, lower case.
 #[derive(Debug, Default)]
@@ -28,36 +29,58 @@ impl Origins {
     }
 }
 
-/// Allowed values of Host of one server, lower case.
+/// Allowed values of Host of one server, canonical.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     /// Empty if any host is allowed.
-    allowed: Vec<String>,
+    allowed: Vec<Vec<u8>>,
     /// Whether loopback hosts with any port are also allowed.
     loopback: bool,
+    default_port: &'static str,
 }
 
 impl Hosts {
     /// Allows the `listed` hosts, or any host if none is listed. Exception: a `local_only` server runs without
     /// authentication in development behind a loopback listener, and a page on a rebound name must not read from it.
     pub(crate) fn new(listed: &[String], public_url: &str, local_only: bool) -> Hosts {
-        let mut allowed: Vec<String> = listed.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let default_port = default_port(public_url);
+        let canonical = |host: &str| canonical_host(host.as_bytes(), default_port);
+        let mut allowed: Vec<Vec<u8>> = listed.iter().map(|host| canonical(host)).collect();
         let loopback = local_only && allowed.is_empty();
         if loopback {
             let authority = public_url.split_once("://").map_or(public_url, |(_, authority)| authority);
-            allowed.push(authority.to_ascii_lowercase());
+            allowed.push(canonical(authority));
         }
-        Hosts { allowed, loopback }
+        Hosts { allowed, loopback, default_port }
+    }
+
+    /// Returns the listed hosts; none if any host is allowed, or only those of a `local_only` server.
+    pub(crate) fn listed(&self) -> &[Vec<u8>] {
+        if self.loopback { &[] } else { &self.allowed }
     }
 
     pub(crate) fn allow(&self, host: Option<&[u8]>) -> bool {
         if self.allowed.is_empty() {
             return true;
         }
-        let host = host.unwrap_or_default().to_ascii_lowercase();
-        let listed = self.allowed.iter().any(|allowed| allowed.as_bytes() == host);
-        listed || (self.loopback && std::str::from_utf8(&host).is_ok_and(is_loopback_authority))
+        let host = canonical_host(host.unwrap_or_default(), self.default_port);
+        self.allowed.contains(&host)
+            || (self.loopback && std::str::from_utf8(&host).is_ok_and(is_loopback_authority))
     }
+}
+
+/// Returns the port that a URL of the public URL's scheme need not name, with its colon.
+pub(crate) fn default_port(public_url: &str) -> &'static str {
+    if public_url.starts_with("https://") { ":443" } else { ":80" }
+}
+
+/// Returns a host in lower case and without the default port.
+pub(crate) fn canonical_host(host: &[u8], default_port: &str) -> Vec<u8> {
+    let mut host = host.to_ascii_lowercase();
+    if host.ends_with(default_port.as_bytes()) {
+        host.truncate(host.len() - default_port.len());
+    }
+    host
 }
 
 fn is_loopback(origin: &[u8]) -> bool {
@@ -160,6 +183,19 @@ mod tests {
             assert!(!hosts.allow(Some(bad.as_bytes())), "{bad}");
         }
         assert!(!hosts.allow(None));
+    }
+
+    #[test]
+    fn the_default_port_of_the_public_scheme_is_no_part_of_a_host() {
+        let secure = Hosts::new(&["a.example.com".into(), "b.example.com:443".into()], "https://h", false);
+        for good in ["a.example.com", "A.example.com:443", "b.example.com", "b.example.com:443"] {
+            assert!(secure.allow(Some(good.as_bytes())), "{good}");
+        }
+        assert!(!secure.allow(Some(b"a.example.com:80")));
+        let plain = Hosts::new(&["a.example.com".into()], "http://h:8080", false);
+        assert!(plain.allow(Some(b"a.example.com:80")) && !plain.allow(Some(b"a.example.com:443")));
+        assert_eq!(secure.listed().len(), 2);
+        assert!(Hosts::new(&[], "http://h", true).listed().is_empty());
     }
 
     #[test]

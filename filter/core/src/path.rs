@@ -11,7 +11,12 @@ use crate::names;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
     Mcp,
+    /// JSON-RPC of A2A: `/<server>/a2a`.
     A2a,
+    /// REST of A2A: below `/<server>/a2a/`.
+    A2aRest,
+    /// gRPC of A2A: `/lf.a2a.v1.A2AService/…` (1.0) and `/a2a.v1.A2AService/…` (0.3). Host names the server.
+    A2aGrpc,
     Rest,
     /// Public, without a token: `/<server>/.well-known/…`, `/<server>/oauth/…`, `/.well-known/*` and the MCP registry
     /// API `/v0.1/*`.
@@ -20,33 +25,44 @@ pub enum PathKind {
     Health,
 }
 
+/// gRPC services of A2A 1.0 and 0.3.
+const GRPC_SERVICES: [&str; 2] = ["lf.a2a.v1.A2AService", "a2a.v1.A2AService"];
+
 /// Parsed path that follows the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestTarget<'a> {
     pub(crate) path_kind: PathKind,
-    /// Empty for root paths.
+    /// Empty for root paths and for [`PathKind::A2aGrpc`].
     pub(crate) server: &'a str,
-    /// Whether the path is exactly `/<server>/mcp` or `/<server>/a2a`, the JSON-RPC endpoints.
-    pub(crate) jsonrpc: bool,
+}
+
+impl PathKind {
+    /// Whether a POST to the path carries a JSON-RPC message.
+    pub(crate) fn is_jsonrpc(self) -> bool {
+        matches!(self, PathKind::Mcp | PathKind::A2a)
+    }
+
+    /// Whether the path belongs to a binding of A2A.
+    pub(crate) fn is_a2a(self) -> bool {
+        matches!(self, PathKind::A2a | PathKind::A2aRest | PathKind::A2aGrpc)
+    }
 }
 
 /// Parses a `:path` value; the query is allowed and ignored.
 pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     let path = without_query(path);
     if let Some(path) = path.strip_prefix(b"/v0.1/") {
-        return is_of_registry(path).then_some(RequestTarget {
-            path_kind: PathKind::Public,
-            server: "",
-            jsonrpc: false,
-        });
+        return is_of_registry(path).then_some(RequestTarget { path_kind: PathKind::Public, server: "" });
     }
     if !path.iter().copied().all(is_plain) {
         return None;
     }
     let path = std::str::from_utf8(path).ok()?.strip_prefix('/')?;
     if path == "healthz" {
-        return Some(RequestTarget { path_kind: PathKind::Health, server: "", jsonrpc: false });
+        return Some(RequestTarget { path_kind: PathKind::Health, server: "" });
     }
+    // Some clients end a resource of A2A with a slash.
+    let path = path.strip_suffix('/').filter(|whole| is_of_a2a_rest(whole)).unwrap_or(path);
     let mut segments = path.split('/');
     if segments.clone().any(|segment| matches!(segment, "" | "." | "..")) {
         return None;
@@ -55,28 +71,39 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     let second = segments.next()?;
     let more = segments.next().is_some();
     if first == ".well-known" {
-        return Some(RequestTarget { path_kind: PathKind::Public, server: "", jsonrpc: false });
+        return Some(RequestTarget { path_kind: PathKind::Public, server: "" });
+    }
+    if GRPC_SERVICES.contains(&first) && !more {
+        return Some(RequestTarget { path_kind: PathKind::A2aGrpc, server: "" });
     }
     if !names::is_label(first) {
         return None;
     }
-    let (path_kind, jsonrpc) = match (second, more) {
-        ("mcp", false) => (PathKind::Mcp, true),
-        ("a2a", false) => (PathKind::A2a, true),
-        ("a2a", true) => (PathKind::A2a, false),
-        ("rest", true) => (PathKind::Rest, false),
-        (".well-known" | "oauth", true) => (PathKind::Public, false),
+    let path_kind = match (second, more) {
+        ("mcp", false) => PathKind::Mcp,
+        ("a2a", false) => PathKind::A2a,
+        ("a2a", true) => PathKind::A2aRest,
+        ("rest", true) => PathKind::Rest,
+        (".well-known" | "oauth", true) => PathKind::Public,
         _ => return None,
     };
-    Some(RequestTarget { path_kind, server: first, jsonrpc })
+    Some(RequestTarget { path_kind, server: first })
 }
 
-/// Whether a path that may break every rule still looks like a JSON-RPC endpoint, so that a mistyped server
-/// name is answered in the caller's own protocol (I-11).
-pub(crate) fn looks_like_jsonrpc(path: &[u8]) -> bool {
+/// Returns the protocol that a path aims at which may break every rule, so that a mistyped server name is answered in
+/// the caller's own protocol (I-11); `None` if it aims at none that has errors of its own.
+pub(crate) fn guess(path: &[u8]) -> Option<PathKind> {
     let mut segments = without_query(path).rsplit(|byte| *byte == b'/');
-    let last = segments.next().unwrap_or_default();
-    last == b"mcp" || last == b"a2a" || segments.any(|segment| segment == b"a2a")
+    match segments.next().unwrap_or_default() {
+        b"mcp" => Some(PathKind::Mcp),
+        b"a2a" => Some(PathKind::A2a),
+        _ => segments.any(|segment| segment == b"a2a").then_some(PathKind::A2aRest),
+    }
+}
+
+fn is_of_a2a_rest(path: &str) -> bool {
+    let mut segments = path.split('/').skip(1);
+    segments.next() == Some("a2a") && segments.next().is_some()
 }
 
 fn without_query(path: &[u8]) -> &[u8] {
@@ -106,29 +133,53 @@ fn is_plain(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn path_kind(path: &str) -> Option<(PathKind, &str, bool)> {
-        parse(path.as_bytes()).map(|target| (target.path_kind, target.server, target.jsonrpc))
+    fn path_kind(path: &str) -> Option<(PathKind, &str)> {
+        parse(path.as_bytes()).map(|target| (target.path_kind, target.server))
     }
 
     #[test]
     fn every_kind_has_its_path() {
-        assert_eq!(path_kind("/demo/mcp"), Some((PathKind::Mcp, "demo", true)));
-        assert_eq!(path_kind("/demo/mcp?x=%2e%2e/"), Some((PathKind::Mcp, "demo", true)));
-        assert_eq!(path_kind("/d-3/a2a"), Some((PathKind::A2a, "d-3", true)));
-        assert_eq!(path_kind("/demo/a2a/tasks/T1:cancel"), Some((PathKind::A2a, "demo", false)));
-        assert_eq!(path_kind("/demo/rest/echo"), Some((PathKind::Rest, "demo", false)));
-        assert_eq!(path_kind("/demo/.well-known/agent-card.json"), Some((PathKind::Public, "demo", false)));
-        assert_eq!(path_kind("/demo/oauth/token"), Some((PathKind::Public, "demo", false)));
-        assert_eq!(
-            path_kind("/.well-known/oauth-protected-resource/demo/mcp"),
-            Some((PathKind::Public, "", false))
-        );
-        assert_eq!(path_kind("/healthz"), Some((PathKind::Health, "", false)));
+        assert_eq!(path_kind("/demo/mcp"), Some((PathKind::Mcp, "demo")));
+        assert_eq!(path_kind("/demo/mcp?x=%2e%2e/"), Some((PathKind::Mcp, "demo")));
+        assert_eq!(path_kind("/d-3/a2a"), Some((PathKind::A2a, "d-3")));
+        assert_eq!(path_kind("/demo/rest/echo"), Some((PathKind::Rest, "demo")));
+        assert_eq!(path_kind("/demo/.well-known/agent-card.json"), Some((PathKind::Public, "demo")));
+        assert_eq!(path_kind("/demo/oauth/token"), Some((PathKind::Public, "demo")));
+        assert_eq!(path_kind("/.well-known/oauth-protected-resource/demo/mcp"), Some((PathKind::Public, "")));
+        assert_eq!(path_kind("/.well-known/agent-card.json"), Some((PathKind::Public, "")));
+        assert_eq!(path_kind("/healthz"), Some((PathKind::Health, "")));
+    }
+
+    #[test]
+    fn each_binding_of_a2a_has_its_paths() {
+        for path in [
+            "message:send",
+            "message:stream",
+            "tasks",
+            "tasks?pageSize=1",
+            "tasks/",
+            "tasks/T1",
+            "tasks/T1:cancel",
+            "tasks/T1:subscribe",
+            "tasks/T1/pushNotificationConfigs",
+            "tasks/T1/pushNotificationConfigs/",
+            "tasks/T1/pushNotificationConfigs/C1",
+            "extendedAgentCard",
+            "v1/message:send",
+            "v1/tasks/T1:subscribe",
+            "v1/card",
+        ] {
+            let path = format!("/demo/a2a/{path}");
+            assert_eq!(path_kind(&path), Some((PathKind::A2aRest, "demo")), "{path}");
+        }
+        for path in ["/lf.a2a.v1.A2AService/SendMessage", "/a2a.v1.A2AService/TaskSubscription"] {
+            assert_eq!(path_kind(path), Some((PathKind::A2aGrpc, "")), "{path}");
+        }
     }
 
     #[test]
     fn the_registry_has_the_escapes_of_its_names_and_no_others() {
-        let registry = Some((PathKind::Public, "", false));
+        let registry = Some((PathKind::Public, ""));
         for path in [
             "/v0.1/servers",
             "/v0.1/servers?cursor=%00&search=../x",
@@ -198,6 +249,15 @@ mod tests {
             "/healthz/",
             "/healthz/x",
             "/mcp",
+            "/demo/a2a/",
+            "/demo/a2a//",
+            "/demo/a2a/tasks//",
+            "/demo/rest/echo/",
+            "/lf.a2a.v1.A2AService",
+            "/lf.a2a.v1.A2AService/",
+            "/lf.a2a.v1.A2AService/SendMessage/x",
+            "/lf.a2a.v2.A2AService/SendMessage",
+            "/grpc.health.v1.Health/Check",
             long.as_str(),
         ];
         for path in bad {
@@ -208,9 +268,11 @@ mod tests {
 
     #[test]
     fn a_bad_path_is_answered_in_the_protocol_it_aims_at() {
-        assert!(looks_like_jsonrpc(b"/Demo/mcp?x"));
-        assert!(looks_like_jsonrpc(b"/../a2a/tasks"));
-        assert!(!looks_like_jsonrpc(b"/demo/rest/mcp-tools"));
-        assert!(!looks_like_jsonrpc(b""));
+        assert_eq!(guess(b"/Demo/mcp?x"), Some(PathKind::Mcp));
+        assert_eq!(guess(b"/Demo/a2a"), Some(PathKind::A2a));
+        assert_eq!(guess(b"/../a2a/tasks"), Some(PathKind::A2aRest));
+        assert_eq!(guess(b"/demo/a2a/"), Some(PathKind::A2aRest));
+        assert_eq!(guess(b"/demo/rest/mcp-tools"), None);
+        assert_eq!(guess(b""), None);
     }
 }

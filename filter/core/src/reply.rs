@@ -1,17 +1,18 @@
-//! The bytes of every refusal: JSON-RPC on the MCP and A2A paths, a problem document elsewhere.
+//! The bytes of every refusal: JSON-RPC for MCP, the forms of A2A's bindings (`a2a`), a problem document elsewhere.
 //!
-//! Owns the two body shapes, the bearer challenge and `Retry-After`. Refuses to disclose anything beyond [`Reason`]: no
+//! Owns the choice of the form, the bearer challenge and `Retry-After`. Refuses to disclose anything beyond [`Reason`]: no
 //! detail of a token, a policy or a parser reaches the client (I-11, I-10).
 
 use serde_json::{Value, json};
 
+use crate::path::{self, PathKind};
 use crate::reason::{Era, Reason};
 use crate::token::Cause;
 use crate::trace::Trace;
 
 /// Response headers that a browser client may read.
 const EXPOSED: &str = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, location, preference-applied, \
-    a2a-extensions, asp-home-region";
+    a2a-version, a2a-extensions, x-a2a-extensions, asp-home-region";
 
 /// Response that ends the evaluation, ready to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,30 +28,135 @@ pub struct Reply {
     pub trace: Option<Trace>,
 }
 
-/// Builds a JSON-RPC refusal. `id` is JSON text; `None` leaves the member out. Only Envoy's own refusals have no trace.
+/// Builds a JSON-RPC refusal for MCP. `id` is JSON text; `None` leaves the member out. Only Envoy's own refusals have no
+/// trace.
 pub fn refuse(reason: Reason, era: Era, id: Option<&str>, trace: Option<Trace>) -> Reply {
-    let mut error = json!({
-        "code": reason.jsonrpc_code(),
-        "message": reason.message(),
-        "data": {
-            "reason": reason.as_str(),
-            "code": reason.taxonomy(),
-            "recovery_hint": reason.recovery_hint(),
-        },
-    });
-    add(error.get_mut("data"), trace);
-    let body = match id {
-        Some(id) => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#),
-        None => format!(r#"{{"jsonrpc":"2.0","error":{error}}}"#),
-    };
-    reply(reason, era, "application/json", body, trace)
+    RefusalContent::new(reason, era, trace).to_jsonrpc(id)
 }
 
 /// Builds a refusal as a problem document (RFC 9457), for REST, well-known and root paths.
 pub fn refuse_problem(reason: Reason, era: Era, trace: Option<Trace>) -> Reply {
-    let mut body = problem(reason, reason.message(), reason.http_status(era));
-    add(Some(&mut body), trace);
-    reply(reason, era, "application/problem+json", body.to_string(), trace)
+    RefusalContent::new(reason, era, trace).to_problem()
+}
+
+/// Content of a refusal, before it has a form.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefusalContent {
+    pub(crate) reason: Reason,
+    /// HTTP status.
+    pub(crate) status: u16,
+    pub(crate) message: &'static str,
+    pub(crate) trace: Option<Trace>,
+}
+
+impl RefusalContent {
+    fn new(reason: Reason, era: Era, trace: Option<Trace>) -> RefusalContent {
+        RefusalContent { reason, status: reason.http_status(era), message: reason.message(), trace }
+    }
+
+    fn to_jsonrpc(self, id: Option<&str>) -> Reply {
+        let mut error = json!({
+            "code": self.reason.jsonrpc_code(),
+            "message": self.message,
+            "data": {
+                "reason": self.reason.as_str(),
+                "code": self.reason.taxonomy(),
+                "recovery_hint": self.reason.recovery_hint(),
+            },
+        });
+        add(error.get_mut("data"), self.trace);
+        let body = match id {
+            Some(id) => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#),
+            None => format!(r#"{{"jsonrpc":"2.0","error":{error}}}"#),
+        };
+        self.reply("application/json", body)
+    }
+
+    fn to_problem(self) -> Reply {
+        let mut body = problem(self.reason, self.message, self.status);
+        add(Some(&mut body), self.trace);
+        self.reply("application/problem+json", body.to_string())
+    }
+
+    pub(crate) fn reply(self, content_type: &str, body: String) -> Reply {
+        let headers =
+            vec![("content-type", content_type.to_owned()), ("cache-control", "no-store".to_owned())];
+        let RefusalContent { reason, status, trace, .. } = self;
+        Reply { status, headers, body: body.into_bytes(), reason: Some(reason), cause: None, trace }
+    }
+}
+
+/// Form of a refusal, by the protocol of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorForm {
+    /// JSON-RPC as MCP has it.
+    Mcp,
+    /// JSON-RPC as A2A has it.
+    A2a,
+    /// Error object of A2A's REST binding.
+    A2aRest,
+    /// gRPC status without a body.
+    Grpc,
+    /// Problem document (RFC 9457).
+    Problem,
+}
+
+impl ErrorForm {
+    /// Returns the form for a request with this `:path` and `content-type`, however faulty it is.
+    pub fn of(path: &[u8], content_type: Option<&[u8]>) -> ErrorForm {
+        ErrorForm::choose(path::parse(path).map(|target| target.path_kind), path, content_type)
+    }
+
+    /// Returns the form for a request whose path is already parsed.
+    pub(crate) fn choose(path_kind: Option<PathKind>, path: &[u8], content_type: Option<&[u8]>) -> ErrorForm {
+        match path_kind.or_else(|| path::guess(path)) {
+            // Envoy answers these with a gRPC status, whatever their path is.
+            _ if is_grpc(content_type) => ErrorForm::Grpc,
+            None | Some(PathKind::A2aGrpc) => ErrorForm::Problem,
+            Some(path_kind) => ErrorForm::of_admitted(path_kind),
+        }
+    }
+
+    /// Returns the form for a request that was admitted.
+    pub(crate) fn of_admitted(path_kind: PathKind) -> ErrorForm {
+        match path_kind {
+            PathKind::Mcp => ErrorForm::Mcp,
+            PathKind::A2a => ErrorForm::A2a,
+            PathKind::A2aRest => ErrorForm::A2aRest,
+            PathKind::A2aGrpc => ErrorForm::Grpc,
+            PathKind::Rest | PathKind::Public | PathKind::Health => ErrorForm::Problem,
+        }
+    }
+
+    /// Builds a refusal. Only Envoy's own refusals have no trace.
+    pub fn refuse(self, reason: Reason, era: Era, trace: Option<Trace>) -> Reply {
+        let refusal = RefusalContent::new(reason, era, trace);
+        self.write(match self {
+            ErrorForm::Mcp | ErrorForm::Problem => refusal,
+            ErrorForm::A2a | ErrorForm::A2aRest | ErrorForm::Grpc => refusal.with_a2a_status(),
+        })
+    }
+
+    /// Builds the refusal of a request that is not valid HTTP here, with this HTTP status and message.
+    pub fn refuse_http(self, status: u16, message: &'static str, trace: Trace) -> Reply {
+        self.write(RefusalContent { reason: Reason::InvalidRequest, status, message, trace: Some(trace) })
+    }
+
+    fn write(self, refusal: RefusalContent) -> Reply {
+        match self {
+            ErrorForm::Mcp => refusal.to_jsonrpc(None),
+            ErrorForm::A2a => refusal.to_a2a_jsonrpc(),
+            ErrorForm::A2aRest => refusal.to_a2a_rest(),
+            ErrorForm::Grpc => refusal.to_grpc(),
+            ErrorForm::Problem => refusal.to_problem(),
+        }
+    }
+}
+
+/// Whether the media type is gRPC's, by Envoy's rule: `application/grpc-web` is another one.
+pub(crate) fn is_grpc(content_type: Option<&[u8]>) -> bool {
+    let rest = content_type.and_then(|media_type| media_type.strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'+'))
 }
 
 /// Builds the members that every problem document has.
@@ -69,18 +175,6 @@ pub fn problem(reason: Reason, title: &str, status: u16) -> Value {
 fn add(object: Option<&mut Value>, trace: Option<Trace>) {
     if let (Some(object), Some(trace)) = (object.and_then(Value::as_object_mut), trace) {
         object.insert("traceId".into(), trace.to_string().into());
-    }
-}
-
-fn reply(reason: Reason, era: Era, content_type: &str, body: String, trace: Option<Trace>) -> Reply {
-    let headers = vec![("content-type", content_type.to_owned()), ("cache-control", "no-store".to_owned())];
-    Reply {
-        status: reason.http_status(era),
-        headers,
-        body: body.into_bytes(),
-        reason: Some(reason),
-        cause: None,
-        trace,
     }
 }
 
@@ -110,7 +204,7 @@ pub fn challenge(reason: Reason, public_url: &str, server: &str, scopes: &[Strin
 /// Error format for one request: set while its headers are read, used by every later stage.
 #[derive(Clone, Debug)]
 pub(crate) struct ErrorFormat {
-    pub(crate) jsonrpc: bool,
+    pub(crate) form: ErrorForm,
     pub(crate) era: Era,
     /// Allowed Origin, echoed so that a browser client can read the refusal.
     pub(crate) origin: Option<String>,
@@ -119,10 +213,7 @@ pub(crate) struct ErrorFormat {
 
 impl ErrorFormat {
     pub(crate) fn refuse(&self, reason: Reason) -> Reply {
-        let mut reply = match self.jsonrpc {
-            true => refuse(reason, self.era, None, Some(self.trace)),
-            false => refuse_problem(reason, self.era, Some(self.trace)),
-        };
+        let mut reply = self.form.refuse(reason, self.era, Some(self.trace));
         if let Some(origin) = &self.origin {
             reply.headers.extend(response_headers(origin));
         }
@@ -174,14 +265,53 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_gives_a_parsable_body_in_both_shapes() {
+    fn every_reason_gives_a_parsable_body_in_every_form_that_has_one() {
         for reason in Reason::ALL {
-            for body in [
-                refuse(reason, Era::Legacy, Some("7"), None).body,
-                refuse_problem(reason, Era::Modern, None).body,
-            ] {
+            for form in [ErrorForm::Mcp, ErrorForm::A2a, ErrorForm::A2aRest, ErrorForm::Problem] {
+                let body = form.refuse(reason, Era::Modern, None).body;
                 assert!(serde_json::from_slice::<serde_json::Value>(&body).unwrap().is_object());
             }
+            let body = refuse(reason, Era::Legacy, Some("7"), None).body;
+            assert!(serde_json::from_slice::<serde_json::Value>(&body).unwrap().is_object());
+        }
+    }
+
+    #[test]
+    fn the_form_follows_the_content_type_of_grpc_and_then_the_path() {
+        let grpc = Some(b"application/grpc+proto".as_slice());
+        let json = Some(b"application/json".as_slice());
+        for (path, content_type, form) in [
+            ("/demo/mcp", json, ErrorForm::Mcp),
+            ("/demo/a2a", json, ErrorForm::A2a),
+            ("/Demo/a2a", None, ErrorForm::A2a),
+            ("/demo/a2a/v1/card", None, ErrorForm::A2aRest),
+            ("/demo//a2a/tasks", None, ErrorForm::A2aRest),
+            ("/demo/.well-known/agent-card.json", None, ErrorForm::Problem),
+            ("/lf.a2a.v1.A2AService/GetTask", grpc, ErrorForm::Grpc),
+            ("/lf.a2a.v1.A2AService/GetTask", Some(b"application/grpc"), ErrorForm::Grpc),
+            ("/lf.a2a.v1.A2AService/GetTask", json, ErrorForm::Problem),
+            ("/lf.a2a.v1.A2AService/GetTask", Some(b"application/grpc-web+proto"), ErrorForm::Problem),
+            ("/grpc.health.v1.Health/Check", grpc, ErrorForm::Grpc),
+            ("/demo/mcp", grpc, ErrorForm::Grpc),
+        ] {
+            assert_eq!(ErrorForm::of(path.as_bytes(), content_type), form, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_no_valid_http_has_status_and_message_of_its_own() {
+        let trace = Trace::new([7; 24]);
+        for (form, status) in [
+            (ErrorForm::Mcp, 431),
+            (ErrorForm::A2a, 431),
+            (ErrorForm::A2aRest, 431),
+            (ErrorForm::Problem, 431),
+            (ErrorForm::Grpc, 200),
+        ] {
+            let reply = form.refuse_http(431, "too long", trace);
+            assert_eq!(reply.status, status, "{form:?}");
+            let text = format!("{:?}{}", reply.headers, String::from_utf8_lossy(&reply.body));
+            assert!(text.contains("too long"), "{form:?}: {text}");
         }
     }
 

@@ -4,7 +4,7 @@ use crate::headers::Headers;
 use crate::path::{PathKind, RequestTarget};
 
 /// JSON-RPC method that stands for creating, reading and answering a call.
-const CALL: &str = "tools/call";
+pub(crate) const CALL: &str = "tools/call";
 
 /// Returns method and tool of a request for the calls of a tool, `/<server>/rest/tools/<tool>/…`; `None` for other
 /// requests.

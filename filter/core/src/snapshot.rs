@@ -10,12 +10,14 @@ use std::sync::Arc;
 use asp_proto::snapshot::{EdgeSnapshot, Protocol};
 use serde_json::{Map, Value};
 
+use crate::agent::{self, AgentHosts};
 use crate::caller::{Caller, marks};
 use crate::coarse::CoarseLimits;
 use crate::error::SnapshotError;
 use crate::exposure::Exceptions;
 use crate::machine::MACHINE_ISSUER;
-use crate::origin::Hosts;
+use crate::origin::{self, Hosts};
+use crate::path::PathKind;
 use crate::region::Homes;
 use crate::revocation::{RecentList, Revocations};
 use crate::route::Routes;
@@ -36,6 +38,9 @@ pub struct Snapshot {
     public_url: Arc<str>,
     dev: bool,
     servers: Arc<HashMap<Arc<str>, Arc<Server>>>,
+    agent_hosts: Arc<AgentHosts>,
+    /// Empty if there is none. The server need not exist.
+    default_agent: Arc<str>,
     issuers: Arc<Issuers>,
     exceptions: Exceptions,
     limits: Arc<CoarseLimits>,
@@ -78,6 +83,8 @@ impl Snapshot {
         Ok(Snapshot {
             is_pushed: true,
             revision: message.revision,
+            agent_hosts: Arc::new(agent::index(&servers)),
+            default_agent: message.default_agent.as_str().into(),
             servers: Arc::new(servers),
             issuers: Arc::new(issuers),
             exceptions: Exceptions::index(&message)?,
@@ -90,11 +97,24 @@ impl Snapshot {
         })
     }
 
-    /// Returns the host names for root documents. In production these are public under any name; in development only
-    /// the public URL's host and loopback may be used, so that a page on a rebound name cannot read them (DNS
-    /// rebinding).
-    pub(crate) fn root_hosts(&self) -> Hosts {
-        if self.dev { Hosts::new(&[], &self.public_url, true) } else { Hosts::default() }
+    /// Whether root documents may be read under a host name. In production these are public under any name; in
+    /// development only the public URL's host, loopback and the hosts of agents may be used, so that a page on a rebound
+    /// name cannot read them (DNS rebinding).
+    pub(crate) fn is_root_host(&self, host: Option<&[u8]>) -> bool {
+        let is_own = || Hosts::new(&[], &self.public_url, true).allow(host);
+        !self.dev || is_own() || self.agent_at(host).is_some()
+    }
+
+    /// Returns the name of the server that answers A2A where only the host can name one (gRPC, the agent card at the
+    /// root): the one server that lists the host, otherwise the default agent.
+    pub fn agent(&self, host: Option<&[u8]>) -> Option<&str> {
+        let default = || self.server(&self.default_agent).filter(|server| server.has(PathKind::A2a));
+        self.agent_at(host).or_else(|| default().map(|server| server.name.as_str()))
+    }
+
+    fn agent_at(&self, host: Option<&[u8]>) -> Option<&str> {
+        let host = origin::canonical_host(host?, origin::default_port(&self.public_url));
+        self.agent_hosts.get(&host)?.as_deref()
     }
 
     /// Returns a copy with this list of recent revocations. An older list than the current one is ignored. A list that

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::caller::Caller;
 use crate::envelope::{Batches, Envelope};
 use crate::path::PathKind;
-use crate::reason::Era;
-use crate::reply::{ErrorFormat, Reply};
+use crate::reason::{Era, Reason};
+use crate::reply::{ErrorForm, ErrorFormat, Reply};
 use crate::trace::Trace;
 
 /// Header as the host provides it: lower-case name (including the pseudo-headers `:method`, `:path` and `:authority`)
@@ -69,7 +69,7 @@ pub struct Forward {
 #[derive(Clone, Debug)]
 pub struct RequestFacts {
     pub path_kind: PathKind,
-    /// Name of the server; empty for root paths.
+    /// Name of the server, for gRPC the one that the host means; empty for root paths.
     pub server: String,
     /// Caller, if a token was verified here; `None` for schemes that the edge cannot verify and for `none`.
     pub caller: Option<Arc<Caller>>,
@@ -87,6 +87,22 @@ pub struct RequestFacts {
     /// Maximum request body size in bytes, for protocols whose body is not read here.
     pub max_body: usize,
     pub trace: Trace,
+}
+
+impl RequestFacts {
+    /// Returns the refusal of this request in the form of its protocol, with the headers that an allowed Origin needs.
+    pub fn refuse(&self, reason: Reason) -> Reply {
+        self.error_format().refuse(reason)
+    }
+
+    /// Returns the form of refusals in the protocol of this request.
+    pub fn error_form(&self) -> ErrorForm {
+        ErrorForm::of_admitted(self.path_kind)
+    }
+
+    pub(crate) fn error_format(&self) -> ErrorFormat {
+        ErrorFormat { form: self.error_form(), era: self.era, origin: self.origin.clone(), trace: self.trace }
+    }
 }
 
 /// Header changes collected during the evaluation.

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use asp_call::digest::PeerKey;
-use asp_edge::{Reply, Trace};
+use asp_edge::{Era, Reply, Trace};
 use asp_pipeline::pipeline::admission::{Admission, AdmissionPermit};
 use http::request::Parts;
 
-use super::{proof, refuse_in_protocol};
+use super::{error_form, proof};
 
 /// Largest size that is not counted, in bytes.
 const LITTLE: usize = 8 * 1024;
@@ -28,7 +28,7 @@ pub(super) fn hold(
         return Ok(None);
     }
     memory.take(&proof::network(peer), size).map(Some).map_err(|why| {
-        let mut refusal = refuse_in_protocol(parts, why.reason(), trace);
+        let mut refusal = error_form(parts).refuse(why.reason(), Era::Legacy, Some(trace));
         let after = why.retry_after_seconds();
         refusal.headers.extend(after.map(|seconds| ("retry-after", seconds.to_string())));
         refusal

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::digest::PeerKey;
-use asp_edge::{Caller, KEY_PREFIX, PEER_HEADER, PathKind, Reason, Reply, RequestFacts, Step, Verdict};
+use asp_edge::{Caller, KEY_PREFIX, PEER_HEADER, Reason, Reply, RequestFacts, Step, Verdict};
 use asp_identity::issuers::introspection::NoCaller;
 use asp_peer::{Identity, Role};
 use asp_pipeline::pipeline::entitlement::{MachineCredential, machine};
@@ -127,21 +127,12 @@ pub(super) async fn caller(
     match gateway.issuers.introspections.caller(snapshot, server, token, &offered.peer).await {
         Ok(caller) => Ok(Some(caller)),
         Err(NoCaller::Invalid) => Ok(None),
-        Err(NoCaller::Unavailable) => Err(refused(admitted, Reason::UpstreamUnavailable)),
+        Err(NoCaller::Unavailable) => Err(admitted.refuse(Reason::UpstreamUnavailable)),
         Err(NoCaller::TooMany(seconds)) => {
-            let mut refusal = refused(admitted, Reason::RateLimited);
+            let mut refusal = admitted.refuse(Reason::RateLimited);
             refusal.headers.push(("retry-after", seconds.to_string()));
             Err(refusal)
         }
-    }
-}
-
-fn refused(admitted: &RequestFacts, reason: Reason) -> Reply {
-    let era = admitted.era;
-    let trace = Some(admitted.trace);
-    match admitted.path_kind {
-        PathKind::Mcp | PathKind::A2a => asp_edge::refuse(reason, era, None, trace),
-        PathKind::Rest | PathKind::Public | PathKind::Health => asp_edge::refuse_problem(reason, era, trace),
     }
 }
 

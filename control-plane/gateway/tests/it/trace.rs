@@ -17,7 +17,13 @@ const OTHER: &str = "00-11111111111111111111111111111111-b7ad6b7169203331-01";
 /// Returns the trace in an answer of any form.
 fn told(answer: &Answer) -> String {
     let body = answer.json();
-    let places = ["/error/data/traceId", "/traceId", "/result/_meta/asp~1traceId"];
+    let places = [
+        "/error/data/traceId",
+        "/error/data/0/metadata/traceId",
+        "/error/details/0/metadata/traceId",
+        "/traceId",
+        "/result/_meta/asp~1traceId",
+    ];
     let found: Vec<&Value> = places.iter().filter_map(|place| body.pointer(place)).collect();
     assert_eq!(found.len(), 1, "{} {body}", answer.status);
     found[0].as_str().unwrap().to_owned()
@@ -40,6 +46,7 @@ async fn refused(headers: &[(&str, &str)]) -> Vec<(&'static str, Answer)> {
             authorized.clone(),
             r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#,
         ),
+        ("a binding that is not there", "/demo/a2a/message:send", authorized.clone(), "{}"),
         ("no JSON", "/demo/mcp", authorized.clone(), "{"),
         ("no session", "/demo/mcp", authorized.clone(), r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#),
         ("a batch", "/demo/mcp", authorized.clone(), r#"[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]"#),

@@ -73,6 +73,28 @@ fn a_name_is_taken_only_for_methods_that_have_one() {
 }
 
 #[test]
+fn the_task_of_a_message_of_a2a_counts_before_its_context() {
+    let long = format!(r#"{{"id":"{}"}}"#, "x".repeat(MAX_ID_BYTES + 1));
+    for (params, task) in [
+        (r#"{"taskId":"t","id":"c","contextId":"x"}"#, Some("t")),
+        (r#"{"message":{"contextId":"x","taskId":"\u0074"}}"#, Some("t")),
+        (r#"{"message":{"contextId":"x","taskId":""}}"#, Some("x")),
+        (r#"{"message":{"parts":[{"data":{"taskId":"t"}}],"taskId":null}}"#, None),
+        (r#"{"message":{"taskId":"t","taskId":"u"}}"#, Some("u")),
+        (r#"{"message":"text","contextId":"x"}"#, Some("x")),
+        (r#"{"id":"t","historyLength":1}"#, Some("t")),
+        (r#"{"id":7}"#, None),
+        (r#"{"taskId":{"id":"t"}}"#, None),
+        (long.as_str(), None),
+        ("[]", None),
+    ] {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":"r","method":"SendMessage","params":{params}}}"#);
+        let envelope = accepted(&body);
+        assert_eq!((envelope.task.as_deref(), envelope.id.as_deref()), (task, Some("\"r\"")), "{params}");
+    }
+}
+
+#[test]
 fn notifications_and_responses_are_told_apart() {
     for (body, kind) in [
         (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, EnvelopeKind::Notification),

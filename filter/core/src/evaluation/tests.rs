@@ -152,6 +152,67 @@ fn what_was_established_is_handed_on() {
 }
 
 #[test]
+fn a_grpc_request_is_one_to_the_server_of_its_host() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let grpc = ("content-type", "application/grpc");
+    for (host, server) in [
+        ("agent.example.com", "agent"),
+        ("Agent.example.com:443", "agent"),
+        ("both.example.com", "demo"),
+        ("mcp.example.com", "demo"),
+    ] {
+        let headers = bench.post("/lf.a2a.v1.A2AService/GetTask", &[grpc, (":authority", host)]);
+        let admitted = forwarded(judge(&Edge::new(EdgeRole::Gateway), &snapshot, &headers, b"")).admitted;
+        assert_eq!((admitted.path_kind, admitted.server.as_str()), (PathKind::A2aGrpc, server), "{host}");
+        assert_eq!(admitted.caller.as_ref().unwrap().user, "alice");
+        let refused = admitted.refuse(Reason::UpstreamUnavailable);
+        assert!(refused.headers.contains(&("grpc-status", "14".into())), "{:?}", refused.headers);
+    }
+}
+
+#[test]
+fn every_binding_of_a2a_is_routed_as_the_calls_that_it_is_about() {
+    let mut bench = Bench::new();
+    let route = asp_proto::snapshot::Route {
+        server: "demo".into(),
+        method: "tools/call".into(),
+        primitive: "*".into(),
+        cluster: "pool-calls".into(),
+    };
+    bench.message.routes.push(route);
+    let snapshot = bench.snapshot();
+    let send = br#"{"jsonrpc":"2.0","id":1,"method":"message/send","params":{}}"#.as_slice();
+    for (path, content_type, body) in [
+        ("/demo/a2a", "application/json", send),
+        ("/demo/a2a/message:send", "application/a2a+json", b"{}"),
+        ("/demo/a2a/v1/tasks/7:cancel", "application/json", b"{}"),
+        ("/a2a.v1.A2AService/SendMessage", "application/grpc", b""),
+    ] {
+        let headers = bench.post(path, &[("content-type", content_type)]);
+        let forward = forwarded(judge(&Edge::new(EdgeRole::Filter), &snapshot, &headers, body));
+        assert!(forward.set.contains(&("x-asp-route", "pool-calls".into())), "{path}: {:?}", forward.set);
+    }
+}
+
+#[test]
+fn in_development_the_root_may_be_read_under_the_hosts_of_agents() {
+    let mut bench = Bench::new();
+    bench.message.dev = true;
+    let snapshot = bench.snapshot();
+    let edge = Edge::new(EdgeRole::Gateway);
+    for (host, expected) in [
+        ("agent.example.com", None),
+        ("localhost:8080", None),
+        ("strict.example.com", Some(Reason::HostDenied)),
+        ("rebound.evil.example", Some(Reason::HostDenied)),
+    ] {
+        let headers = bench.post("/.well-known/agent-card.json", &[(":method", "GET"), (":authority", host)]);
+        assert_eq!(reason(judge(&edge, &snapshot, &headers, b"")), expected, "{host}");
+    }
+}
+
+#[test]
 fn credentials_only_the_gateway_can_judge_are_marked() {
     let bench = Bench::new();
     let snapshot = bench.snapshot();
@@ -343,8 +404,16 @@ fn random_headers_and_bodies_never_panic() {
     let filter = Edge::new(EdgeRole::Filter);
     let gateway = Edge::new(EdgeRole::Gateway);
     for _ in 0..5000 {
-        let mut headers =
-            bench.post(["/demo/mcp", "/demo/a2a", "/open/mcp", "/strict/mcp", "/\u{e4}"][next(5)], &[]);
+        let paths = [
+            "/demo/mcp",
+            "/demo/a2a",
+            "/demo/a2a/tasks/7",
+            "/open/mcp",
+            "/strict/mcp",
+            "/lf.a2a.v1.A2AService/GetTask",
+            "/\u{e4}",
+        ];
+        let mut headers = bench.post(paths[next(paths.len())], &[]);
         for _ in 0..next(4) {
             let value = (0..next(24)).map(|_| next(256) as u8).collect();
             headers.push((names[next(names.len())].to_owned(), value));

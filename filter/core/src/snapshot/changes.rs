@@ -9,6 +9,7 @@ use std::sync::Arc;
 use asp_proto::snapshot::{BasePart, EdgeServer, ExposureException, RecentRevocations, RevokedPart};
 
 use super::{Snapshot, check_public_url, duplicate_server};
+use crate::agent;
 use crate::error::SnapshotError;
 use crate::region::Homes;
 use crate::route::Routes;
@@ -66,10 +67,12 @@ impl Snapshot {
         check_public_url(&base.public_url)?;
         self.public_url = base.public_url.as_str().into();
         self.dev = base.dev;
+        self.default_agent = base.default_agent.as_str().into();
         self.issuers = Arc::new(Issuers::index(&base.issuers)?);
         self.routes = Arc::new(Routes::index(&base.routes)?);
         self.homes = Arc::new(Homes::index(&base.regions)?);
         self.servers = Arc::new(HashMap::new());
+        self.agent_hosts = Arc::default();
         Ok(())
     }
 
@@ -89,6 +92,7 @@ impl Snapshot {
             }
             servers.insert(server.name.as_str().into(), Arc::new(server));
         }
+        self.agent_hosts = Arc::new(agent::index(&self.servers));
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use asp_proto::snapshot as proto;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Keys, Recipe, mint};
+use super::{Keys, ReadRefusal, Recipe, mint};
 
 /// Environment of a replay.
 pub struct Setting<'a> {
@@ -74,8 +74,12 @@ pub struct Expect {
     pub forward: bool,
     pub status: u16,
     pub reason: Option<String>,
-    /// `code` of the JSON-RPC error; if absent, the body is a problem document, or empty.
+    /// `code` of the JSON-RPC error; if this, `rest` and `grpc` are absent, the body is a problem document, or empty.
     pub jsonrpc: Option<i64>,
+    /// `status` in the error of A2A's REST binding.
+    pub rest: Option<String>,
+    /// gRPC status.
+    pub grpc: Option<i64>,
     /// Response headers, whole values; `${public_url}` is filled in.
     pub headers: Map<String, Value>,
     /// Headers set on the request to the gateway; `*` stands for any value.
@@ -113,6 +117,14 @@ pub fn load_cases() -> Vec<Case> {
         cases.extend(parsed.into_iter().map(|case| Case { name: format!("{stem}: {}", case.name), ..case }));
     }
     cases
+}
+
+impl Expect {
+    /// Returns the refusal that a client must read.
+    pub fn refusal(&self) -> ReadRefusal {
+        let Expect { reason, jsonrpc, rest, grpc, .. } = self.clone();
+        ReadRefusal { reason, jsonrpc, rest, grpc }
+    }
 }
 
 impl Case {
@@ -166,6 +178,7 @@ struct SnapshotFile {
     revision: u64,
     workers: u32,
     dev: bool,
+    default_agent: String,
     servers: Vec<ServerFile>,
     issuers: Vec<IssuerFile>,
     exposure_exceptions: Vec<(String, String, String, bool)>,
@@ -249,6 +262,7 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
             .collect(),
         public_url: setting.public_url.to_owned(),
         dev: file.dev,
+        default_agent: file.default_agent,
         ..proto::EdgeSnapshot::default()
     }
 }
