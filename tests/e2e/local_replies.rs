@@ -8,7 +8,8 @@ use asp_e2e::http1::Response;
 use asp_e2e::port::Reserved;
 use asp_e2e::{http1, tool};
 use asp_edge::reason::Era;
-use asp_edge::{Reason, refuse, refuse_problem};
+use asp_edge::testkit::ReadRefusal;
+use asp_edge::{ErrorForm, Reason, refuse};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -86,9 +87,17 @@ async fn what_is_no_http_is_named_alike_with_and_without_envoy(shared: &Shared) 
         ensure!(!answer.contains("the body is not"), "{head}: {answer}");
     }
     // A WebSocket (RFC 6455) of a client that looks for one.
-    for (path, member) in [("/demo/mcp", r#""jsonrpc":"2.0""#), ("/demo/rest", r#""status":400"#)] {
+    let json = "application/json";
+    for (path, kind, member) in [
+        ("/demo/mcp", json, r#""jsonrpc":"2.0","error""#),
+        ("/demo/a2a", json, r#""jsonrpc":"2.0","id":null,"error""#),
+        ("/demo/a2a/tasks", json, r#""status":"INVALID_ARGUMENT""#),
+        ("/demo/rest", json, r#""status":400"#),
+        ("/lf.a2a.v1.A2AService/GetTask", "application/grpc", "grpc-status: 3"),
+    ] {
         let text = format!(
-            "GET {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\nconnection: upgrade, close\r\n\
+            "GET {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\ncontent-type: {kind}\r\n\
+             connection: upgrade, close\r\n\
              upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
             stack.edge()
         );
@@ -119,13 +128,15 @@ async fn a_json_rpc_post_keeps_a_json_rpc_body_and_other_paths_get_a_problem(_: 
     let envoy = boot::start(&directory, nobody.port()).await?;
     let message = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     let reason = Reason::UpstreamUnavailable;
-    for (path, refusal, kind) in [
-        ("/demo/mcp", refuse(reason, Era::Legacy, None, None), "application/json"),
-        ("/demo/a2a", refuse(reason, Era::Legacy, None, None), "application/json"),
-        ("/demo/mcp?x=1", refuse(reason, Era::Legacy, None, None), "application/json"),
-        ("/healthz", refuse_problem(reason, Era::Legacy, None), "application/problem+json"),
-        ("/demo/mcpx", refuse_problem(reason, Era::Legacy, None), "application/problem+json"),
+    for (path, form, kind) in [
+        ("/demo/mcp", ErrorForm::Mcp, "application/json"),
+        ("/demo/a2a", ErrorForm::A2a, "application/json"),
+        ("/demo/a2a/message:send", ErrorForm::A2aRest, "application/json"),
+        ("/demo/mcp?x=1", ErrorForm::Mcp, "application/json"),
+        ("/healthz", ErrorForm::Problem, "application/problem+json"),
+        ("/demo/mcpx", ErrorForm::Problem, "application/problem+json"),
     ] {
+        let refusal = form.refuse(reason, Era::Legacy, None);
         let headers =
             [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
         let answer = http1::post(envoy.address, path, &headers, message).await?;
@@ -134,13 +145,21 @@ async fn a_json_rpc_post_keeps_a_json_rpc_body_and_other_paths_get_a_problem(_: 
         ensure!(untraced(&answer)?.to_string().into_bytes() == refusal.body, "{path}: {}", answer.text());
         ensure!(answer.header("cache-control") == Some("no-store"), "{path}");
     }
+    let path = "/lf.a2a.v1.A2AService/SendMessage";
+    let answer = http1::post(envoy.address, path, &[("content-type", "application/grpc")], "").await?;
+    let refusal = ReadRefusal::read(|name| answer.header(name), &answer.body);
+    let expected =
+        ReadRefusal { reason: Some(reason.as_str().to_owned()), grpc: Some(14), ..ReadRefusal::default() };
+    ensure!(answer.status == 200 && refusal == expected, "{refusal:?}: {:?}", answer.headers);
     Ok(())
 }
 
 /// Without its trace, which is each request's own, and which Envoy alone does not name.
 fn untraced(answer: &Response) -> Result<Value> {
     let mut body = answer.json()?;
-    let data = if body.get("error").is_some() { body.pointer_mut("/error/data") } else { Some(&mut body) };
+    let places = ["/error/data/0/metadata", "/error/details/0/metadata", "/error/data", ""];
+    let place = places.into_iter().find(|place| body.pointer(place).is_some_and(Value::is_object));
+    let data = place.and_then(|place| body.pointer_mut(place));
     data.and_then(Value::as_object_mut).context("an object")?.remove("traceId");
     Ok(body)
 }
@@ -167,6 +186,19 @@ async fn bodies_in_the_bootstrap_are_those_of_the_edge(_: &Shared) -> Result<()>
         let body = String::from_utf8(refuse(reason, Era::Legacy, None, None).body)?;
         let line = format!("inline_string: '{body}'");
         assert!(bootstrap.contains(&line), "envoy/bootstrap.yaml lacks {line}");
+        for form in [ErrorForm::A2a, ErrorForm::A2aRest] {
+            let body = String::from_utf8(form.refuse(reason, Era::Legacy, None).body)?;
+            let line = format!("inline_string: '{body}'");
+            assert!(bootstrap.contains(&line), "envoy/bootstrap.yaml lacks {line}");
+        }
+        let reply = ErrorForm::Grpc.refuse(reason, Era::Legacy, None);
+        for (name, value) in reply.headers.iter().filter(|(name, _)| name.starts_with("grpc-")) {
+            let line = match *name {
+                "grpc-message" => format!("inline_string: '{value}'"),
+                name => format!("key: {name}, value: \"{value}\""),
+            };
+            assert!(bootstrap.contains(&line), "envoy/bootstrap.yaml lacks {line}");
+        }
     }
     Ok(())
 }
