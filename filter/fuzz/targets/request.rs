@@ -56,7 +56,9 @@ fn bench() -> Bench {
             server("open", AuthScheme::None),
             server("jwt", AuthScheme::Jwt),
             server("opaque", AuthScheme::Opaque),
+            EdgeServer { hosts: vec!["agent.h".into()], ..server("agent", AuthScheme::None) },
         ],
+        default_agent: "open".into(),
         routes: vec![route],
         regions: vec![Region { org: "*".into(), region: "r".into(), cluster: "c".into(), here: false }],
         ..EdgeSnapshot::default()
