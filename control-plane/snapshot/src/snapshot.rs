@@ -113,9 +113,4 @@ impl Snapshot {
     pub fn server(&self, name: &str) -> Option<&Arc<VirtualServer>> {
         self.servers.get(name)
     }
-
-    /// Returns the name of the server that is the agent at the root; empty if there is none.
-    pub fn default_agent(&self) -> &str {
-        self.base.as_ref().map(|base| base.default_agent.as_str()).unwrap_or_default()
-    }
 }

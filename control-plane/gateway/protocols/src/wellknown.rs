@@ -8,7 +8,7 @@ use asp_identity::minting::FRESH;
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{Method, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::a2a::card::{self, ReaderCard};
@@ -56,10 +56,9 @@ fn agent<'s>(snapshot: &'s Snapshot, parts: &Parts) -> Option<&'s VirtualServer>
     let server = match place.strip_prefix('/') {
         Some(name) => discovered(snapshot, name)?,
         None => {
-            let of_uri = parts.uri.authority().map(|authority| authority.as_str());
-            let of_header = || parts.headers.get(header::HOST)?.to_str().ok();
-            let agent = card::agent_of(snapshot, of_uri.or_else(of_header))?;
-            discovered(snapshot, &agent.message.name)?
+            let of_uri = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
+            let of_header = || parts.headers.get(header::HOST).map(HeaderValue::as_bytes);
+            discovered(snapshot, snapshot.edge.agent(of_uri.or_else(of_header))?)?
         }
     };
     Some(server).filter(|server| !server.message.a2a_card.is_empty())

@@ -4,7 +4,7 @@ use asp_a2a::card::{CardKey, CardSignature, VerifyFault, verify};
 use asp_edge::Caller;
 use asp_json::Json;
 use asp_proto::snapshot::{Binding, ExposureException, Protocol, TargetKind};
-use asp_protocols::a2a::card::{agent_of, card_for, has_extended_card};
+use asp_protocols::a2a::card::{card_for, has_extended_card};
 use asp_registry::{Inputs, Source, assemble, check};
 use axum::body::Body;
 use http::{Method, Request, StatusCode};
@@ -207,5 +207,5 @@ async fn the_card_at_the_root_is_that_of_the_host_or_of_the_default_agent() {
     let direct = hidden.send(Method::GET, "/hidden/.well-known/agent-card.json", &[], "").await;
     assert_eq!(direct.status, StatusCode::NOT_FOUND);
     let snapshot = hidden.gateway.snapshot().unwrap();
-    assert_eq!(agent_of(&snapshot, None).unwrap().message.name, "hidden");
+    assert_eq!(snapshot.edge.agent(None), Some("hidden"));
 }

@@ -1,6 +1,6 @@
 //! Agent cards for their readers: the compiled card with the skills that the reader may see, signed.
 //!
-//! Owns: the choice of skills, and of the agent that answers at the root. Refuses: to write the rest of a card, which the
+//! Owns: the choice of skills. Refuses: to write the rest of a card, which the
 //! registry compiles. Keeps true: a card and a call agree (I-10): a caller sees the skills that it may call; a reader who is
 //! not known sees those that a caller of any org sees unless that org's policy says otherwise, so none of a server that
 //! orgs have to enable. `skills` is there even if it is empty, because clients of 0.3 refuse a card without it.
@@ -36,21 +36,6 @@ pub async fn card_for(
 /// Whether callers of the server can request a card of their own.
 pub fn has_extended_card(server: &VirtualServer) -> bool {
     !server.accepts(AuthScheme::None)
-}
-
-/// Returns the agent that answers at the root under this value of Host: the only one that lists it, or else the default
-/// agent.
-pub fn agent_of<'s>(snapshot: &'s Snapshot, host: Option<&str>) -> Option<&'s Arc<VirtualServer>> {
-    let lists = |server: &&Arc<VirtualServer>| {
-        let mut hosts = server.edge.hosts.iter();
-        server.speaks(Protocol::A2a)
-            && hosts.any(|own| host.is_some_and(|host| own.eq_ignore_ascii_case(host)))
-    };
-    let mut listing = snapshot.servers().filter(lists);
-    match (listing.next(), listing.next()) {
-        (Some(agent), None) => Some(agent),
-        _ => snapshot.server(snapshot.default_agent()),
-    }
 }
 
 /// A card for one reader, and the keys that sign it.
