@@ -77,6 +77,8 @@ pub struct CallRequest {
     pub protocol_request_id: String,
     /// Downstream session (legacy MCP), or empty.
     pub session: String,
+    /// Context with which the caller groups calls; empty for a separate call.
+    pub context: String,
     pub trace: Trace,
     pub bytes_in: usize,
     /// Call that started this one; `None` for a client's own call.

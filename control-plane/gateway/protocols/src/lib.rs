@@ -101,6 +101,7 @@ impl ProtocolRequest {
             chosen: None,
             protocol_request_id: String::new(),
             session: String::new(),
+            context: String::new(),
             trace: self.admitted.trace,
             bytes_in: self.body.len(),
             parent: None,

@@ -58,6 +58,7 @@ fn begun_as(
         chosen,
         protocol_request_id: "1".into(),
         session: String::new(),
+        context: String::new(),
         trace: asp_edge::Trace::new([7; 24]),
         bytes_in: 0,
         parent: None,

@@ -54,6 +54,7 @@ pub(super) fn run(execution: &Execution) -> Result<Output, Refusal> {
 fn name(entry: &ListedPrimitive, protocol: Protocol) -> &str {
     match protocol {
         Protocol::Rest => &entry.listing.rest_name,
+        Protocol::A2a => &entry.listing.a2a_skill,
         _ => &entry.listing.mcp_name,
     }
 }

@@ -6,7 +6,7 @@
 
 use asp_edge::Caller;
 use asp_json::Json;
-use asp_proto::snapshot::Primitive;
+use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::version;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -59,8 +59,11 @@ impl ChosenId {
 /// Request that created a call under an id chosen by its client.
 #[derive(Clone, Debug)]
 pub struct Put {
+    pub protocol: Protocol,
     /// The chosen id.
     pub name: String,
+    /// Context with which the caller groups calls, or empty.
+    pub context: String,
     /// Id of the primitive that it calls.
     pub primitive: String,
     pub key: Option<String>,
@@ -71,7 +74,9 @@ impl Put {
     /// Returns the request that created a call; `None` if its client did not choose the id.
     pub fn of(call: &Call) -> Option<Put> {
         Some(Put {
+            protocol: call.protocol,
             name: call.protocol_request_id.clone(),
+            context: call.context.clone(),
             primitive: call.entry.primitive.id.clone(),
             key: call.idempotency_key.clone(),
             chosen: call.chosen?,

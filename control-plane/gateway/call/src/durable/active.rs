@@ -426,8 +426,7 @@ fn key(call: &Call, resumes: bool) -> RecordKey {
         user: user(&call.caller),
         server: call.server.message.name.clone(),
         plugin: plugin(call),
-        // No supported protocol groups calls.
-        context: String::new(),
+        context: call.context.clone(),
         created_ms: i64::try_from(call.began_ms()).unwrap_or(i64::MAX),
         expires_ms: i64::try_from(expires).unwrap_or(i64::MAX),
         resumes,

@@ -32,6 +32,8 @@ pub struct Record {
     #[serde(default)]
     chosen: Option<ChosenId>,
     session: String,
+    #[serde(default)]
+    context: String,
     idempotency_key: Option<String>,
     traceparent: Option<String>,
     elicitation: bool,
@@ -84,6 +86,7 @@ impl Record {
             protocol_request_id: call.protocol_request_id.clone(),
             chosen: call.chosen,
             session: call.session.clone(),
+            context: call.context.clone(),
             idempotency_key: call.idempotency_key.clone(),
             traceparent: Some(call.trace.traceparent()),
             elicitation: call.authority.begun_with().elicitation,
@@ -117,6 +120,7 @@ impl Record {
             protocol_request_id: String::new(),
             chosen: None,
             session: String::new(),
+            context: row.context.clone(),
             idempotency_key: None,
             traceparent: None,
             elicitation: false,
@@ -141,7 +145,9 @@ impl Record {
     /// Returns the request that created the call, if its client chose the call's id.
     pub fn put(&self) -> Option<Put> {
         Some(Put {
+            protocol: Protocol::try_from(self.protocol).unwrap_or_default(),
             name: self.protocol_request_id.clone(),
+            context: self.context.clone(),
             primitive: self.primitive.clone(),
             key: self.idempotency_key.clone(),
             chosen: self.chosen?,
@@ -189,6 +195,7 @@ impl Record {
             protocol_request_id: self.protocol_request_id.clone(),
             chosen: self.chosen,
             session: self.session.clone(),
+            context: self.context.clone(),
             trace: self.trace(),
             bytes_in: self.bytes_in,
             parent: self.parent.map(|(call, depth)| Parent { call: Uuid::from_bytes(call), depth }),

@@ -112,24 +112,41 @@ impl Pipeline {
         }
     }
 
-    /// Finds the call wherever it is, without waiting.
+    /// Finds the call wherever it is, without waiting. An ended call of another gateway is kept here for a while.
     pub async fn find(
         self: &Arc<Self>,
         id: Uuid,
         caller: &Caller,
         server: &str,
     ) -> Result<Option<FoundCall>, StoreFault> {
+        let found = self.peek(id, caller, server).await?;
+        if let Some((FoundCall::Here(call), Some(left))) = &found {
+            self.promise_ended(call, *left);
+        }
+        Ok(found.map(|(found, _)| found))
+    }
+
+    /// Finds the call in the same way, for a list of calls, and keeps none here. Returns also the time left for the
+    /// record of a call that ended at another gateway.
+    pub async fn peek(
+        self: &Arc<Self>,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Option<(FoundCall, Option<Duration>)>, StoreFault> {
         if let Some(call) = self.here(id, caller, server) {
-            return Ok(Some(FoundCall::Here(call)));
+            return Ok(Some((FoundCall::Here(call), None)));
         }
         Ok(match self.active.status(id, caller, server).await? {
             Some(CallStatus::Ended(ended)) => {
+                let left = ended.kept.as_ref().map(|_| ended.left);
                 let call = self.restore_ended(id, *ended, caller, server).await?;
-                call.filter(|call| self.running.shows(call, caller)).map(FoundCall::Here)
+                let call = call.filter(|call| self.running.shows(call, caller));
+                call.map(|call| (FoundCall::Here(call), left))
             }
             Some(CallStatus::Runs(seen)) => {
                 let mirror = self.mirrored(id, &seen, (caller, server)).await;
-                Some(mirror.map_or(FoundCall::Elsewhere(seen.call), FoundCall::Here))
+                Some((mirror.map_or(FoundCall::Elsewhere(seen.call), FoundCall::Here), None))
             }
             None => None,
         })
@@ -153,7 +170,7 @@ impl Pipeline {
         Ok(self.active.listed(caller, server, before, rows).await?)
     }
 
-    /// Restores an ended call from its record, and keeps it here for clients that return again.
+    /// Restores an ended call from its record.
     async fn restore_ended(
         &self,
         id: Uuid,
@@ -171,7 +188,6 @@ impl Pipeline {
         let now = Instant::now();
         let mut call = Call::new(&invocation, now, now, CancellationToken::new());
         call.id = id;
-        let is_known = ended.kept.is_some();
         let outcome = self.recorded_outcome(&call, ended.kept, ended.record.claim.as_ref()).await?;
         if let Some(events) = self.active.events()
             && let Some(kept) = events.read(id, 0).await
@@ -183,11 +199,7 @@ impl Pipeline {
         // Its gateway has stored its end and its events: this one stores nothing of it.
         call.ownership.known.set();
         call.finish(outcome);
-        let call = Arc::new(call);
-        if is_known {
-            self.promise_ended(&call, ended.left);
-        }
-        Ok(Some(call))
+        Ok(Some(Arc::new(call)))
     }
 
     /// Returns the outcome in the record of a call at another gateway.

@@ -3,9 +3,11 @@
 //! Keeps true: a page is bounded work, so it may show few calls or none and still have a next page; a cursor is valid
 //! for one list of one caller.
 
+use asp_call::call::chosen::Put;
 use asp_call::call::remote::{CallCursor, ListedCall};
 use asp_call::clock::rfc3339;
 use asp_call::seal::Purpose;
+use asp_proto::snapshot::Protocol;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -39,7 +41,8 @@ pub(super) async fn list(request: &ProtocolRequest, tool: &str) -> Result<Respon
     let server = &request.server.message.name;
     let page = request.gateway.pipeline.list(&request.caller, server, before, limit).await;
     let page = page.map_err(Problem::of_store)?;
-    let of_tool = page.calls.iter().filter(|listed| listed.put.is_of(&entry.primitive));
+    let is_of_tool = |put: &Put| put.protocol == Protocol::Rest && put.is_of(&entry.primitive);
+    let of_tool = page.calls.iter().filter(|listed| is_of_tool(&listed.put));
     let calls: Vec<Value> = of_tool.map(|listed| call(request, listed)).collect();
     let mut body = json!({"calls": calls});
     if let (Some(next), Some(body)) = (page.next, body.as_object_mut()) {
