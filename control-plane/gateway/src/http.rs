@@ -15,7 +15,7 @@ use asp_edge::{
 };
 use asp_pipeline::pipeline::entitlement::identify;
 use asp_protocols::replica::Replica;
-use asp_protocols::{ProtocolRequest, login, mcp, registry, rest, unserved, wellknown};
+use asp_protocols::{ProtocolRequest, a2a, login, mcp, registry, rest, unserved, wellknown};
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -364,8 +364,12 @@ async fn serve(gateway: Arc<Replica>, request: AdmittedRequest, (parts, peer): (
             Ok(request) => rest::serve(request).await,
             Err(reason) => rest::refuse(reason, trace),
         },
-        // These paths have no protocol yet and do not exist.
-        PathKind::A2a | PathKind::A2aRest | PathKind::A2aGrpc => refuse(Reason::UnknownServer),
+        PathKind::A2a | PathKind::A2aRest => match with_caller(gateway, request, parts) {
+            Ok(request) => a2a::serve(request).await,
+            Err(reason) => refuse(reason),
+        },
+        // gRPC is not served: this is UNIMPLEMENTED to its clients.
+        PathKind::A2aGrpc => refuse(Reason::UnknownServer),
     }
 }
 

@@ -1,3 +1,46 @@
-//! A2A: every listed primitive is a skill of its server's agent.
+//! A2A, in both versions and over JSON-RPC and REST: calls as tasks, and skills as what a message starts.
+//!
+//! Owns: the way from a message to a call, and from a call to a task with its events. The wire is `asp-a2a`; what a call may, how often
+//! and with what is decided in the pipeline (I-2). One layer of operations (`operations`) knows no binding; `jsonrpc` and
+//! `rest` are codecs before it. Keeps true: another caller's task is reported like an unknown one (I-10); the method or the
+//! path decides the version, and the version header is checked afterwards.
+
+use axum::response::Response;
+
+use crate::ProtocolRequest;
 
 pub mod card;
+mod found;
+mod jsonrpc;
+mod list;
+mod message;
+mod operations;
+mod parts;
+mod refused;
+mod rest;
+mod send;
+mod sse;
+mod stream;
+mod task;
+mod version;
+
+use refused::RefusedRequest;
+
+/// Answers one request below `/<server>/a2a`.
+pub async fn serve(mut request: ProtocolRequest) -> Response {
+    let held = request.hold();
+    let path = below(&request).to_owned();
+    match (held, path.as_str()) {
+        (Ok(()), "") => jsonrpc::serve(&request).await,
+        (Ok(()), path) => rest::serve(&request, path).await,
+        (Err(fault), "") => jsonrpc::refuse(&request, None, RefusedRequest::of_memory_fault(&fault)),
+        (Err(fault), path) => rest::refuse(&request, path, RefusedRequest::of_memory_fault(&fault)),
+    }
+}
+
+/// Returns the part of the path below the agent's; empty for JSON-RPC. The edge has checked the rest.
+fn below(request: &ProtocolRequest) -> &str {
+    let path = request.uri.path().strip_prefix('/').unwrap_or_default();
+    let path = path.strip_prefix(request.server.message.name.as_str()).unwrap_or_default();
+    path.strip_prefix("/a2a").unwrap_or_default()
+}

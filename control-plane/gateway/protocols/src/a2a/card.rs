@@ -1,9 +1,9 @@
 //! Agent cards for their readers: the compiled card with the skills that the reader may see, signed.
 //!
-//! Owns: the choice of skills. Refuses: to write the rest of a card, which the
-//! registry compiles. Keeps true: a card and a call agree (I-10): a caller sees the skills that it may call; a reader who is
-//! not known sees those that a caller of any org sees unless that org's policy says otherwise, so none of a server that
-//! orgs have to enable. `skills` is there even if it is empty, because clients of 0.3 refuse a card without it.
+//! Owns: the choice of skills. Refuses: to write the rest of a card, which the registry compiles. Keeps true: a card and a
+//! call agree (I-10): a caller sees the skills that it may call; a reader who is not known sees those that a caller of any
+//! org sees unless that org's policy says otherwise, so none of a server that orgs have to enable. `skills` is there even if
+//! it is empty, because clients of 0.3 refuse a card without it.
 
 use std::sync::Arc;
 

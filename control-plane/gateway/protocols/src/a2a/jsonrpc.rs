@@ -1,0 +1,61 @@
+//! The JSON-RPC binding: one request, and its response or a stream of responses.
+
+use asp_a2a::jsonrpc::{
+    RpcRequest, decode_request, encode_answer, encode_error, encode_event, read_envelope,
+};
+use asp_a2a::{A2aFailure, Request as AgentRequest};
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode, header};
+
+use super::operations::{OperationResult, perform};
+use super::refused::RefusedRequest;
+use super::sse;
+use super::version::check_version;
+use crate::ProtocolRequest;
+
+/// Answers one request.
+pub(super) async fn serve(request: &ProtocolRequest) -> Response {
+    if request.method != Method::POST {
+        return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")]).into_response();
+    }
+    let envelope = match read_envelope(asp_json::unmarked(&request.body)) {
+        Ok(envelope) => envelope,
+        Err(fault) => return refuse(request, fault.id, fault.failure.into()),
+    };
+    let performed = match read(request, &envelope) {
+        Ok(asked) => perform(request, asked).await,
+        Err(failure) => Err(failure.into()),
+    };
+    let generation = envelope.generation;
+    match performed {
+        Ok(OperationResult::Answer(answer)) => {
+            json(StatusCode::OK, encode_answer(envelope.id, generation, &answer))
+        }
+        Ok(OperationResult::Stream(stream)) => {
+            let id = envelope.id.map(str::to_owned);
+            sse::respond(stream, move |event| encode_event(id.as_deref(), generation, event))
+        }
+        Err(refused) => refuse(request, envelope.id, refused),
+    }
+}
+
+/// Reads the parameters; the version header is checked after them.
+fn read(request: &ProtocolRequest, envelope: &RpcRequest<'_>) -> Result<AgentRequest, A2aFailure> {
+    let asked = decode_request(envelope)?;
+    check_version(request, envelope.generation)?;
+    Ok(asked)
+}
+
+/// Returns the response of a refused request; `id` is JSON.
+pub(super) fn refuse(request: &ProtocolRequest, id: Option<&str>, refused: RefusedRequest) -> Response {
+    let refused = refused.traced(request.admitted.trace);
+    let status = StatusCode::from_u16(refused.jsonrpc_status()).unwrap_or(StatusCode::OK);
+    let mut response = json(status, encode_error(id, &refused.failure));
+    refused.complete(&mut response);
+    response
+}
+
+fn json(status: StatusCode, body: String) -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (status, headers, body).into_response()
+}

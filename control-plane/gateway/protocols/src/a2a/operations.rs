@@ -1,0 +1,127 @@
+//! The operations of A2A, whatever binding a request came over.
+//!
+//! Keeps true: a cancelled task stays cancelled, however often it is cancelled, and an ended one is never cancelled; push
+//! notifications and extended cards are refused as A2A defines it, because no card promises them.
+
+use std::time::Duration;
+
+use asp_a2a::{
+    A2aAnswer, A2aError, A2aFailure, Generation, Operation, Request as AgentRequest, SendRequest, SendResult,
+    Task, TaskState,
+};
+use asp_pipeline::pipeline::lookup::FoundCall;
+use asp_proto::grace::BACKEND_STOPS_WITHIN;
+
+use super::found::{find, report, settled};
+use super::list::list;
+use super::refused::RefusedRequest;
+use super::send::{self, SentTask};
+use super::stream::{StreamStart, TaskStream};
+use super::task::TaskContents;
+use crate::ProtocolRequest;
+
+/// Time that a cancel waits for the task to end.
+const ENDS_WITHIN: Duration = BACKEND_STOPS_WITHIN.saturating_mul(2);
+
+/// Result of an operation.
+pub(super) enum OperationResult {
+    Answer(Box<A2aAnswer>),
+    Stream(Box<TaskStream>),
+}
+
+/// Performs one operation.
+pub(super) async fn perform(
+    request: &ProtocolRequest,
+    asked: AgentRequest,
+) -> Result<OperationResult, RefusedRequest> {
+    let AgentRequest { generation, tenant, operation } = asked;
+    if tenant.is_some() {
+        return Err(A2aFailure::invalid_field("tenant", "this agent has no tenants; leave it out").into());
+    }
+    let answer = match operation {
+        Operation::Send(send) => A2aAnswer::Sent(SendResult::Task(send_message(request, &send).await?)),
+        Operation::Stream(send) => return stream_message(request, generation, &send).await,
+        Operation::GetTask { id, history_length } => {
+            let found = find(request, &id).await?;
+            A2aAnswer::Task(report(request, &found, TaskContents::with_history(history_length)).await)
+        }
+        Operation::ListTasks(query) => A2aAnswer::Tasks(list(request, &query).await?),
+        Operation::CancelTask { id, .. } => A2aAnswer::Task(cancel(request, &id).await?),
+        Operation::Subscribe { id } => return subscribe(request, generation, &id).await,
+        Operation::CreatePush(_)
+        | Operation::GetPush { .. }
+        | Operation::ListPush { .. }
+        | Operation::DeletePush { .. } => return Err(A2aError::PushNotificationNotSupported.into()),
+        Operation::ExtendedCard => return Err(A2aError::ExtendedAgentCardNotConfigured.into()),
+    };
+    Ok(OperationResult::Answer(Box::new(answer)))
+}
+
+async fn send_message(request: &ProtocolRequest, send: &SendRequest) -> Result<Task, RefusedRequest> {
+    let SentTask { mut found, .. } = send::take(request, send).await?;
+    if !send.configuration.return_immediately {
+        found = settled(request, found).await?;
+    }
+    Ok(report(request, &found, TaskContents::with_history(send.configuration.history_length)).await)
+}
+
+async fn stream_message(
+    request: &ProtocolRequest,
+    generation: Generation,
+    send: &SendRequest,
+) -> Result<OperationResult, RefusedRequest> {
+    let SentTask { found, is_new } = send::take(request, send).await?;
+    let start = match is_new {
+        true => StreamStart::Beginning,
+        false => StreamStart::Now { history: send.configuration.history_length },
+    };
+    follow(request, generation, found, start)
+}
+
+async fn subscribe(
+    request: &ProtocolRequest,
+    generation: Generation,
+    id: &str,
+) -> Result<OperationResult, RefusedRequest> {
+    let found = find(request, id).await?;
+    if found.call().is_some_and(|call| call.outcome().is_some()) {
+        let failure = A2aFailure::new(A2aError::UnsupportedOperation, "the task has ended; get it instead");
+        return Err(failure.with("taskId", id).into());
+    }
+    follow(request, generation, found, StreamStart::Now { history: None })
+}
+
+fn follow(
+    request: &ProtocolRequest,
+    generation: Generation,
+    found: FoundCall,
+    start: StreamStart,
+) -> Result<OperationResult, RefusedRequest> {
+    match found {
+        FoundCall::Here(call) => {
+            let stream = TaskStream::open(request, generation, call, start)?;
+            Ok(OperationResult::Stream(Box::new(stream)))
+        }
+        FoundCall::Elsewhere(_) => Err(RefusedRequest::runs_remotely()),
+    }
+}
+
+async fn cancel(request: &ProtocolRequest, id: &str) -> Result<Task, RefusedRequest> {
+    let found = find(request, id).await?;
+    let contents = TaskContents::with_history(None);
+    if found.call().is_some_and(|call| call.outcome().is_some()) {
+        let task = report(request, &found, contents).await;
+        return match task.status.state {
+            TaskState::Canceled => Ok(task),
+            _ => Err(A2aFailure::from(A2aError::TaskNotCancelable).with("taskId", id).into()),
+        };
+    }
+    let whose = (&request.caller, &request.server);
+    let cancelled = request.gateway.pipeline.cancel_found(&found, whose).await;
+    cancelled.map_err(RefusedRequest::of_input_fault)?;
+    if let Some(call) = found.call() {
+        // A task that takes longer to end is seen to end in a later request.
+        let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
+    }
+    Ok(report(request, &found, contents).await)
+}

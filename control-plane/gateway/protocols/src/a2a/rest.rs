@@ -1,0 +1,85 @@
+//! The REST binding (HTTP+JSON): routes below the agent's path, and streams of server-sent events.
+//!
+//! Keeps true: an answer has the media type of its request.
+
+use asp_a2a::rest::{
+    MEDIA_TYPE, Route, RouteFault, decode_request, encode_answer, encode_error, encode_event, route,
+};
+use asp_a2a::{A2aError, A2aFailure, Generation, Request as AgentRequest};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+
+use super::operations::{OperationResult, perform};
+use super::refused::RefusedRequest;
+use super::sse;
+use super::version::check_version;
+use crate::ProtocolRequest;
+
+/// Answers a request for `path`, the part of its path below the agent's.
+pub(super) async fn serve(request: &ProtocolRequest, path: &str) -> Response {
+    let route = match route(request.method.as_str(), path) {
+        Ok(route) => route,
+        Err(RouteFault::Unknown) => return refuse(request, path, A2aError::MethodNotFound.into()),
+        Err(fault @ RouteFault::Method { allowed }) => {
+            let failure = A2aFailure::new(A2aError::MethodNotFound, fault.to_string());
+            let mut response = refuse(request, path, failure.into());
+            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+            return response;
+        }
+    };
+    let generation = route.generation;
+    let performed = match read(request, route) {
+        Ok(asked) => perform(request, asked).await,
+        Err(failure) => Err(failure.into()),
+    };
+    match performed {
+        Ok(OperationResult::Answer(answer)) => {
+            json(request, StatusCode::OK, encode_answer(generation, &answer))
+        }
+        Ok(OperationResult::Stream(stream)) => {
+            sse::respond(stream, move |event| encode_event(generation, event))
+        }
+        Err(refused) => refuse(request, path, refused),
+    }
+}
+
+/// Reads the parameters; the version header is checked after them.
+fn read(request: &ProtocolRequest, route: Route) -> Result<AgentRequest, A2aFailure> {
+    let body = asp_json::unmarked(&request.body);
+    if !body.trim_ascii().is_empty() && media_type(request).is_none() {
+        let message = "the body must be application/json or application/a2a+json";
+        return Err(A2aFailure::new(A2aError::ContentTypeNotSupported, message));
+    }
+    let generation = route.generation;
+    let asked = decode_request(route, request.uri.query().unwrap_or_default(), body)?;
+    check_version(request, generation)?;
+    Ok(asked)
+}
+
+/// Returns the media type of the request's body, if A2A has it.
+fn media_type(request: &ProtocolRequest) -> Option<&'static str> {
+    let stated = request.headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let stated = stated.split(';').next()?.trim();
+    ["application/json", MEDIA_TYPE].into_iter().find(|known| stated.eq_ignore_ascii_case(known))
+}
+
+/// Returns the response of a refused request.
+pub(super) fn refuse(request: &ProtocolRequest, path: &str, refused: RefusedRequest) -> Response {
+    let generation = match path.strip_prefix("/v1") {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => Generation::V03,
+        _ => Generation::V10,
+    };
+    let refused = refused.traced(request.admitted.trace);
+    let (status, body) = encode_error(generation, &refused.failure);
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(request, status, body);
+    refused.complete(&mut response);
+    response
+}
+
+fn json(request: &ProtocolRequest, status: StatusCode, body: String) -> Response {
+    let media_type = media_type(request).unwrap_or("application/json");
+    let headers = [(header::CONTENT_TYPE, media_type), (header::CACHE_CONTROL, "no-store")];
+    (status, headers, body).into_response()
+}

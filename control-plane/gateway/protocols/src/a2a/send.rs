@@ -1,0 +1,213 @@
+//! A message: it starts a task, joins the task that the same message started, or answers a task's question.
+//!
+//! Keeps true: the same message to the same skill from one principal is one task, at whichever gateway and however often
+//! it is sent; a message that was rejected before its task started leaves its id free; the store records a running task
+//! before it is reported to its client (I-3); an answer reaches the question that it names, or the one that is shown.
+
+use std::sync::Arc;
+
+use asp_a2a::{A2aError, A2aFailure, Message, SendRequest};
+use asp_call::call::chosen::{self, ChosenId};
+use asp_call::call::follower::CallSnapshot;
+use asp_call::call::outcome::Refusal;
+use asp_call::call::{ClientAbilities, IdempotencyKey, Invocation};
+use asp_json::Json;
+use asp_pipeline::pipeline::entitlement::{ServerView, entitle};
+use asp_pipeline::pipeline::lookup::FoundCall;
+use asp_pipeline::pipeline::promise::Keeper;
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::ListedPrimitive;
+
+use super::found::{find, look_up};
+use super::message::{self, QUESTION, SkillRequest};
+use super::refused::{RefusedRequest, unknown_skill};
+use crate::ProtocolRequest;
+
+/// Maximum number of skills that a refusal names.
+const MAX_NAMED: usize = 32;
+
+/// The task of a message.
+pub(super) struct SentTask {
+    pub(super) found: FoundCall,
+    /// Whether this message started it.
+    pub(super) is_new: bool,
+}
+
+/// Takes a message.
+pub(super) async fn take(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask, RefusedRequest> {
+    if send.configuration.push.is_some() {
+        return Err(A2aError::PushNotificationNotSupported.into());
+    }
+    for id in &send.message.reference_task_ids {
+        find(request, id).await?;
+    }
+    match &send.message.task_id {
+        Some(task) => answer(request, task, &send.message).await,
+        None => start(request, send).await,
+    }
+}
+
+/// Content of a message that starts a task.
+struct NewTask {
+    entry: Arc<ListedPrimitive>,
+    arguments: Json,
+    chosen: ChosenId,
+    /// Context that the client names.
+    context: Option<String>,
+    message_id: String,
+}
+
+async fn start(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask, RefusedRequest> {
+    let asked = read(request, send)?;
+    if let Some(known) = look_up(request, asked.chosen.id()).await? {
+        return joined(request, &asked, known).await;
+    }
+    let pipeline = &request.gateway.pipeline;
+    let begun =
+        pipeline.begin_once(request.snapshot.clone(), invocation(request, &asked)).map_err(|refusal| {
+            match refusal {
+                Refusal::MissingScopes { required } => RefusedRequest::step_up(request, &required),
+                refusal => RefusedRequest::of(&refusal),
+            }
+        })?;
+    if !begun.is_new {
+        return joined(request, &asked, FoundCall::Here(begun.call)).await;
+    }
+    let promised = pipeline.promise_chosen(&begun.call).await;
+    match promised.map_err(RefusedRequest::of_promise_fault)? {
+        Keeper::ThisGateway => Ok(SentTask { found: FoundCall::Here(begun.call), is_new: true }),
+        Keeper::AnotherGateway => {
+            let known = look_up(request, asked.chosen.id()).await?;
+            joined(request, &asked, known.ok_or_else(RefusedRequest::runs_remotely)?).await
+        }
+    }
+}
+
+fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, RefusedRequest> {
+    let SkillRequest { skill: name, input } = SkillRequest::read(send)?;
+    let entry = skill(request, name.as_deref())?;
+    let arguments = message::arguments(&entry.primitive.input_schema, input)?;
+    let server = request.server.message.name.as_str();
+    let name = name_of(&entry, &send.message.message_id);
+    let chosen = ChosenId::of(&request.caller, (server, &name), &entry.primitive.version, &arguments);
+    let (context, message_id) = (send.message.context_id.clone(), send.message.message_id.clone());
+    Ok(NewTask { entry, arguments, chosen, context, message_id })
+}
+
+/// Returns the client's name for a call. It has a slash, which no name over REST has.
+fn name_of(entry: &ListedPrimitive, message_id: &str) -> String {
+    format!("a2a/{}/{message_id}", entry.listing.a2a_skill)
+}
+
+/// Returns the skill with this name, or the only one that the caller can see.
+fn skill(request: &ProtocolRequest, name: Option<&str>) -> Result<Arc<ListedPrimitive>, RefusedRequest> {
+    let mut view = ServerView::of(&request.snapshot, &request.server, &request.caller, Protocol::A2a);
+    let entries = request.server.entries.iter().filter(|entry| match name {
+        Some(name) => entry.listing.a2a_skill == name,
+        None => !entry.listing.a2a_skill.is_empty(),
+    });
+    let is_shown = |entry: &&Arc<ListedPrimitive>| {
+        view.shows(entry) && request.gateway.pipeline.offers(&request.server, entry)
+    };
+    let shown: Vec<&Arc<ListedPrimitive>> = entries.filter(is_shown).collect();
+    let entry = match (shown.as_slice(), name) {
+        ([], Some(_)) => return Err(RefusedRequest::of(&Refusal::Unknown)),
+        ([], None) => return Err(unknown_skill().into()),
+        ([entry], _) | ([entry, ..], Some(_)) => *entry,
+        (several, None) => {
+            let names: Vec<&str> =
+                several.iter().take(MAX_NAMED).map(|entry| entry.listing.a2a_skill.as_str()).collect();
+            let description = format!("must name one of this agent's skills: {}", names.join(", "));
+            return Err(A2aFailure::invalid_field("message.metadata.skill", description).into());
+        }
+    };
+    match entitle(&request.snapshot, &request.server, &request.caller, entry, Protocol::A2a) {
+        Err(Refusal::MissingScopes { required }) => Err(RefusedRequest::step_up(request, &required)),
+        Ok(_) | Err(_) => Ok(entry.clone()),
+    }
+}
+
+fn invocation(request: &ProtocolRequest, asked: &NewTask) -> Invocation {
+    let id = asked.chosen.id().to_string();
+    let server = request.server.message.name.as_str();
+    // A context of its own, which a repeated message has as well.
+    let own_context = || chosen::id(&request.caller, server, &format!("a2a context of {id}")).to_string();
+    let mut invocation = request.invocation(Protocol::A2a, &asked.entry, asked.arguments.clone());
+    invocation.request.chosen = Some(asked.chosen);
+    invocation.request.context = asked.context.clone().unwrap_or_else(own_context);
+    invocation.request.protocol_request_id = asked.message_id.clone();
+    Invocation {
+        // One task is one call, for its backend as well.
+        idempotency_key: Some(IdempotencyKey::Explicit(id)),
+        abilities: ClientAbilities {
+            elicitation: true,
+            pages: true,
+            tasks: true,
+            ..ClientAbilities::default()
+        },
+        ..invocation
+    }
+}
+
+/// Returns the task that the same message has started.
+async fn joined(
+    request: &ProtocolRequest,
+    asked: &NewTask,
+    known: FoundCall,
+) -> Result<SentTask, RefusedRequest> {
+    let conflict = |field: &str| {
+        let description = "was sent before with other content: choose another messageId";
+        RefusedRequest::from(A2aFailure::invalid_field(field, description))
+    };
+    let put = known.put().filter(|put| put.protocol == Protocol::A2a && put.is_of(&asked.entry.primitive));
+    let put = put.ok_or_else(|| conflict("message.messageId"))?;
+    if !put.chosen.asks_the_same(&asked.chosen) {
+        return Err(conflict("message.messageId"));
+    }
+    if asked.context.as_ref().is_some_and(|context| *context != put.context) {
+        return Err(conflict("message.contextId"));
+    }
+    if let FoundCall::Here(call) = &known {
+        // If another gateway took the call over, its state there is reported.
+        let promised = request.gateway.pipeline.promise_again(call, &request.caller).await;
+        promised.map_err(RefusedRequest::of_promise_fault)?;
+    }
+    Ok(SentTask { found: known, is_new: false })
+}
+
+/// Passes on the answer to a task's question.
+async fn answer(
+    request: &ProtocolRequest,
+    task: &str,
+    message: &Message,
+) -> Result<SentTask, RefusedRequest> {
+    let found = find(request, task).await?;
+    let context = found.put().map(|put| put.context).unwrap_or_default();
+    if message.context_id.as_ref().is_some_and(|named| *named != context) {
+        let description = "is not the context of the task";
+        return Err(A2aFailure::invalid_field("message.contextId", description).into());
+    }
+    let Some(call) = found.call().cloned() else { return Err(RefusedRequest::runs_remotely()) };
+    let waits_not = |why: &str| {
+        RefusedRequest::from(A2aFailure::new(A2aError::UnsupportedOperation, why).with("taskId", task))
+    };
+    if call.outcome().is_some() {
+        return Err(waits_not("the task has ended; send the message without its taskId"));
+    }
+    let question = match message::named(message.metadata.as_ref(), QUESTION)? {
+        Some(id) => call.questions.find(&id),
+        None => CallSnapshot::of(&call).questions.into_iter().next(),
+    };
+    let question = question.ok_or_else(|| waits_not("the task does not wait for this message"))?;
+    let answer = message::answer(&question, message)?;
+    let pipeline = &request.gateway.pipeline;
+    pipeline.renew_authority(&call, &request.caller);
+    let answered = pipeline.answer(&call, &question.id, answer).await;
+    if !answered.map_err(RefusedRequest::of_input_fault)? {
+        return Err(match call.questions.find(&question.id) {
+            Some(question) => message::misfit(&question).into(),
+            None => waits_not("the task does not wait for this message"),
+        });
+    }
+    Ok(SentTask { found, is_new: false })
+}

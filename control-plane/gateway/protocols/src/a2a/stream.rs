@@ -1,0 +1,242 @@
+//! The changes of one task, from a first snapshot to its end.
+//!
+//! Keeps true: every stream of a task has the same events in the same order; events that the call's log has dropped are
+//! reported as a gap; the end comes once and last; the end of a stream ends no task; nothing is sent under a token that has
+//! expired or was revoked. A client of 1.0 gets the whole task once more at the end; clients of 0.3 accept one task a stream.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use asp_a2a::{Generation, StreamEvent, Task, TaskState, TaskStatus, TaskStatusUpdate};
+use asp_call::call::authority::ends_at;
+use asp_call::call::event::Event;
+use asp_call::call::event::log::LoggedEvent;
+use asp_call::call::follower::{CallSnapshot, Follower, FollowerItem};
+use asp_call::call::question::Question;
+use asp_call::call::{Call, State};
+use asp_call::clock::wait_until;
+use asp_edge::Caller;
+use asp_json::Members;
+use asp_pipeline::pipeline::admission::AdmissionPermit;
+use asp_pipeline::pipeline::lookup::FoundCall;
+use tokio::time::Instant;
+
+use super::refused::RefusedRequest;
+use super::task::{self, GAP, RESULT, TaskContents, TaskIds};
+use crate::ProtocolRequest;
+use crate::events::KEEP_ALIVE;
+use crate::replica::Replica;
+
+/// One element of a stream.
+pub(super) enum StreamItem {
+    Event(Box<StreamEvent>),
+    /// No change; keeps the connection open.
+    Quiet,
+}
+
+/// The first element of a stream.
+#[derive(Clone, Copy)]
+pub(super) enum StreamStart {
+    /// The task as it started, and then everything since.
+    Beginning,
+    /// The task as it is now.
+    Now { history: Option<u32> },
+}
+
+/// One stream.
+pub(super) struct TaskStream {
+    gateway: Arc<Replica>,
+    caller: Arc<Caller>,
+    generation: Generation,
+    /// Expiry of the token.
+    until: Option<Instant>,
+    call: Arc<Call>,
+    ids: TaskIds,
+    follower: Follower,
+    /// Number of the next event to send, if the log still has it.
+    position: u64,
+    /// Item of the call to send after a gap.
+    held: Option<FollowerItem>,
+    /// Events to send before the next item of the call.
+    due: VecDeque<StreamEvent>,
+    /// Whether the client has parts of the result.
+    has_parts: bool,
+    ended: bool,
+    _permit: AdmissionPermit,
+}
+
+impl TaskStream {
+    /// Follows a call at this gateway.
+    pub(super) fn open(
+        request: &ProtocolRequest,
+        generation: Generation,
+        call: Arc<Call>,
+        start: StreamStart,
+    ) -> Result<TaskStream, RefusedRequest> {
+        let permit = request.gateway.waiting.admit(&request.caller.org);
+        let permit = permit.map_err(|full| RefusedRequest::of(&full))?;
+        let (first, task): (u64, Task) = match start {
+            StreamStart::Beginning => (0, task::at_start(&call)),
+            StreamStart::Now { history } => {
+                let snapshot = CallSnapshot::of(&call);
+                let contents = TaskContents::with_history(history);
+                (snapshot.next_event, task::of_snapshot(&call, &snapshot, contents))
+            }
+        };
+        Ok(TaskStream {
+            gateway: request.gateway.clone(),
+            caller: request.caller.clone(),
+            generation,
+            until: ends_at(&request.caller),
+            ids: TaskIds::of(&call),
+            follower: Follower::from(call.clone(), first),
+            position: first,
+            held: None,
+            has_parts: task.artifacts.iter().any(|artifact| artifact.artifact_id == RESULT),
+            due: VecDeque::from([StreamEvent::Task(task)]),
+            ended: false,
+            call,
+            _permit: permit,
+        })
+    }
+
+    /// Returns the next item; `None` at the end.
+    pub(super) async fn next(&mut self) -> Option<StreamItem> {
+        if self.is_over() {
+            return None;
+        }
+        if let Some(event) = self.due.pop_front() {
+            return Some(StreamItem::Event(Box::new(event)));
+        }
+        if self.ended {
+            return None;
+        }
+        let oldest = self.call.events.oldest();
+        if self.position < oldest {
+            return Some(self.gap(oldest));
+        }
+        let until = self.until;
+        let shown = match self.held.take() {
+            Some(shown) => shown,
+            None => tokio::select! {
+                biased;
+                shown = self.follower.next() => shown,
+                () = tokio::time::sleep(KEEP_ALIVE) => return Some(StreamItem::Quiet),
+                () = wait_until(until) => return None,
+            },
+        };
+        if self.is_over() {
+            return None;
+        }
+        // The log dropped events that arrived since the previous check.
+        let oldest = self.follower.first_retained();
+        if self.position < oldest {
+            self.held = Some(shown);
+            return Some(self.gap(oldest));
+        }
+        self.position = self.position.max(self.follower.position());
+        self.take(shown).await
+    }
+
+    async fn take(&mut self, shown: FollowerItem) -> Option<StreamItem> {
+        match shown {
+            // Another question may be open, which is shown now.
+            FollowerItem::Event(LoggedEvent {
+                event: Event::Answered { .. } | Event::TakenBack { .. },
+                ..
+            }) => {
+                let snapshot = CallSnapshot::of(&self.call);
+                Some(snapshot.questions.first().map_or(StreamItem::Quiet, |next| self.ask(next)))
+            }
+            FollowerItem::Event(logged) => {
+                let event = self.ids.event(&logged, self.has_parts);
+                self.has_parts |= is_part(event.as_ref());
+                Some(event.map_or(StreamItem::Quiet, |event| StreamItem::Event(Box::new(event))))
+            }
+            FollowerItem::Asked(question) => Some(self.ask(&question)),
+            FollowerItem::Ended(_) if self.call.ownership.continued.is_set() => {
+                self.moved().await.then_some(StreamItem::Quiet)
+            }
+            FollowerItem::Ended(_) => self.end().await,
+        }
+    }
+
+    /// Shows a question as the state of the task.
+    fn ask(&mut self, question: &Question) -> StreamItem {
+        let state = match self.call.state() {
+            State::AuthRequired => TaskState::AuthRequired,
+            _ => TaskState::InputRequired,
+        };
+        let update = self.ids.question_update(question, state, self.position);
+        // A client of 0.3 answers after the end of its stream.
+        self.ended = self.generation == Generation::V03 && state == TaskState::InputRequired;
+        let update = TaskStatusUpdate { is_final: self.ended, ..update };
+        StreamItem::Event(Box::new(StreamEvent::Status(update)))
+    }
+
+    /// Returns the first event of the end: the whole result, the last state, and the whole task.
+    async fn end(&mut self) -> Option<StreamItem> {
+        self.ended = true;
+        self.gateway.pipeline.end_stored(&self.call).await;
+        let snapshot = CallSnapshot::of(&self.call);
+        // Without an outcome the call was withdrawn from its caller.
+        snapshot.outcome.as_ref()?;
+        let task = task::of_snapshot(&self.call, &snapshot, TaskContents::with_history(None));
+        if let Some(result) = task.artifacts.iter().find(|artifact| artifact.artifact_id == RESULT) {
+            self.due.push_back(StreamEvent::Artifact(self.ids.artifact(result.clone())));
+        }
+        let metadata = task.metadata.as_ref().map(Members::of).unwrap_or_default();
+        self.due.push_back(StreamEvent::Status(self.ids.status(task.status.clone(), metadata)));
+        if self.generation == Generation::V10 {
+            self.due.push_back(StreamEvent::Task(task));
+        }
+        self.due.pop_front().map(|event| StreamItem::Event(Box::new(event)))
+    }
+
+    /// Follows the call from the gateway that continues it; false if it cannot be followed here, and its client has to
+    /// subscribe again.
+    async fn moved(&mut self) -> bool {
+        let server = self.call.server.message.name.as_str();
+        let found = self.gateway.pipeline.find(self.call.id, &self.caller, server).await;
+        let Ok(Some(FoundCall::Here(call))) = found else { return false };
+        if !call.events.counts(self.call.events.stream()) {
+            // Its events are numbered from the start: those that were sent are not known.
+            self.due.push_back(gap_update(&self.ids, &call, 0));
+            self.position = call.events.next_number();
+        }
+        self.follower = Follower::from(call.clone(), self.position);
+        self.call = call;
+        true
+    }
+
+    /// Reports that events before number `oldest` are missing.
+    fn gap(&mut self, oldest: u64) -> StreamItem {
+        let lost = oldest.saturating_sub(self.position);
+        self.position = self.position.max(oldest);
+        StreamItem::Event(Box::new(gap_update(&self.ids, &self.call, lost)))
+    }
+
+    /// Whether the token has expired or was revoked.
+    fn is_over(&self) -> bool {
+        let revoked = || self.gateway.snapshot().is_none_or(|snapshot| snapshot.revoked(&self.caller));
+        self.until.is_some_and(|until| until <= Instant::now()) || revoked()
+    }
+}
+
+/// Returns the state of a task whose stream has lost events; 0 if their number is not known.
+fn gap_update(ids: &TaskIds, call: &Call, lost: u64) -> StreamEvent {
+    let contents = TaskContents { history: Some(0), artifacts: false };
+    let Task { mut status, metadata, .. } = task::of_snapshot(call, &CallSnapshot::of(call), contents);
+    if status.state.is_terminal() {
+        // The end is reported apart.
+        status = TaskStatus { state: TaskState::Working, message: None, ..status };
+    }
+    let mut metadata = metadata.as_ref().map(Members::of).unwrap_or_default();
+    metadata.insert(GAP, lost);
+    StreamEvent::Status(ids.status(status, metadata))
+}
+
+/// Whether an event has a part of the result.
+fn is_part(event: Option<&StreamEvent>) -> bool {
+    matches!(event, Some(StreamEvent::Artifact(update)) if update.artifact.artifact_id == RESULT)
+}

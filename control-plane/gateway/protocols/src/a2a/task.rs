@@ -1,0 +1,419 @@
+//! A call as a task.
+//!
+//! Keeps true: a task is the same at every gateway, as far as its record and its events are known there; one question is
+//! shown at a time, the oldest first; the last state of a task has its result or the reason why there is none.
+
+use asp_a2a::{
+    Artifact, Message, Part, PartContent, Role, StreamEvent, Task, TaskArtifactUpdate, TaskState, TaskStatus,
+    TaskStatusUpdate, Timestamp,
+};
+use asp_call::call::event::Event;
+use asp_call::call::event::log::LoggedEvent;
+use asp_call::call::follower::CallSnapshot;
+use asp_call::call::outcome::{Outcome, Output};
+use asp_call::call::question::{History, Question};
+use asp_call::call::remote::RemoteCall;
+use asp_call::call::{Call, State};
+use asp_call::clock::unix_ms;
+use asp_json::{Json, Members};
+use asp_pipeline::pipeline::lookup::FoundCall;
+use futures::FutureExt;
+use serde_json::{Value, json};
+
+use super::parts;
+
+/// Id of the artifact with the result. Parts of it are appended while the task runs; the end replaces it.
+pub(super) const RESULT: &str = "result";
+/// Longest shown part of a result before the end, in bytes; its end is shown.
+const MAX_PARTIAL: usize = 64 * 1024;
+/// Metadata with a number that rises with each change of the task.
+const GENERATION: &str = "asp/generation";
+/// Metadata with the number of events that a stream has lost.
+pub(super) const GAP: &str = "asp/gap";
+/// Message of a task that waits for an answer at another gateway.
+const ASKS_ELSEWHERE: &str =
+    "the task waits for an answer at another gateway, which has its question: get it again";
+
+/// Optional contents of a task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskContents {
+    /// Maximum number of messages of the history; `None` for all.
+    pub(super) history: Option<u32>,
+    pub(super) artifacts: bool,
+}
+
+impl TaskContents {
+    /// Everything but the messages that are too many.
+    pub(super) const fn with_history(history: Option<u32>) -> TaskContents {
+        TaskContents { history, artifacts: true }
+    }
+}
+
+/// Returns the task of a call at any gateway.
+pub(super) fn of_found(found: &FoundCall, contents: TaskContents) -> Task {
+    match found {
+        FoundCall::Here(call) => of_snapshot(call, &CallSnapshot::of(call), contents),
+        FoundCall::Elsewhere(call) => of_remote(call),
+    }
+}
+
+/// Returns the task of a call at another gateway: its state, without its questions.
+fn of_remote(call: &RemoteCall) -> Task {
+    let context = call.put.as_ref().map(|put| put.context.clone()).unwrap_or_default();
+    let ids = TaskIds { task: call.id.to_string(), context };
+    let state = state_of(call.state);
+    let message = state.is_interrupted().then(|| ids.message("elsewhere", vec![parts::text(ASKS_ELSEWHERE)]));
+    let status = TaskStatus { state, message, timestamp: Some(Timestamp(call.updated_ms)) };
+    Task { id: ids.task, context_id: ids.context, status, ..Task::default() }
+}
+
+/// Returns the task that a call was when it started.
+pub(super) fn at_start(call: &Call) -> Task {
+    let TaskIds { task, context } = TaskIds::of(call);
+    let timestamp = Some(Timestamp(call.began_ms()));
+    let status = TaskStatus { state: TaskState::Submitted, message: None, timestamp };
+    Task { id: task, context_id: context, status, metadata: Some(generation(0).to_json()), ..Task::default() }
+}
+
+/// Returns the task of a call in this state.
+pub(super) fn of_snapshot(call: &Call, snapshot: &CallSnapshot, contents: TaskContents) -> Task {
+    let ids = TaskIds::of(call);
+    let outcome = snapshot.outcome.as_deref();
+    let mut metadata = generation(snapshot.next_event + u64::from(outcome.is_some()));
+    if let Some(Outcome::Refused(refusal)) = outcome {
+        metadata.insert("asp/reason", refusal.reason().as_str());
+    }
+    Task {
+        status: TaskStatus {
+            state: state(snapshot),
+            message: message(&ids, snapshot),
+            timestamp: Some(Timestamp(call.changed_ms())),
+        },
+        artifacts: if contents.artifacts { artifacts(call, snapshot) } else { Vec::new() },
+        history: history(&ids, &snapshot.history, contents.history),
+        metadata: Some(metadata.to_json()),
+        id: ids.task,
+        context_id: ids.context,
+    }
+}
+
+/// Returns the state of a task; a tool error is a failed task.
+fn state(snapshot: &CallSnapshot) -> TaskState {
+    match snapshot.outcome.as_deref() {
+        Some(Outcome::Done { output, .. }) if output.is_error() => TaskState::Failed,
+        Some(outcome) => state_of(outcome.state()),
+        None if snapshot.questions.is_empty() && snapshot.state == State::Submitted => TaskState::Submitted,
+        None if snapshot.questions.is_empty() => TaskState::Working,
+        None if snapshot.state == State::AuthRequired => TaskState::AuthRequired,
+        None => TaskState::InputRequired,
+    }
+}
+
+pub(super) const fn state_of(state: State) -> TaskState {
+    match state {
+        State::Submitted => TaskState::Submitted,
+        State::Working => TaskState::Working,
+        State::InputRequired => TaskState::InputRequired,
+        State::AuthRequired => TaskState::AuthRequired,
+        State::Completed => TaskState::Completed,
+        State::Failed => TaskState::Failed,
+        State::Cancelled => TaskState::Canceled,
+        State::Rejected => TaskState::Rejected,
+    }
+}
+
+/// Returns what the agent says about the state.
+fn message(ids: &TaskIds, snapshot: &CallSnapshot) -> Option<Message> {
+    match (snapshot.outcome.as_deref(), snapshot.questions.first()) {
+        (Some(Outcome::Done { output, .. }), _) => {
+            output.is_error().then(|| ids.message("end", parts::of_output(output, &[])))
+        }
+        (Some(Outcome::Refused(refusal)), _) => {
+            Some(ids.message("end", vec![parts::text(&refusal.public_message())]))
+        }
+        (None, Some(question)) => Some(ids.question(question)),
+        (None, None) => snapshot.shown.iter().rev().find_map(|logged| ids.spoken_message(logged)),
+    }
+}
+
+fn artifacts(call: &Call, snapshot: &CallSnapshot) -> Vec<Artifact> {
+    let mut found: Vec<Artifact> = snapshot.shown.iter().filter_map(|logged| file(&logged.event)).collect();
+    let result = match snapshot.outcome.as_deref() {
+        Some(Outcome::Done { output, .. }) if !output.is_error() => {
+            let linked: Vec<&str> = found.iter().map(|artifact| artifact.artifact_id.as_str()).collect();
+            Some(result(output, &linked))
+        }
+        Some(_) => None,
+        None => Some(Artifact {
+            artifact_id: RESULT.to_owned(),
+            parts: partial(call, snapshot.next_event).iter().map(|text| parts::text(text)).collect(),
+            ..Artifact::default()
+        }),
+    };
+    // An artifact has at least one part (A2A 1.0, `Artifact.parts`).
+    found.extend(result.filter(|result| !result.parts.is_empty()));
+    found
+}
+
+fn result(output: &Output, linked: &[&str]) -> Artifact {
+    let metadata = match output {
+        Output::Tool { meta, .. } if !meta.is_empty() => Some(meta.to_json()),
+        _ => None,
+    };
+    let parts = parts::of_output(output, linked);
+    Artifact { artifact_id: RESULT.to_owned(), parts, metadata, ..Artifact::default() }
+}
+
+/// Returns an artifact of the call as a file.
+fn file(event: &Event) -> Option<Artifact> {
+    let Event::Artifact { uri, content_type, description } = event else { return None };
+    let file = Part { media_type: content_type.clone(), ..PartContent::Url(uri.clone()).into() };
+    Some(Artifact {
+        artifact_id: uri.clone(),
+        description: description.clone(),
+        parts: vec![file],
+        ..Artifact::default()
+    })
+}
+
+/// Returns the parts of the result before event number `next`; `None` if there are none.
+fn partial(call: &Call, next: u64) -> Option<String> {
+    let mut text = String::new();
+    let mut events = call.events.reader_from(0);
+    while let Some(Some(logged)) = events.next().now_or_never() {
+        if logged.number >= next {
+            break;
+        }
+        if let Event::Chunk { text: part } = logged.event {
+            text.push_str(&part);
+        }
+    }
+    let cut = text.floor_char_boundary(text.len().saturating_sub(MAX_PARTIAL));
+    text.drain(..cut);
+    (!text.is_empty()).then_some(text)
+}
+
+/// Returns the last messages: the questions that were answered, and their answers.
+fn history(ids: &TaskIds, history: &History, length: Option<u32>) -> Vec<Message> {
+    let turns = history.turns().flat_map(|turn| {
+        let answer = Message {
+            role: Role::User,
+            ..ids.message(&format!("{}/answer", turn.question.id), vec![parts::of_answer(&turn.answer)])
+        };
+        [ids.question(&turn.question), answer]
+    });
+    let mut messages: Vec<Message> = turns.collect();
+    let length = length.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    messages.split_off(messages.len().saturating_sub(length))
+}
+
+/// Returns the metadata of a task whose next event has number `next`; a generation is never 0.
+fn generation(next: u64) -> Members {
+    [(GENERATION, next.saturating_add(1))].into_iter().collect()
+}
+
+/// The ids that every event of a task repeats.
+#[derive(Clone, Debug)]
+pub(super) struct TaskIds {
+    pub(super) task: String,
+    pub(super) context: String,
+}
+
+impl TaskIds {
+    pub(super) fn of(call: &Call) -> TaskIds {
+        TaskIds { task: call.id.to_string(), context: call.context.clone() }
+    }
+
+    /// Returns a message of the agent; `name` is unique in the task.
+    fn message(&self, name: &str, parts: Vec<Part>) -> Message {
+        Message {
+            message_id: format!("{}/{name}", self.task),
+            context_id: Some(self.context.clone()).filter(|context| !context.is_empty()),
+            task_id: Some(self.task.clone()),
+            role: Role::Agent,
+            parts,
+            ..Message::default()
+        }
+    }
+
+    fn question(&self, question: &Question) -> Message {
+        self.message(&question.id, parts::of_question(question))
+    }
+
+    /// Returns the text of a progress or status event as a message.
+    fn spoken_message(&self, logged: &LoggedEvent) -> Option<Message> {
+        let text = match &logged.event {
+            Event::Progress { message, .. } => message.as_deref()?,
+            Event::Status { phase, message } => message.as_deref().unwrap_or(phase),
+            _ => return None,
+        };
+        Some(self.message(&logged.number.to_string(), vec![parts::text(text)]))
+    }
+
+    /// Returns the question as a change of the state; `number` is that of the next event.
+    pub(super) fn question_update(
+        &self,
+        question: &Question,
+        state: TaskState,
+        number: u64,
+    ) -> TaskStatusUpdate {
+        let timestamp = Some(Timestamp(unix_ms()));
+        let status = TaskStatus { state, message: Some(self.question(question)), timestamp };
+        self.status(status, generation(number))
+    }
+
+    /// Returns a change of the state.
+    pub(super) fn status(&self, status: TaskStatus, metadata: Members) -> TaskStatusUpdate {
+        TaskStatusUpdate {
+            task_id: self.task.clone(),
+            context_id: self.context.clone(),
+            is_final: status.state.is_terminal(),
+            status,
+            metadata: Some(metadata.to_json()),
+        }
+    }
+
+    /// Returns a whole artifact.
+    pub(super) fn artifact(&self, artifact: Artifact) -> TaskArtifactUpdate {
+        TaskArtifactUpdate {
+            task_id: self.task.clone(),
+            context_id: self.context.clone(),
+            artifact,
+            last_chunk: true,
+            ..TaskArtifactUpdate::default()
+        }
+    }
+
+    /// Returns an event of a running call as one of a stream; `None` for one that changes nothing of a task. `appends`:
+    /// whether the stream has parts of the result already.
+    pub(super) fn event(&self, logged: &LoggedEvent, appends: bool) -> Option<StreamEvent> {
+        let mut metadata = generation(logged.number + 1);
+        match &logged.event {
+            Event::Chunk { text } => {
+                let parts = vec![parts::text(text)];
+                let artifact = Artifact { artifact_id: RESULT.to_owned(), parts, ..Artifact::default() };
+                let part = self.artifact(artifact);
+                let metadata = Some(metadata.to_json());
+                let update = TaskArtifactUpdate { append: appends, last_chunk: false, metadata, ..part };
+                return Some(StreamEvent::Artifact(update));
+            }
+            Event::Artifact { .. } => {
+                let whole = self.artifact(file(&logged.event)?);
+                let metadata = Some(metadata.to_json());
+                return Some(StreamEvent::Artifact(TaskArtifactUpdate { metadata, ..whole }));
+            }
+            Event::Progress { .. } => metadata.insert("asp/progress", progress(&logged.event)?),
+            Event::Log { level, logger, data } => {
+                let mut log = Members::default();
+                log.insert("level", level.as_str());
+                log.insert("logger", Value::from(logger.clone()));
+                log.insert("data", data.clone());
+                metadata.insert("asp/log", log.to_json());
+            }
+            Event::Status { phase, .. } => metadata.insert("asp/phase", phase.as_str()),
+            Event::Resumed => {}
+            Event::Asked { .. }
+            | Event::Answered { .. }
+            | Event::TakenBack { .. }
+            | Event::Visited { .. } => {
+                return None;
+            }
+        }
+        let timestamp = Some(Timestamp(logged.at_ms));
+        let status =
+            TaskStatus { state: TaskState::Working, message: self.spoken_message(logged), timestamp };
+        Some(StreamEvent::Status(self.status(status, metadata)))
+    }
+}
+
+fn progress(event: &Event) -> Option<Json> {
+    let Event::Progress { progress, total, gauges, .. } = event else { return None };
+    let mut shown = Members::default();
+    shown.insert("progress", progress.as_json());
+    if let Some(total) = total {
+        shown.insert("total", total.as_json());
+    }
+    if !gauges.is_empty() {
+        shown.insert("gauges", json!(gauges));
+    }
+    Some(shown.to_json())
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_call::call::event::LogLevel;
+
+    use super::*;
+
+    fn ids() -> TaskIds {
+        TaskIds { task: "t".into(), context: "c".into() }
+    }
+
+    fn update(event: Event, appends: bool) -> Option<StreamEvent> {
+        ids().event(&LoggedEvent { number: 6, at_ms: 7, event }, appends)
+    }
+
+    #[test]
+    fn progress_status_and_log_are_changes_of_a_working_task() {
+        let progress = Event::Progress {
+            progress: 0.5.into(),
+            total: Some(1.0.into()),
+            message: Some("half".into()),
+            gauges: [("rows".to_owned(), 3.0)].into(),
+        };
+        let log = Event::Log { level: LogLevel::Info, logger: None, data: json!({"a": 1}).into() };
+        let status = Event::Status { phase: "QUEUED".into(), message: None };
+        for (event, text, name, value) in [
+            (
+                progress,
+                Some("half"),
+                "asp/progress",
+                json!({"progress": 0.5, "total": 1, "gauges": {"rows": 3.0}}),
+            ),
+            (log, None, "asp/log", json!({"level": "info", "logger": null, "data": {"a": 1}})),
+            (status, Some("QUEUED"), "asp/phase", json!("QUEUED")),
+        ] {
+            let Some(StreamEvent::Status(update)) = update(event, false) else { panic!("{name}") };
+            assert_eq!(
+                (update.task_id.as_str(), update.context_id.as_str(), update.is_final),
+                ("t", "c", false)
+            );
+            assert_eq!(
+                (update.status.state, update.status.timestamp),
+                (TaskState::Working, Some(Timestamp(7)))
+            );
+            let message = text.map(|text| ids().message("6", vec![parts::text(text)]));
+            assert_eq!(update.status.message, message, "{name}");
+            let metadata = update.metadata.unwrap();
+            assert_eq!((metadata.get(name), metadata.get(GENERATION)), (Some(&value), Some(&json!(8))));
+        }
+    }
+
+    #[test]
+    fn chunks_are_appended_to_the_result_and_artifacts_are_files() {
+        for appends in [false, true] {
+            let Some(StreamEvent::Artifact(chunk)) = update(Event::Chunk { text: "x".into() }, appends)
+            else {
+                panic!("no artifact")
+            };
+            assert_eq!(
+                (chunk.artifact.artifact_id.as_str(), chunk.append, chunk.last_chunk),
+                (RESULT, appends, false)
+            );
+            assert_eq!(chunk.artifact.parts, [parts::text("x")]);
+        }
+        let content_type = Some("text/csv".to_owned());
+        let event = Event::Artifact { uri: "asp-artifact://a".into(), content_type, description: None };
+        let Some(StreamEvent::Artifact(file)) = update(event, true) else { panic!("no artifact") };
+        assert_eq!((file.append, file.last_chunk), (false, true));
+        assert_eq!(file.artifact.parts[0].content, PartContent::Url("asp-artifact://a".into()));
+        assert!(update(Event::Answered { id: "a".into() }, false).is_none());
+        assert!(matches!(update(Event::Resumed, false), Some(StreamEvent::Status(_))));
+    }
+
+    #[test]
+    fn the_history_is_the_last_messages() {
+        assert!(history(&ids(), &History::default(), None).is_empty());
+        assert!(history(&ids(), &History::default(), Some(0)).is_empty());
+    }
+}
