@@ -8,6 +8,8 @@ mod runtime;
 #[path = "it/support.rs"]
 mod support;
 
+#[path = "it/a2a.rs"]
+mod a2a;
 #[path = "it/a2a_card.rs"]
 mod a2a_card;
 #[path = "it/approval.rs"]

@@ -89,7 +89,7 @@ fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, Refuse
     let arguments = message::arguments(&entry.primitive.input_schema, input)?;
     let server = request.server.message.name.as_str();
     let name = name_of(&entry, &send.message.message_id);
-    let chosen = ChosenId::of(&request.caller, (server, &name), &entry.primitive.version, &arguments);
+    let chosen = ChosenId::of(&request.caller, (server, name.as_str()), &entry.primitive.version, &arguments);
     let (context, message_id) = (send.message.context_id.clone(), send.message.message_id.clone());
     Ok(NewTask { entry, arguments, chosen, context, message_id })
 }

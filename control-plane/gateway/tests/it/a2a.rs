@@ -1,0 +1,296 @@
+//! A2A: messages that start tasks, and what becomes of these, in both versions and over both bindings.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use asp_proto::snapshot::{GatewaySnapshot, Protocol};
+use asp_registry::{Inputs, assemble};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::runtime::Runtime;
+use crate::support::{Answer, Fixture, inputs, token};
+
+#[path = "a2a/questions.rs"]
+mod questions;
+#[path = "a2a/refusals.rs"]
+mod refusals;
+#[path = "a2a/streams.rs"]
+mod streams;
+
+/// The servers of the tests with every tool and task as a skill of its own id.
+fn speaking() -> Inputs {
+    let mut inputs = inputs();
+    for server in &mut inputs.servers {
+        let a2a = i32::from(Protocol::A2a);
+        if !server.edge.protocols.contains(&a2a) {
+            server.edge.protocols.push(a2a);
+        }
+        for listing in &mut server.server.listings {
+            if !listing.rest_name.is_empty() {
+                listing.a2a_skill = listing.id.clone();
+            }
+        }
+    }
+    inputs
+}
+
+fn snapshot() -> GatewaySnapshot {
+    assemble(speaking())
+}
+
+fn fixture() -> Fixture {
+    Fixture::of(snapshot())
+}
+
+fn with_plugins(runtime: &Runtime) -> Fixture {
+    Fixture::with(snapshot(), 7, runtime.runtimes())
+}
+
+/// A client of one agent.
+#[derive(Clone)]
+struct Client<'a> {
+    fixture: &'a Fixture,
+    server: &'a str,
+    headers: Vec<(String, String)>,
+}
+
+impl<'a> Client<'a> {
+    fn of(fixture: &'a Fixture, server: &'a str) -> Client<'a> {
+        let headers = vec![
+            ("authorization".into(), format!("Bearer {}", token("alice"))),
+            ("content-type".into(), "application/json".into()),
+        ];
+        Client { fixture, server, headers }
+    }
+
+    fn with(&self, name: &str, value: &str) -> Client<'a> {
+        let mut other = self.clone();
+        other.headers.retain(|(known, _)| known != name);
+        other.headers.push((name.into(), value.into()));
+        other
+    }
+
+    async fn send(&self, method: Method, path: &str, body: &str) -> Answer {
+        let headers: Vec<(&str, &str)> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        self.fixture.send(method, &format!("/{}/a2a{path}", self.server), &headers, body).await
+    }
+
+    /// Sends a JSON-RPC request.
+    async fn call(&self, method: &str, params: Value) -> Answer {
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
+        self.send(Method::POST, "", &body.to_string()).await
+    }
+
+    /// The result of a JSON-RPC request.
+    async fn result(&self, method: &str, params: Value) -> Value {
+        let answer = self.call(method, params).await;
+        let body = answer.json();
+        assert_eq!((answer.status, &body["id"]), (StatusCode::OK, &json!(7)), "{body}");
+        assert!(body["result"].is_object(), "{body}");
+        body["result"].clone()
+    }
+
+    /// The code of a refused JSON-RPC request, and its HTTP status.
+    async fn refused(&self, method: &str, params: Value) -> (u16, i64) {
+        let answer = self.call(method, params).await;
+        (answer.status.as_u16(), code(&answer))
+    }
+}
+
+fn code(answer: &Answer) -> i64 {
+    answer.json()["error"]["code"].as_i64().unwrap_or_else(|| panic!("{}", answer.text))
+}
+
+/// An id that no other message has.
+fn message_id() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("m-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The parameters of a message of 1.0 to a skill.
+fn message(skill: &str, arguments: Value) -> Value {
+    json!({"message": {"messageId": message_id(), "role": "ROLE_USER",
+        "parts": [{"data": {"skill": skill, "arguments": arguments}}]}})
+}
+
+/// The task that a skill has completed.
+fn completed(task: &Value, value: &Value) {
+    assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task}");
+    assert_eq!(task["artifacts"][0]["artifactId"], "result", "{task}");
+    let parts = task["artifacts"][0]["parts"].as_array().unwrap();
+    assert!(parts.iter().any(|part| part["data"] == *value), "{task}");
+}
+
+#[tokio::test]
+async fn a_message_is_answered_with_its_task_in_both_versions_and_over_both_bindings() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let hi = json!({"message": "hi"});
+    let sent = client.with("a2a-version", "1.0").result("SendMessage", message("echo", hi.clone())).await;
+    completed(&sent["task"], &hi);
+    assert!(sent["task"]["metadata"]["asp/generation"].as_u64().unwrap() > 0);
+
+    let old = json!({"message": {"kind": "message", "messageId": message_id(), "role": "user",
+        "parts": [{"kind": "data", "data": {"skill": "echo", "arguments": {"message": "hi"}}}]}});
+    let task = client.with("a2a-version", "0.3").result("message/send", old).await;
+    assert_eq!((&task["kind"], &task["status"]["state"]), (&json!("task"), &json!("completed")), "{task}");
+
+    let body = message("echo", hi.clone()).to_string();
+    let answer = client.send(Method::POST, "/message:send", &body).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+    assert_eq!(answer.headers["content-type"], "application/json");
+    completed(&answer.json()["task"], &hi);
+    let preferred = client.with("content-type", "application/a2a+json");
+    let again = preferred.send(Method::POST, "/message:send", &body).await;
+    assert_eq!(again.headers["content-type"], "application/a2a+json");
+    assert_eq!(again.json()["task"]["id"], answer.json()["task"]["id"], "the same message is the same task");
+
+    let old = json!({"message": {"messageId": message_id(), "role": "ROLE_USER",
+        "content": [{"data": {"data": {"skill": "echo", "arguments": {"message": "hi"}}}}]},
+        "configuration": {"blocking": true}});
+    let answer = client.send(Method::POST, "/v1/message:send", &old.to_string()).await;
+    assert_eq!(answer.json()["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{}", answer.text);
+}
+
+#[tokio::test]
+async fn skill_and_arguments_are_named_and_never_guessed() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let text = |text: &str, metadata: Value| {
+        json!({"message": {"messageId": message_id(), "role": "ROLE_USER", "parts": [{"text": text}],
+            "metadata": metadata}})
+    };
+    let named = json!({"skill": "echo"});
+    let hi = json!({"message": "hi"});
+    for words in ["hi", r#"{"message": "hi"}"#] {
+        let sent = client.result("SendMessage", text(words, named.clone())).await;
+        completed(&sent["task"], &hi);
+    }
+    let unnamed = client.call("SendMessage", text("hi", json!({}))).await.json();
+    let description = unnamed["error"]["data"].to_string();
+    assert!(description.contains("echo") && description.contains("count"), "{unnamed}");
+    for (params, field) in [
+        (text("hi", json!({"skill": "nothing"})), "message.metadata.skill"),
+        (text("three", json!({"skill": "count"})), "arguments.to"),
+        (message("count", json!({"to": "three"})), "arguments.to"),
+    ] {
+        let answer = client.call("SendMessage", params).await;
+        assert_eq!(code(&answer), -32602);
+        assert!(answer.text.contains(field), "{}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn a_task_is_got_after_an_answer_at_once_and_at_another_gateway() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let mut params = message("count", json!({"to": 2, "delayMs": 50}));
+    params["configuration"] = json!({"returnImmediately": true});
+    params["message"]["contextId"] = "trip".into();
+    let task = client.result("SendMessage", params.clone()).await["task"].clone();
+    assert!(
+        ["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"].contains(&task["status"]["state"].as_str().unwrap())
+    );
+    assert_eq!(task["contextId"], "trip");
+    // The same message waits for the same task.
+    params["configuration"] = json!({});
+    let ended = client.result("SendMessage", params.clone()).await["task"].clone();
+    assert_eq!(ended["id"], task["id"]);
+    completed(&ended, &json!({"counted": 2}));
+    let got = client.result("GetTask", json!({"id": task["id"], "historyLength": 0})).await;
+    assert_eq!((&got["artifacts"], got.get("history")), (&ended["artifacts"], None));
+    let old = client.result("tasks/get", json!({"id": task["id"]})).await;
+    assert_eq!((&old["kind"], &old["status"]["state"]), (&json!("task"), &json!("completed")));
+    let path = format!("/tasks/{}", task["id"].as_str().unwrap());
+    completed(&client.send(Method::GET, &path, "").await.json(), &json!({"counted": 2}));
+
+    let other = fixture.with_stores(snapshot(), |stores| {
+        stores.active = fixture.active.clone();
+        stores.ledger = fixture.ledger.clone();
+    });
+    let elsewhere = Client::of(&other, "demo").result("GetTask", json!({"id": task["id"]})).await;
+    assert_eq!((&elsewhere["artifacts"], &elsewhere["contextId"]), (&ended["artifacts"], &json!("trip")));
+    params["message"]["parts"] = json!([{"data": {"skill": "count", "arguments": {"to": 3}}}]);
+    assert_eq!(client.refused("SendMessage", params).await, (200, -32602), "the id has another content");
+}
+
+#[tokio::test]
+async fn tasks_are_listed_in_pages_and_only_ones_own() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let mut ids = Vec::new();
+    for number in 0..3 {
+        let mut params = message("echo", json!({"message": number.to_string()}));
+        let context = if number == 1 { "one" } else { "others" };
+        params["message"]["contextId"] = context.into();
+        ids.push(client.result("SendMessage", params).await["task"]["id"].clone());
+    }
+    // Of the same server over another protocol, and of another user.
+    let rest = [("authorization", format!("Bearer {}", token("alice")))];
+    let rest: Vec<(&str, &str)> = rest.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let rest = [rest, vec![("content-type", "application/json")]].concat();
+    let put = fixture.send(Method::PUT, "/demo/rest/tools/echo/calls/1", &rest, r#"{"message": "r"}"#).await;
+    assert_eq!(put.status, StatusCode::CREATED);
+    let bob = client.with("authorization", &format!("Bearer {}", token("bob")));
+    bob.result("SendMessage", message("echo", json!({"message": "b"}))).await;
+
+    let mut seen = Vec::new();
+    let mut token = Value::from("");
+    loop {
+        let mut params = json!({"pageSize": 2});
+        if token != "" {
+            params["pageToken"] = token.clone();
+        }
+        let page = client.result("ListTasks", params).await;
+        assert_eq!(page["pageSize"], 2);
+        for task in page["tasks"].as_array().unwrap() {
+            assert_eq!(
+                (task["status"]["state"].as_str(), task.get("artifacts")),
+                (Some("TASK_STATE_COMPLETED"), None)
+            );
+            seen.push(task["id"].clone());
+        }
+        token = page["nextPageToken"].clone();
+        if token == "" {
+            assert_eq!(page["totalSize"], 3);
+            break;
+        }
+        let stolen = bob.refused("ListTasks", json!({"pageSize": 2, "pageToken": token})).await;
+        assert_eq!(stolen, (200, -32602));
+    }
+    let all = |ids: &[Value]| ids.iter().map(Value::to_string).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!((seen.len(), all(&seen)), (3, all(&ids)));
+    let one = client.result("ListTasks", json!({"contextId": "one", "includeArtifacts": true})).await;
+    assert_eq!((one["tasks"].as_array().unwrap().len(), &one["tasks"][0]["id"]), (1, &ids[1]));
+    assert!(one["tasks"][0]["artifacts"].is_array());
+    let failed = client.send(Method::GET, "/tasks?status=TASK_STATE_FAILED", "").await.json();
+    assert_eq!((&failed["tasks"], &failed["totalSize"]), (&json!([]), &json!(0)));
+    let later = json!({"statusTimestampAfter": "2999-01-01T00:00:00Z"});
+    assert_eq!(client.result("ListTasks", later).await["tasks"], json!([]));
+    for size in [0, 101] {
+        assert_eq!(client.refused("ListTasks", json!({"pageSize": size})).await, (200, -32602));
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_task_is_cancelled_again_and_an_ended_one_is_not() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let mut params = message("count", json!({"to": 100, "delayMs": 500}));
+    params["configuration"] = json!({"returnImmediately": true});
+    let id = client.result("SendMessage", params).await["task"]["id"].clone();
+    for _ in 0..2 {
+        let task = client.result("CancelTask", json!({"id": id})).await;
+        assert_eq!(task["status"]["state"], "TASK_STATE_CANCELED", "{task}");
+    }
+    let ended = client.result("SendMessage", message("echo", json!({"message": "a"}))).await;
+    let id = ended["task"]["id"].clone();
+    assert_eq!(client.refused("CancelTask", json!({"id": id})).await, (200, -32002));
+    let path = format!("/tasks/{}:cancel", id.as_str().unwrap());
+    let answer = client.send(Method::POST, &path, "").await;
+    assert_eq!(
+        (answer.status, &answer.json()["error"]["status"]),
+        (StatusCode::BAD_REQUEST, &json!("FAILED_PRECONDITION"))
+    );
+}

@@ -1,0 +1,135 @@
+//! Refusals, each in the form of its binding.
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Client, code, fixture, message, message_id};
+use crate::support::{token, token_with_scopes};
+
+#[tokio::test]
+async fn bad_requests_have_the_codes_of_their_faults() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let malformed = client.send(Method::POST, "", "{").await;
+    assert_eq!(code(&malformed), -32700);
+    let echo = || message("echo", json!({"message": "hi"}));
+    let changed = |change: fn(&mut Value)| {
+        let mut params = echo();
+        change(&mut params);
+        params
+    };
+    for (method, params, expected) in [
+        ("nothing", json!({}), -32601),
+        ("tasks/list", json!({}), -32601),
+        ("SendMessage", json!({}), -32602),
+        ("SendMessage", changed(|params| params["message"]["parts"] = json!([])), -32602),
+        ("SendMessage", changed(|params| params["tenant"] = "acme".into()), -32602),
+        (
+            "SendMessage",
+            changed(|params| params["message"]["parts"] = json!([{"url": "https://a/b"}])),
+            -32005,
+        ),
+        ("SendMessage", changed(|params| params["message"]["taskId"] = "no task".into()), -32001),
+        ("SendMessage", changed(|params| params["message"]["referenceTaskIds"] = json!(["no task"])), -32001),
+        ("GetTask", json!({"id": "no task"}), -32001),
+        ("GetTask", json!({"id": "0190f7c8-1111-7000-8000-000000000000"}), -32001),
+        ("SubscribeToTask", json!({"id": "no task"}), -32001),
+        ("GetExtendedAgentCard", json!({}), -32007),
+        ("CreateTaskPushNotificationConfig", json!({"taskId": "a", "url": "https://a/b"}), -32003),
+        (
+            "SendMessage",
+            changed(|params| {
+                params["configuration"] = json!({"taskPushNotificationConfig": {"url": "https://a/b"}});
+            }),
+            -32003,
+        ),
+    ] {
+        assert_eq!(client.refused(method, params.clone()).await, (200, expected), "{method} {params}");
+    }
+    assert_eq!(client.send(Method::GET, "", "").await.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn the_version_header_may_not_contradict_the_method() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    for (method, version) in [("SendMessage", "0.3"), ("SendMessage", "9.0")] {
+        let client = client.with("a2a-version", version);
+        let refused = client.refused(method, message("echo", json!({"message": "hi"}))).await;
+        assert_eq!(refused, (200, -32009), "{method} {version}");
+    }
+    let answer = client.with("a2a-version", "1.0").send(Method::GET, "/v1/tasks/a", "").await;
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    assert_eq!(answer.json()["code"], -32009, "the form of 0.3: {}", answer.text);
+    let answer = client.send(Method::GET, "/tasks/a?A2A-Version=0.3", "").await;
+    let body = answer.json();
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    assert_eq!(body["error"]["details"][0]["reason"], "VERSION_NOT_SUPPORTED", "{body}");
+}
+
+#[tokio::test]
+async fn rest_has_its_own_form_of_each_refusal() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let tenant = message("echo", json!({"message": "hi"})).to_string();
+    for (method, path, body, status, name) in [
+        (Method::GET, "/nothing", "", 404, "UNIMPLEMENTED"),
+        (Method::DELETE, "/tasks/a", "", 405, "UNIMPLEMENTED"),
+        (Method::POST, "/message:send", "{", 400, "INVALID_ARGUMENT"),
+        (Method::POST, "/acme/message:send", tenant.as_str(), 400, "INVALID_ARGUMENT"),
+        (Method::GET, "/tasks/a", "", 404, "NOT_FOUND"),
+        (Method::GET, "/tasks/a/pushNotificationConfigs", "", 400, "FAILED_PRECONDITION"),
+    ] {
+        let answer = client.send(method.clone(), path, body).await;
+        let error = answer.json()["error"].clone();
+        assert_eq!(
+            (answer.status.as_u16(), &error["status"]),
+            (status, &json!(name)),
+            "{method} {path}: {error}"
+        );
+    }
+    let text = client.with("content-type", "text/plain").send(Method::POST, "/message:send", &tenant).await;
+    assert_eq!(text.json()["error"]["details"][0]["reason"], "CONTENT_TYPE_NOT_SUPPORTED");
+}
+
+#[tokio::test]
+async fn another_users_task_is_like_none() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let sent = client.result("SendMessage", message("echo", json!({"message": "hi"}))).await;
+    let id = sent["task"]["id"].clone();
+    let bob = client.with("authorization", &format!("Bearer {}", token("bob")));
+    for method in ["GetTask", "CancelTask", "SubscribeToTask"] {
+        assert_eq!(bob.refused(method, json!({"id": id})).await, (200, -32001), "{method}");
+    }
+    let mut reference = message("echo", json!({"message": "hi"}));
+    reference["message"]["referenceTaskIds"] = json!([id]);
+    assert_eq!(bob.refused("SendMessage", reference.clone()).await, (200, -32001));
+    assert_eq!(client.call("SendMessage", reference).await.status, StatusCode::OK);
+    let mut answering = message("echo", json!({"message": "hi"}));
+    answering["message"]["taskId"] = id;
+    assert_eq!(client.refused("SendMessage", answering).await, (200, -32004), "it has ended");
+}
+
+#[tokio::test]
+async fn missing_scopes_and_limits_are_answered_by_http_as_well() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "policy");
+    let challenged = client.call("SendMessage", message("policy.scoped", json!({}))).await;
+    assert_eq!(challenged.status, StatusCode::FORBIDDEN, "{}", challenged.text);
+    let challenge = challenged.headers["www-authenticate"].to_str().unwrap();
+    assert!(challenge.contains(r#"scope="x:read x:write""#), "{challenge}");
+    let bearer = format!("Bearer {}", token_with_scopes("alice", "x:read x:write"));
+    let allowed = client.with("authorization", &bearer);
+    allowed.result("SendMessage", message("policy.scoped", json!({}))).await;
+    let mut params = message("policy.few", json!({}));
+    for _ in 0..2 {
+        client.result("SendMessage", params.clone()).await;
+        params["message"]["messageId"] = message_id().into();
+    }
+    let limited = client.call("SendMessage", params.clone()).await;
+    assert_eq!((limited.status, code(&limited)), (StatusCode::TOO_MANY_REQUESTS, -32000));
+    assert!(limited.headers.contains_key("retry-after") && limited.text.contains("rate_limited"));
+    let limited = client.send(Method::POST, "/message:send", &params.to_string()).await;
+    assert_eq!(limited.status, StatusCode::TOO_MANY_REQUESTS);
+}
