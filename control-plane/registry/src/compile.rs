@@ -34,6 +34,7 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
         summary: spec.summary.clone().unwrap_or_default(),
         mcp: mcp::definitions(spec, mutation, input.as_ref(), output.as_ref()),
         a2a_skill: card::skill(spec).map(|skill| skill.to_string()).unwrap_or_default(),
+        a2a_text_argument: text_argument(spec).to_owned(),
         input_schema: input.map(|schema| schema.to_string()).unwrap_or_default(),
         output_schema: output.map(|schema| schema.to_string()).unwrap_or_default(),
         mutation: wire_mutation(mutation).into(),
@@ -89,6 +90,11 @@ fn completions(spec: &Spec) -> Vec<snapshot::Completion> {
             snapshot::Completion { argument: argument.clone(), values, by_runtime }
         })
         .collect()
+}
+
+fn text_argument(spec: &Spec) -> &str {
+    let skill = spec.exposure.a2a.skill.as_ref();
+    skill.and_then(|skill| skill.text_argument.as_deref()).unwrap_or_default()
 }
 
 fn scopes(spec: &Spec) -> &[String] {

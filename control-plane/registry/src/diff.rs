@@ -215,12 +215,24 @@ fn compare_primitive(old: &Primitive, new: &Primitive, found: &mut ChangeCollect
     if removed(&new.scopes, &old.scopes) {
         found.push("/security/auth/scopes", "callers need another scope", true);
     }
-    if old.idempotency_argument != new.idempotency_argument {
-        found.push(
+    let arguments = [
+        (
             "/idempotency",
+            &old.idempotency_argument,
+            &new.idempotency_argument,
             "the idempotency key is another argument",
-            !old.idempotency_argument.is_empty(),
-        );
+        ),
+        (
+            "/exposure/a2a/skill/textArgument",
+            &old.a2a_text_argument,
+            &new.a2a_text_argument,
+            "the text of a message is another argument",
+        ),
+    ];
+    for (path, before, after, message) in arguments {
+        if before != after {
+            found.push(path, message, !before.is_empty());
+        }
     }
     if prompt_arguments(old) != prompt_arguments(new) {
         found.push("/primitiveSchema/arguments", "the prompt has different arguments", true);

@@ -80,12 +80,17 @@ fn check_input(spec: &Spec, findings: &mut Findings<'_>) -> Option<jsonschema::V
     let written = spec.schema.input_schema.as_ref()?;
     let rules = schema::SchemaRules { object_root: spec.kind.is_tool(), header_annotations: true };
     let validator = schema::check(written, "/primitiveSchema/input_schema", rules, findings);
-    if let Some(key) = &spec.idempotency {
-        let property = written.pointer("/properties").and_then(|properties| properties.get(&key.argument));
+    let skill = spec.exposure.a2a.skill.as_ref();
+    for (path, argument) in [
+        ("/idempotency/argument", spec.idempotency.as_ref().map(|key| &key.argument)),
+        ("/exposure/a2a/skill/textArgument", skill.and_then(|skill| skill.text_argument.as_ref())),
+    ] {
+        let Some(argument) = argument else { continue };
+        let property = written.pointer("/properties").and_then(|properties| properties.get(argument));
         if property.and_then(|property| property.get("type")).and_then(Value::as_str) != Some("string") {
-            let message = format!("the input schema has no text argument `{}`", key.argument);
+            let message = format!("the input schema has no text argument `{argument}`");
             let hint = "name a top-level property of type string";
-            findings.add(FaultCode::BadMapping, "/idempotency/argument", message, hint);
+            findings.add(FaultCode::BadMapping, path, message, hint);
         }
     }
     validator

@@ -195,6 +195,18 @@ fn keys_that_mean_nothing_are_refused() {
 }
 
 #[test]
+fn the_text_of_a_message_goes_to_a_text_argument() {
+    let at = "/exposure/a2a/skill/textArgument";
+    let with = |argument: &str| {
+        let exposure = format!("exposure: {{a2a: {{skill: {{textArgument: {argument}}}}}}}");
+        tool(&format!("{exposure}\n{BUILTIN}"))
+    };
+    assert_table("text", with("note"), &[]);
+    assert_table("number", with("page"), &[("bad_mapping", at)]);
+    assert_table("unknown", with("nothing"), &[("bad_mapping", at)]);
+}
+
+#[test]
 fn a_stdio_package_names_one_folder_and_never_the_way_to_another() {
     let named =
         |package: &str| tool(&format!("runtime: {{mode: mcp-stdio, package: \"{package}\", tool: x}}"));

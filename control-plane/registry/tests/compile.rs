@@ -206,7 +206,7 @@ fn the_manifest_names_mode_and_limits_in_plain_units() {
 #[test]
 fn the_rest_of_a_spec_has_its_place_in_the_snapshot() {
     let spec = tool(
-        "mutation: destructive\nidempotency: {argument: id}\n\
+        "mutation: destructive\nidempotency: {argument: id}\nexposure: {a2a: {skill: {textArgument: id}}}\n\
          security: {riskClass: low, auth: {type: jwt, scopes: [a, b]}}\nruntime: {mode: builtin, entrypoint: x}",
     );
     let primitive = primitive(&spec);
@@ -214,7 +214,7 @@ fn the_rest_of_a_spec_has_its_place_in_the_snapshot() {
     assert_eq!(primitive.mutation(), Mutation::Destructive);
     assert_eq!(primitive.risk_class(), RiskClass::Low);
     assert_eq!(primitive.scopes, ["a", "b"]);
-    assert_eq!(primitive.idempotency_argument, "id");
+    assert_eq!((primitive.idempotency_argument.as_str(), primitive.a2a_text_argument.as_str()), ("id", "id"));
     assert_eq!((primitive.owner.as_str(), primitive.title.as_str()), ("team", "X"));
     assert_eq!(primitive.tags, ["a", "b"]);
     assert_eq!(primitive.limit, None);

@@ -123,7 +123,7 @@ fn changed(old: &str, new: &str) -> Vec<Change> {
 
 #[test]
 fn promises_beside_the_schema_are_compared() {
-    let table: [(&str, &str, &str, bool); 8] = [
+    let table: [(&str, &str, &str, bool); 9] = [
         ("mutation: read_only", "mutation: destructive", "/mutation", true),
         ("mutation: destructive", "mutation: idempotent", "/mutation", false),
         (
@@ -145,6 +145,12 @@ fn promises_beside_the_schema_are_compared() {
             false,
         ),
         ("mutation: read_only\nidempotency: {argument: k}", "mutation: read_only", "/idempotency", true),
+        (
+            "mutation: read_only\nexposure: {a2a: {skill: {textArgument: k}}}",
+            "mutation: read_only",
+            "/exposure/a2a/skill/textArgument",
+            true,
+        ),
         (
             "mutation: read_only",
             "mutation: read_only\nsecurity: {riskClass: high}",

@@ -58,6 +58,8 @@ pub(crate) struct Skill {
     pub input_modes: Vec<String>,
     #[serde(default)]
     pub output_modes: Vec<String>,
+    /// Name of the top-level text argument that takes a message's text. Without it a text is the arguments as JSON.
+    pub text_argument: Option<String>,
 }
 
 fn yes() -> bool {
