@@ -11,8 +11,8 @@
 //! - the JSON has no comments, and lines that were cut off at the edge of the page are complete;
 //! - added: `_meta`, `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
 //!   `capabilities.inputTimeoutSeconds|elicitationRequired|taskRequired|taskAfterInput|pollStream`, `exposure.rest`,
-//!   `exposure.a2a.skill.inputModes|outputModes|textArgument`, the runtime modes `builtin`, `mcp-stdio` and `primitive`,
-//!   `proxy.openai`, `roots` and `prefer` of delegates.
+//!   `exposure.a2a.skill.inputModes|outputModes|textArgument`, the runtime modes `builtin`, `mcp-stdio` and
+//!   `primitive`, `proxy.openai`, `roots` and `prefer` of delegates.
 
 /// Gives the values of an enum the words that stand for them in specs.
 macro_rules! words {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use asp_call::call::Call;
 use asp_call::call::event::Event;
 use asp_call::call::outcome::{Output, Refusal, text_block};
 use asp_call::clock::rfc3339;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use crate::artifacts::Artifacts;
 use crate::backend::{Backend, misplaced, mode};
 
+mod a2a_conformance;
 mod search;
 mod toggle;
 
@@ -44,6 +46,7 @@ impl Backend for BuiltinBackend {
         execution.started().mark_sent();
         match builtin.entrypoint.as_str() {
             artifact::ENTRYPOINT => self.artifacts.read(execution).await,
+            "a2a_conformance" => a2a_conformance::run(execution).await,
             "echo" => Ok(echo(execution)),
             "clock" => clock(),
             "count" => count(execution).await,
@@ -85,20 +88,24 @@ async fn count(execution: &Execution) -> Result<Output, Refusal> {
     integers(&mut arguments);
     let number = |name: &str| arguments.get(name).and_then(Value::as_u64).unwrap_or_default();
     let to = number("to");
-    let delay = Duration::from_millis(number("delayMs"));
+    count_to(&execution.call, to, Duration::from_millis(number("delayMs"))).await?;
+    Ok(Output::structured(json!({"counted": to})))
+}
+
+async fn count_to(call: &Call, to: u64, delay: Duration) -> Result<(), Refusal> {
     for n in 1..=to {
         tokio::select! {
-            () = execution.call.cancelled() => return Err(Refusal::Cancelled),
+            () = call.cancelled() => return Err(Refusal::Cancelled),
             () = tokio::time::sleep(delay) => {}
         }
-        execution.call.emit(Event::Progress {
+        call.emit(Event::Progress {
             progress: (n as f64).into(),
             total: Some((to as f64).into()),
             message: Some(format!("counted {n} of {to}")),
             gauges: BTreeMap::new(),
         });
     }
-    Ok(Output::structured(json!({"counted": to})))
+    Ok(())
 }
 
 /// Returns a resource of a template: the item that its URI names.
