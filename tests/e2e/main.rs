@@ -4,6 +4,7 @@
 // Test code may fail loudly; Clippy sees no `#[test]` here because this binary has its own main.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod a2a_requirements;
 mod admin_api;
 mod advertised;
 mod any_order;
@@ -102,6 +103,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     changes::trials,
     clients::trials,
     conformance::trials,
+    a2a_requirements::trials,
     crowd::trials,
     tasks::trials,
     suites::trials,
