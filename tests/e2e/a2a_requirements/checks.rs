@@ -129,7 +129,7 @@ async fn compare_bindings(conversation: &Conversation<'_>) -> Result<()> {
         Binding::JsonRpc => Binding::Rest,
         Binding::Rest | Binding::Grpc => Binding::JsonRpc,
     };
-    let other = Conversation::begin(conversation.stack, binding).await?;
+    let other = conversation.over(binding);
     for text in [
         "tck-complete-task",
         "tck-message-response",

@@ -50,7 +50,7 @@ const ERRORS: [ExpectedError; 7] = [
 
 /// Requests of one row over one binding, with the values that it has saved.
 pub(super) struct Conversation<'a> {
-    pub(super) stack: &'a Stack,
+    stack: &'a Stack,
     pub(super) binding: Binding,
     alice: String,
     values: BTreeMap<String, Value>,
@@ -69,9 +69,18 @@ pub(super) struct Reply {
 
 impl<'a> Conversation<'a> {
     pub(super) async fn begin(stack: &'a Stack, binding: Binding) -> Result<Conversation<'a>> {
-        let unique = json!(format!("{:032x}", rand::random::<u128>()));
-        let values = BTreeMap::from([("unique".to_owned(), unique)]);
-        Ok(Conversation { stack, binding, alice: stack.alice().await?, values })
+        let unique = format!("{:032x}", rand::random::<u128>());
+        // A user of its own, whose list of tasks has no others.
+        let user = format!("alice-{unique}");
+        let alice = stack.token(&["--org", "acme", "--user", &user]).await?;
+        let values = BTreeMap::from([("unique".to_owned(), json!(unique))]);
+        Ok(Conversation { stack, binding, alice, values })
+    }
+
+    /// Returns the same user's requests over another binding.
+    pub(super) fn over(&self, binding: Binding) -> Conversation<'a> {
+        let (alice, values) = (self.alice.clone(), self.values.clone());
+        Conversation { stack: self.stack, binding, alice, values }
     }
 
     /// Sends a step, until its answer fits if the step says so, and checks the answer.
@@ -119,12 +128,19 @@ impl<'a> Conversation<'a> {
         request::build(self.binding, step, token.as_deref(), &|value: &Value| self.fill(value))
     }
 
-    /// Replaces every text that names a saved value.
+    /// Puts saved values in the place of their names: a text that is a name becomes the value, within a text it
+    /// becomes its text.
     fn fill(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => {
                 let saved = text.strip_prefix('$').and_then(|name| self.values.get(name));
-                saved.unwrap_or(value).clone()
+                saved.cloned().unwrap_or_else(|| {
+                    // Longer names come first: one may begin with another.
+                    let values = self.values.iter().rev();
+                    let named =
+                        values.filter_map(|(name, value)| Some((format!("${name}"), value.as_str()?)));
+                    named.fold(text.clone(), |text, (name, value)| text.replace(&name, value)).into()
+                })
             }
             Value::Array(items) => items.iter().map(|item| self.fill(item)).collect(),
             Value::Object(members) => {
@@ -184,6 +200,9 @@ impl<'a> Conversation<'a> {
             let found = json!({"value": reply.response.header(name)});
             matching::check(&found, &Expectation::from([("value".to_owned(), matcher.clone())]))
                 .context(name.clone())?;
+        }
+        if let Some(text) = &step.wire {
+            ensure!(reply.response.text().contains(text), "{text:?} is not in it as it was sent");
         }
         step.events.as_ref().map_or(Ok(()), |events| check_events(events, reply, &filled))
     }

@@ -12,9 +12,11 @@ pub(super) struct Suite {
     text: &'static str,
 }
 
-pub(super) static SUITES: [Suite; 2] = [
+pub(super) static SUITES: [Suite; 4] = [
     Suite { name: "tck_1.0", ids: 129, text: include_str!("../../vectors/a2a/tck-1.0.json") },
+    Suite { name: "tck_0.3", ids: 96, text: include_str!("../../vectors/a2a/tck-0.3.json") },
     Suite { name: "acts", ids: 65, text: include_str!("../../vectors/a2a/acts.json") },
+    Suite { name: "interop", ids: 25, text: include_str!("../../vectors/a2a/interop.json") },
 ];
 
 impl Suite {
@@ -122,6 +124,7 @@ pub(super) struct Step {
     #[serde(default)]
     pub(super) head: Expectation,
     pub(super) events: Option<Events>,
+    pub(super) wire: Option<String>,
     #[serde(default)]
     pub(super) until: Expectation,
     #[serde(default)]
@@ -146,7 +149,7 @@ impl Step {
     /// Whether an answer can be wrong: every operation but a raw request must succeed or fail as the step says.
     pub(super) fn is_checked(&self) -> bool {
         let is_raw = matches!(self.operation, Operation::Rpc | Operation::Http);
-        !is_raw || self.status.is_some() || !self.expect.is_empty()
+        !is_raw || self.status.is_some() || !self.expect.is_empty() || self.events.is_some()
     }
 }
 

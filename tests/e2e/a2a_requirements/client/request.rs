@@ -19,7 +19,7 @@ type Fill<'f> = &'f dyn Fn(&Value) -> Value;
 pub(super) fn build(binding: Binding, step: &Step, token: Option<&str>, fill: Fill<'_>) -> Result<Request> {
     let (method, target, body) = match (step.operation, binding) {
         (Operation::Card, _) => ("GET".to_owned(), CARD.to_owned(), Vec::new()),
-        (Operation::Http, _) => raw(step),
+        (Operation::Http, _) => raw(step, fill),
         (Operation::Rpc, _) => {
             let method = step.method.as_deref().context("a method")?;
             ("POST".into(), BASE.into(), envelope(method, params(step, fill)))
@@ -44,13 +44,15 @@ pub(super) fn build(binding: Binding, step: &Step, token: Option<&str>, fill: Fi
     Ok(Request { method, target, headers, body })
 }
 
-fn raw(step: &Step) -> (String, String, Vec<u8>) {
+fn raw(step: &Step, fill: Fill<'_>) -> (String, String, Vec<u8>) {
     let body = match (&step.text, &step.body) {
         (Some(text), _) => text.clone().into_bytes(),
-        (None, Some(body)) => body.to_string().into_bytes(),
+        (None, Some(body)) => fill(body).to_string().into_bytes(),
         (None, None) => Vec::new(),
     };
-    (step.method.clone().unwrap_or_else(|| "POST".into()), format!("{BASE}{}", step.path), body)
+    let path = fill(&json!(step.path));
+    let target = format!("{BASE}{}", path.as_str().unwrap_or_default());
+    (step.method.clone().unwrap_or_else(|| "POST".into()), target, body)
 }
 
 fn envelope(method: &str, params: Value) -> Vec<u8> {
