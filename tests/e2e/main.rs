@@ -4,6 +4,7 @@
 // Test code may fail loudly; Clippy sees no `#[test]` here because this binary has its own main.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod a2a_clients;
 mod a2a_requirements;
 mod admin_api;
 mod advertised;
@@ -102,6 +103,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     revocations::trials,
     changes::trials,
     clients::trials,
+    a2a_clients::trials,
     conformance::trials,
     a2a_requirements::trials,
     crowd::trials,
