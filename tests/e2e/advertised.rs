@@ -119,19 +119,22 @@ async fn answers_over_a2a(stack: &Stack, token: &str, server: &str) -> Result<()
     Ok(())
 }
 
-/// Metadata names a resource that is there; a server has an agent card if it lists a2a, and the platform has none.
+/// Metadata of a server that lists mcp names a resource that is there; a server has an agent card if it lists a2a, and the
+/// platform has none.
 async fn documents(admin: &Admin<'_>, server: &str) -> Result<()> {
     let stack = admin.stack;
-    let path = format!("/.well-known/oauth-protected-resource/{server}/mcp");
-    let metadata = http1::get(stack.edge(), &path, &[]).await?;
-    ensure!(metadata.status == 200, "{path}: {}", metadata.status);
-    let resource = text(&metadata.json()?, "/resource");
-    ensure!(resource.ends_with(&format!("/{server}/mcp")), "{resource}");
     let state = admin.ask("GET", &format!("/api/registry/orgs/acme/servers/{server}"), &Value::Null).await?;
     let protocols = state["on"].as_array().context("protocols")?;
-    let has_card = protocols.iter().any(|switch| switch["protocol"] == "a2a");
+    let lists = |protocol: &str| protocols.iter().any(|switch| switch["protocol"] == protocol);
+    if lists("mcp") {
+        let path = format!("/.well-known/oauth-protected-resource/{server}/mcp");
+        let metadata = http1::get(stack.edge(), &path, &[]).await?;
+        ensure!(metadata.status == 200, "{path}: {}", metadata.status);
+        let resource = text(&metadata.json()?, "/resource");
+        ensure!(resource.ends_with(&format!("/{server}/mcp")), "{resource}");
+    }
     let of_server = format!("/{server}/.well-known/agent-card.json");
-    let expected = if has_card { 200 } else { 404 };
+    let expected = if lists("a2a") { 200 } else { 404 };
     for (path, expected) in [(of_server, expected), ("/.well-known/agent-card.json".into(), 404)] {
         let status = http1::get(stack.edge(), &path, &[]).await?.status;
         ensure!(status == expected, "{path}: {status}");
