@@ -16,6 +16,8 @@ pub const DOMAIN: &str = "a2a-protocol.org";
 const PLATFORM_DOMAIN: &str = "asp";
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
 const BAD_REQUEST: &str = "type.googleapis.com/google.rpc.BadRequest";
+/// JSON-RPC code of the errors that A2A leaves to the binding.
+const PLATFORM_CODE: i64 = -32000;
 /// Maximum length of a message that is read from a server, in bytes.
 const MAX_MESSAGE: usize = 4096;
 
@@ -306,7 +308,10 @@ impl A2aFailure {
         else {
             return by_status.into();
         };
-        let code = code.and_then(|code| code.parse::<i64>().ok()).and_then(A2aError::of_rpc);
+        let code = code.and_then(|code| code.parse::<i64>().ok());
+        // A status tells the errors of this code apart.
+        let is_told_apart = code == Some(PLATFORM_CODE) && status.is_some_and(|status| status >= 400);
+        let code = code.filter(|_| !is_told_apart).and_then(A2aError::of_rpc);
         let mut failure = A2aFailure::from(code.unwrap_or(by_status));
         if let Some(message) = message.or(detail).and_then(string) {
             failure.message = bounded(&message, MAX_MESSAGE);

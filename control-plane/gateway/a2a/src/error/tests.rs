@@ -122,6 +122,8 @@ fn errors_of_other_forms_are_read_by_their_status() {
             A2aError::InvalidParams,
             "m",
         ),
+        (r#"{"error":{"code":-32000,"message":"m"}}"#, 401, A2aError::Unauthenticated, "m"),
+        (r#"{"error":{"code":-32000,"message":"m"}}"#, 200, A2aError::Unavailable, "m"),
         (r#"{"error":"text"}"#, 429, A2aError::RateLimited, "Too many requests"),
     ] {
         let failure = A2aFailure::read(text, Some(status));
