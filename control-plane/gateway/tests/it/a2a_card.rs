@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::records::caller;
-use crate::support::{Fixture, PUBLIC_URL, inputs};
+use crate::support::{Fixture, PUBLIC_URL, inputs, token};
 
 const CARD: &str = "/agent/.well-known/agent-card.json";
 
@@ -177,6 +177,15 @@ async fn anybody_sees_the_skills_of_open_agents_and_a_caller_its_own() {
         let card = of("agent", &caller(user)).await.unwrap();
         assert_eq!(ids(card.view()), sees, "{user}");
         assert!(verify(&card, &keys).is_ok());
+        let bearer = format!("Bearer {}", token(user));
+        for path in ["/agent/a2a/extendedAgentCard", "/agent/a2a/v1/card"] {
+            let answer = fixture.send(Method::GET, path, &[("authorization", bearer.as_str())], "").await;
+            assert_eq!(
+                (answer.status, ids(&answer.json())),
+                (StatusCode::OK, sees.to_vec()),
+                "{user} {path}"
+            );
+        }
     }
     assert_eq!(ids(of("closed", &caller("alice")).await.unwrap().view()), ["closed.secret"]);
     let stranger = Caller { org: "other".into(), ..caller("eve") };

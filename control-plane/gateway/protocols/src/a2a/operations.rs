@@ -1,7 +1,8 @@
 //! The operations of A2A, whatever binding a request came over.
 //!
 //! Keeps true: a cancelled task stays cancelled, however often it is cancelled, and an ended one is never cancelled; push
-//! notifications and extended cards are refused as A2A defines it, because no card promises them.
+//! notifications are refused as A2A defines it, because no card promises them; a caller has a card of its own where the public
+//! card says so.
 
 use std::time::Duration;
 
@@ -9,9 +10,11 @@ use asp_a2a::{
     A2aAnswer, A2aError, A2aFailure, Generation, Operation, Request as AgentRequest, SendRequest, SendResult,
     Task, TaskState,
 };
+use asp_json::Json;
 use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_proto::grace::BACKEND_STOPS_WITHIN;
 
+use super::card::{card_for, has_extended_card};
 use super::found::{find, report, settled};
 use super::list::list;
 use super::refused::RefusedRequest;
@@ -52,7 +55,7 @@ pub(super) async fn perform(
         | Operation::GetPush { .. }
         | Operation::ListPush { .. }
         | Operation::DeletePush { .. } => return Err(A2aError::PushNotificationNotSupported.into()),
-        Operation::ExtendedCard => return Err(A2aError::ExtendedAgentCardNotConfigured.into()),
+        Operation::ExtendedCard => A2aAnswer::Card(extended_card(request).await?),
     };
     Ok(OperationResult::Answer(Box::new(answer)))
 }
@@ -104,6 +107,15 @@ fn follow(
         }
         FoundCall::Elsewhere(_) => Err(RefusedRequest::runs_remotely()),
     }
+}
+
+/// Returns the agent's card with the skills that the caller may see.
+async fn extended_card(request: &ProtocolRequest) -> Result<Json, RefusedRequest> {
+    if !has_extended_card(&request.server) {
+        return Err(A2aError::UnsupportedOperation.into());
+    }
+    let card = card_for(&request.gateway, &request.snapshot, &request.server, Some(&request.caller)).await;
+    card.ok_or_else(|| A2aError::ExtendedAgentCardNotConfigured.into())
 }
 
 async fn cancel(request: &ProtocolRequest, id: &str) -> Result<Task, RefusedRequest> {
