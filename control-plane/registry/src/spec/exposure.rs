@@ -58,7 +58,7 @@ pub(crate) struct Skill {
     pub input_modes: Vec<String>,
     #[serde(default)]
     pub output_modes: Vec<String>,
-    /// Name of the top-level text argument that takes a message's text. Without it a text is the arguments as JSON.
+    /// Name of the top-level text argument that takes a message's text, unless that is a JSON object of arguments.
     pub text_argument: Option<String>,
 }
 

@@ -1,9 +1,9 @@
 //! Content of a message: the skill that it names, its arguments, and the answer to a question.
 //!
 //! Keeps true: nothing is guessed. A skill is named in the metadata, or in a data part with the arguments, or is the only
-//! one. Arguments are one data part, or the text if that is a JSON object; another text is the value of the one field that
-//! is required, if that is a string. What remains missing is refused with the fields that are required. Data keeps its
-//! text (I-14).
+//! one. Arguments are one data part, or the text if that is a JSON object; another text is the value of the argument that
+//! the spec names for it, or else of the one field that is required, if that is a string. What remains missing is refused
+//! with the fields that are required. Data keeps its text (I-14).
 
 use asp_a2a::{A2aError, A2aFailure, FieldViolation, Message, Part, PartContent, SendRequest};
 use asp_call::call::question::{Answer, Ask, Question};
@@ -102,19 +102,50 @@ fn input(parts: &[Part]) -> Result<Input, A2aFailure> {
     }
 }
 
-/// Returns the arguments for an input schema, which is a JSON text.
-pub(super) fn arguments(schema: &str, input: Input) -> Result<Json, A2aFailure> {
+/// Refuses parts that a skill does not take. `skill` and `card` are JSON texts; without media types of its own, a skill has
+/// those of the card. A text may be the arguments as JSON.
+pub(super) fn check_modes(skill: &str, card: &str, parts: &[Part]) -> Result<(), A2aFailure> {
+    let mut taken = modes(skill, "inputModes");
+    if taken.is_empty() {
+        taken = modes(card, "defaultInputModes");
+    }
+    let takes = |is_fit: fn(&str) -> bool| taken.is_empty() || taken.iter().any(|mode| is_fit(mode));
+    let is_taken = |part: &Part| match part.content {
+        PartContent::Text(_) => takes(|mode| mode.starts_with("text/") || is_json(mode)),
+        PartContent::Data(_) => takes(is_json),
+        PartContent::Raw(_) | PartContent::Url(_) => false,
+    };
+    if parts.iter().all(is_taken) {
+        return Ok(());
+    }
+    let message = format!("this skill takes {}", taken.join(", "));
+    Err(A2aFailure::new(A2aError::ContentTypeNotSupported, message))
+}
+
+fn modes(text: &str, name: &str) -> Vec<String> {
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    let modes = value.get(name).and_then(Value::as_array).into_iter().flatten();
+    modes.filter_map(Value::as_str).map(str::to_ascii_lowercase).collect()
+}
+
+fn is_json(mode: &str) -> bool {
+    matches!(mode, "application/json" | "application/*" | "*/*") || mode.ends_with("+json")
+}
+
+/// Returns the arguments for an input schema, which is a JSON text. `for_text`: argument that the spec names for a text, or
+/// empty.
+pub(super) fn arguments(schema: &str, for_text: &str, input: Input) -> Result<Json, A2aFailure> {
     let text = match input {
         Input::Object(object) => return Ok(object),
         Input::Text(text) => text,
     };
     let schema: Value = serde_json::from_str(schema).unwrap_or_default();
     let takes_nothing = properties(&schema).next().is_none();
-    match field_for_text(&schema) {
+    match Some(for_text).filter(|name| !name.is_empty()).or_else(|| field_for_text(&schema)) {
         Some(field) if !text.trim().is_empty() => {
             Ok([(field, text)].into_iter().collect::<Members>().to_json())
         }
-        None if takes_nothing || (text.trim().is_empty() && required(&schema).next().is_none()) => {
+        _ if takes_nothing || (text.trim().is_empty() && required(&schema).next().is_none()) => {
             Ok(Members::default().to_json())
         }
         _ => Err(lacking(&schema, "the arguments of the skill are missing; send them in a data part")),
@@ -259,7 +290,7 @@ mod tests {
     #[test]
     fn a_text_is_the_one_required_string_and_nothing_else() {
         let one = r#"{"properties": {"q": {"type": "string"}, "n": {"type": "integer"}}, "required": ["q"]}"#;
-        let given = |schema: &str, text: &str| arguments(schema, Input::Text(text.into()));
+        let given = |schema: &str, text: &str| arguments(schema, "", Input::Text(text.into()));
         assert_eq!(given(one, "7 \"x\"").unwrap().text(), r#"{"q":"7 \"x\""}"#);
         assert_eq!(given("{}", "what time is it?").unwrap().text(), "{}");
         let optional = r#"{"properties": {"q": {"type": "string"}}}"#;
@@ -279,7 +310,37 @@ mod tests {
             assert_eq!(found, fields, "{schema} {text}");
         }
         let kept = Json::parse(br#"{"n":1.50}"#).unwrap();
-        assert_eq!(arguments(number, Input::Object(kept)).unwrap().text(), r#"{"n":1.50}"#);
+        assert_eq!(arguments(number, "", Input::Object(kept)).unwrap().text(), r#"{"n":1.50}"#);
+    }
+
+    #[test]
+    fn a_text_is_the_argument_that_the_spec_names_for_it() {
+        let schema =
+            r#"{"properties": {"q": {"type": "string"}, "n": {"type": "string"}}, "required": ["n"]}"#;
+        let given = |schema: &str, text: &str| arguments(schema, "q", Input::Text(text.into()));
+        assert_eq!(given(schema, "hi").unwrap().text(), r#"{"q":"hi"}"#);
+        assert_eq!(given(schema, " ").unwrap_err().violations[0].field, "arguments.n");
+        let optional = r#"{"properties": {"q": {"type": "string"}}}"#;
+        assert_eq!(given(optional, " ").unwrap().text(), "{}");
+    }
+
+    #[test]
+    fn a_part_that_the_skill_does_not_take_is_refused() {
+        let parts = |content: PartContent| [Part::from(content)];
+        let (hi, object) = (parts(text("hi")), parts(data(json!({}))));
+        let check = |skill: &str, card: &str, parts: &[Part]| {
+            check_modes(skill, card, parts).map_err(|failure| failure.error)
+        };
+        let refused = Err(A2aError::ContentTypeNotSupported);
+        let plain = r#"{"inputModes": ["text/plain"]}"#;
+        assert_eq!((check(plain, "", &hi), check(plain, "", &object)), (Ok(()), refused));
+        let of_card = r#"{"defaultInputModes": ["Text/Plain"]}"#;
+        assert_eq!((check("{}", of_card, &hi), check("{}", of_card, &object)), (Ok(()), refused));
+        for both in [r#"{"inputModes": ["application/vnd.a+json"]}"#, r#"{"inputModes": ["*/*"]}"#, "{}"] {
+            assert_eq!((check(both, "", &hi), check(both, "", &object)), (Ok(()), Ok(())), "{both}");
+        }
+        let picture = r#"{"inputModes": ["image/png"]}"#;
+        assert_eq!((check(picture, "", &hi), check(picture, "", &object)), (refused, refused));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::list::list;
 use super::refused::RefusedRequest;
 use super::send::{self, SentTask};
 use super::stream::{StreamStart, TaskStream};
-use super::task::TaskContents;
+use super::task::{self, TaskContents};
 use crate::ProtocolRequest;
 
 /// Time that a cancel waits for the task to end.
@@ -42,7 +42,7 @@ pub(super) async fn perform(
         return Err(A2aFailure::invalid_field("tenant", "this agent has no tenants; leave it out").into());
     }
     let answer = match operation {
-        Operation::Send(send) => A2aAnswer::Sent(SendResult::Task(send_message(request, &send).await?)),
+        Operation::Send(send) => A2aAnswer::Sent(send_message(request, &send).await?),
         Operation::Stream(send) => return stream_message(request, generation, &send).await,
         Operation::GetTask { id, history_length } => {
             let found = find(request, &id).await?;
@@ -60,12 +60,17 @@ pub(super) async fn perform(
     Ok(OperationResult::Answer(Box::new(answer)))
 }
 
-async fn send_message(request: &ProtocolRequest, send: &SendRequest) -> Result<Task, RefusedRequest> {
+async fn send_message(request: &ProtocolRequest, send: &SendRequest) -> Result<SendResult, RefusedRequest> {
     let SentTask { mut found, .. } = send::take(request, send).await?;
     if !send.configuration.return_immediately {
         found = settled(request, found).await?;
     }
-    Ok(report(request, &found, TaskContents::with_history(send.configuration.history_length)).await)
+    let contents = TaskContents::with_history(send.configuration.history_length);
+    let task = report(request, &found, contents).await;
+    Ok(match found.call().and_then(|call| task::reply(call)) {
+        Some(message) => SendResult::Message(message),
+        None => SendResult::Task(task),
+    })
 }
 
 async fn stream_message(
@@ -78,7 +83,7 @@ async fn stream_message(
         true => StreamStart::Beginning,
         false => StreamStart::Now { history: send.configuration.history_length },
     };
-    follow(request, generation, found, start)
+    follow(request, generation, found, start).await
 }
 
 async fn subscribe(
@@ -91,10 +96,10 @@ async fn subscribe(
         let failure = A2aFailure::new(A2aError::UnsupportedOperation, "the task has ended; get it instead");
         return Err(failure.with("taskId", id).into());
     }
-    follow(request, generation, found, StreamStart::Now { history: None })
+    follow(request, generation, found, StreamStart::Now { history: None }).await
 }
 
-fn follow(
+async fn follow(
     request: &ProtocolRequest,
     generation: Generation,
     found: FoundCall,
@@ -102,7 +107,7 @@ fn follow(
 ) -> Result<OperationResult, RefusedRequest> {
     match found {
         FoundCall::Here(call) => {
-            let stream = TaskStream::open(request, generation, call, start)?;
+            let stream = TaskStream::open(request, generation, call, start).await?;
             Ok(OperationResult::Stream(Box::new(stream)))
         }
         FoundCall::Elsewhere(_) => Err(RefusedRequest::runs_remotely()),

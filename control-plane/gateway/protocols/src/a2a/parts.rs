@@ -58,15 +58,20 @@ fn of_block(block: &Json) -> Part {
 /// Returns the contents of an embedded resource.
 fn of_resource(resource: &Value) -> Option<Part> {
     let Some(content) = member(resource, "text") else { return raw(resource, "blob") };
-    let (media_type, filename) = (owned(resource, "mimeType"), owned(resource, "uri"));
-    Some(Part { media_type, filename, ..text(content) })
+    Some(Part { media_type: owned(resource, "mimeType"), filename: filename(resource), ..text(content) })
 }
 
 /// Returns the file whose bytes a member has; `None` if they are not base64.
 fn raw(value: &Value, name: &str) -> Option<Part> {
     let bytes = Base64::parse(member(value, name)?)?;
-    let (media_type, filename) = (owned(value, "mimeType"), owned(value, "uri"));
+    let (media_type, filename) = (owned(value, "mimeType"), filename(value));
     Some(Part { media_type, filename, ..PartContent::Raw(bytes).into() })
+}
+
+/// Returns the last segment of the URI of a resource.
+fn filename(resource: &Value) -> Option<String> {
+    let path = member(resource, "uri")?.split(['?', '#']).next()?;
+    path.rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 fn owned(value: &Value, name: &str) -> Option<String> {
@@ -132,7 +137,7 @@ mod tests {
                 json!({"type": "image", "data": "?", "mimeType": "image/png"}),
                 json!({"type": "resource_link", "uri": "https://a/b", "name": "b", "mimeType": "text/csv"}),
                 json!({"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/css", "text": "x"}}),
-                json!({"type": "resource", "resource": {"uri": "a:b", "blob": "aGk="}}),
+                json!({"type": "resource", "resource": {"uri": "https://a/b/c.txt?d=/e", "blob": "aGk="}}),
                 json!({"type": "hologram", "x": 1}),
             ],
             None,
@@ -149,7 +154,7 @@ mod tests {
             data(json!({"type": "image", "data": "?", "mimeType": "image/png"}).into()),
             file(PartContent::Url("https://a/b".into()), Some("text/csv"), Some("b")),
             file(PartContent::Text("x".into()), Some("text/css"), Some("a:b")),
-            file(bytes(), None, Some("a:b")),
+            file(bytes(), None, Some("c.txt")),
             data(json!({"type": "hologram", "x": 1}).into()),
         ];
         assert_eq!(of_output(&output, &[]), expected);

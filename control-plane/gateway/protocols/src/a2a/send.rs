@@ -86,7 +86,9 @@ async fn start(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask
 fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, RefusedRequest> {
     let SkillRequest { skill: name, input } = SkillRequest::read(send)?;
     let entry = skill(request, name.as_deref())?;
-    let arguments = message::arguments(&entry.primitive.input_schema, input)?;
+    let primitive = &entry.primitive;
+    message::check_modes(&primitive.a2a_skill, &request.server.message.a2a_card, &send.message.parts)?;
+    let arguments = message::arguments(&primitive.input_schema, &primitive.a2a_text_argument, input)?;
     let server = request.server.message.name.as_str();
     let name = name_of(&entry, &send.message.message_id);
     let chosen = ChosenId::of(&request.caller, (server, name.as_str()), &entry.primitive.version, &arguments);

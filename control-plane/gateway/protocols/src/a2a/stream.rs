@@ -3,17 +3,19 @@
 //! Keeps true: every stream of a task has the same events in the same order; events that the call's log has dropped are
 //! reported as a gap; the end comes once and last; the end of a stream ends no task; nothing is sent under a token that has
 //! expired or was revoked. A client of 1.0 gets the whole task once more at the end; clients of 0.3 accept one task a stream.
+//! A call that answers with a message has a stream of this message alone.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use asp_a2a::{Generation, StreamEvent, Task, TaskState, TaskStatus, TaskStatusUpdate};
+use asp_call::call::Call;
 use asp_call::call::authority::ends_at;
 use asp_call::call::event::Event;
 use asp_call::call::event::log::LoggedEvent;
 use asp_call::call::follower::{CallSnapshot, Follower, FollowerItem};
 use asp_call::call::question::Question;
-use asp_call::call::{Call, State};
 use asp_call::clock::wait_until;
 use asp_edge::Caller;
 use asp_json::Members;
@@ -26,6 +28,9 @@ use super::task::{self, GAP, RESULT, TaskContents, TaskIds};
 use crate::ProtocolRequest;
 use crate::events::KEEP_ALIVE;
 use crate::replica::Replica;
+
+/// Time in which a call answers that answers with a message. Later its stream has begun as that of a task.
+const REPLIES_WITHIN: Duration = Duration::from_millis(100);
 
 /// One element of a stream.
 pub(super) enum StreamItem {
@@ -67,7 +72,7 @@ pub(super) struct TaskStream {
 
 impl TaskStream {
     /// Follows a call at this gateway.
-    pub(super) fn open(
+    pub(super) async fn open(
         request: &ProtocolRequest,
         generation: Generation,
         call: Arc<Call>,
@@ -75,6 +80,13 @@ impl TaskStream {
     ) -> Result<TaskStream, RefusedRequest> {
         let permit = request.gateway.waiting.admit(&request.caller.org);
         let permit = permit.map_err(|full| RefusedRequest::of(&full))?;
+        if matches!(start, StreamStart::Beginning) {
+            let _ = tokio::time::timeout(REPLIES_WITHIN, call.finished()).await;
+        }
+        let reply = task::reply(&call);
+        if reply.is_some() {
+            request.gateway.pipeline.end_stored(&call).await;
+        }
         let (first, task): (u64, Task) = match start {
             StreamStart::Beginning => (0, task::at_start(&call)),
             StreamStart::Now { history } => {
@@ -93,8 +105,8 @@ impl TaskStream {
             position: first,
             held: None,
             has_parts: task.artifacts.iter().any(|artifact| artifact.artifact_id == RESULT),
-            due: VecDeque::from([StreamEvent::Task(task)]),
-            ended: false,
+            ended: reply.is_some(),
+            due: VecDeque::from([reply.map_or(StreamEvent::Task(task), StreamEvent::Message)]),
             call,
             _permit: permit,
         })
@@ -163,10 +175,7 @@ impl TaskStream {
 
     /// Shows a question as the state of the task.
     fn ask(&mut self, question: &Question) -> StreamItem {
-        let state = match self.call.state() {
-            State::AuthRequired => TaskState::AuthRequired,
-            _ => TaskState::InputRequired,
-        };
+        let state = task::state_of_question(question);
         let update = self.ids.question_update(question, state, self.position);
         // A client of 0.3 answers after the end of its stream.
         self.ended = self.generation == Generation::V03 && state == TaskState::InputRequired;

@@ -11,7 +11,7 @@ use asp_call::call::event::Event;
 use asp_call::call::event::log::LoggedEvent;
 use asp_call::call::follower::CallSnapshot;
 use asp_call::call::outcome::{Outcome, Output};
-use asp_call::call::question::{History, Question};
+use asp_call::call::question::{Ask, History, Question};
 use asp_call::call::remote::RemoteCall;
 use asp_call::call::{Call, State};
 use asp_call::clock::unix_ms;
@@ -30,6 +30,9 @@ const MAX_PARTIAL: usize = 64 * 1024;
 const GENERATION: &str = "asp/generation";
 /// Metadata with the number of events that a stream has lost.
 pub(super) const GAP: &str = "asp/gap";
+/// Member of an output's `_meta` with the form of the answer, and its value for a message.
+const REPLY: &str = "asp/reply";
+const MESSAGE: &str = "message";
 /// Message of a task that waits for an answer at another gateway.
 const ASKS_ELSEWHERE: &str =
     "the task waits for an answer at another gateway, which has its question: get it again";
@@ -97,15 +100,37 @@ pub(super) fn of_snapshot(call: &Call, snapshot: &CallSnapshot, contents: TaskCo
     }
 }
 
+/// Returns the message that a call answers with instead of a task, if its output says so.
+pub(super) fn reply(call: &Call) -> Option<Message> {
+    let outcome = call.outcome()?;
+    let Outcome::Done { output, .. } = &*outcome else { return None };
+    let Output::Tool { meta, is_error: false, .. } = output else { return None };
+    let is_message = meta.get(REPLY).and_then(|form| form.as_str()) == Some(MESSAGE);
+    let parts = parts::of_output(output, &[]);
+    if !is_message || parts.is_empty() {
+        return None;
+    }
+    Some(Message { task_id: None, ..TaskIds::of(call).message("reply", parts) })
+}
+
 /// Returns the state of a task; a tool error is a failed task.
 fn state(snapshot: &CallSnapshot) -> TaskState {
     match snapshot.outcome.as_deref() {
         Some(Outcome::Done { output, .. }) if output.is_error() => TaskState::Failed,
         Some(outcome) => state_of(outcome.state()),
-        None if snapshot.questions.is_empty() && snapshot.state == State::Submitted => TaskState::Submitted,
-        None if snapshot.questions.is_empty() => TaskState::Working,
-        None if snapshot.state == State::AuthRequired => TaskState::AuthRequired,
-        None => TaskState::InputRequired,
+        None => match snapshot.questions.first() {
+            Some(question) => state_of_question(question),
+            None if snapshot.state == State::Submitted => TaskState::Submitted,
+            None => TaskState::Working,
+        },
+    }
+}
+
+/// Returns the state of a task that waits for an answer; at a page its user signs in somewhere.
+pub(super) const fn state_of_question(question: &Question) -> TaskState {
+    match question.ask {
+        Ask::Page { .. } => TaskState::AuthRequired,
+        Ask::Form { .. } | Ask::Sampling(_) | Ask::Roots => TaskState::InputRequired,
     }
 }
 
@@ -409,6 +434,14 @@ mod tests {
         assert_eq!(file.artifact.parts[0].content, PartContent::Url("asp-artifact://a".into()));
         assert!(update(Event::Answered { id: "a".into() }, false).is_none());
         assert!(matches!(update(Event::Resumed, false), Some(StreamEvent::Status(_))));
+    }
+
+    #[test]
+    fn a_task_with_a_page_needs_its_user_to_sign_in() {
+        let page = Ask::Page { message: "?".into(), url: "https://a".into() };
+        for (ask, state) in [(page, TaskState::AuthRequired), (Ask::Roots, TaskState::InputRequired)] {
+            assert_eq!(state_of_question(&Question { id: "a".into(), ask }), state);
+        }
     }
 
     #[test]
