@@ -149,6 +149,7 @@ mod tests {
             workers: 1,
             trust: TestIssuer::new().trust(),
             upstreams: Vec::new(),
+            default_agent: String::new(),
         });
         let apply = async |terms: Terms, version: &str| {
             let text = format!(
