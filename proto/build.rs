@@ -59,9 +59,12 @@ fn xds() -> Result<(), Box<dyn std::error::Error>> {
 fn a2a() -> Result<(), Box<dyn std::error::Error>> {
     use prost::Message;
     let descriptors = protox::compile(["a2a/v1.proto", "a2a/v0_3.proto", "a2a/rpc.proto"], ["."])?;
-    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
+    // A directory of its own: Envoy's API has a package of the same name with fewer fields.
+    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("a2a");
+    std::fs::create_dir_all(&out)?;
     std::fs::write(out.join("a2a.fds"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().btree_map(".").include_file("a2a.rs").compile_fds(descriptors)?;
+    let config = tonic_prost_build::configure().btree_map(".").out_dir(out);
+    config.include_file("a2a.rs").compile_fds(descriptors)?;
     Ok(())
 }
 

@@ -50,7 +50,7 @@ pub mod health {
 #[cfg(feature = "a2a")]
 pub mod a2a {
     #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
-    include!(concat!(env!("OUT_DIR"), "/a2a.rs"));
+    include!(concat!(env!("OUT_DIR"), "/a2a/a2a.rs"));
 }
 
 #[cfg(feature = "grpc")]
@@ -66,4 +66,4 @@ pub const GRPC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gr
 
 /// The messages of A2A in both versions as an encoded `google.protobuf.FileDescriptorSet`.
 #[cfg(feature = "a2a")]
-pub const A2A_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/a2a.fds"));
+pub const A2A_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/a2a/a2a.fds"));

@@ -32,8 +32,6 @@ mod exposure;
 mod runtime;
 mod schema;
 
-pub(crate) use words;
-
 pub(crate) use exposure::{Exposure, ExposureSettings};
 pub(crate) use runtime::{
     BodyFormat, CallsProxy, Cpu, HttpProxy, Mode, OpenaiProxy, Pool, PoolMode, RequestBody, Resources,

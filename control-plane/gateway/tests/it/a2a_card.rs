@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::records::caller;
+use crate::registry::caller;
 use crate::support::{Fixture, PUBLIC_URL, inputs, token};
 
 const CARD: &str = "/agent/.well-known/agent-card.json";

@@ -292,18 +292,15 @@ fn a_stored_allow_that_names_no_issuer_is_noted_where_several_speak_for_the_org(
     assert!(lines.last().is_some_and(|line| line == "# nothing is left to do"), "{lines:#?}");
 }
 
-#[test]
-fn a_server_whose_a2a_is_off_is_noted_with_whom_it_lets_in_and_what_it_bypasses() {
-    let find = http("GET", "https://api.example.com/", "");
-    let open = "defaultExposure: allow\nauth: {schemes: [jwt], issuers: [login]}";
-    let over_a2a = |name: &str, rest: &str, id: &str| server_over("mcp, a2a", (name, rest), id, &find);
+/// Bindings of which some hold over MCP and not over A2A.
+fn bindings_beside_a2a() -> Vec<Binding> {
     let rule = |pattern: &str, primitive: &str, protocol: &str, allowed: bool| Binding {
         target: target("user", pattern),
         primitive: Selector { name: primitive.into(), protocol: protocol.into() },
         allowed,
         ..Binding::default()
     };
-    let bindings = vec![
+    vec![
         rule("alice", "fi*", "*", true),
         rule("bob", "find", "mcp", false),
         rule("carol", "find", "mcp", false),
@@ -317,8 +314,15 @@ fn a_server_whose_a2a_is_off_is_noted_with_whom_it_lets_in_and_what_it_bypasses(
             when: vec![json!({ "pointer": "/to", "equals": "all" })],
             ..rule("*", "find", "mcp", true)
         },
-    ];
-    let acme = Org { bindings, ..org("acme", &[]) };
+    ]
+}
+
+#[test]
+fn a_server_whose_a2a_is_off_is_noted_with_whom_it_lets_in_and_what_it_bypasses() {
+    let find = http("GET", "https://api.example.com/", "");
+    let open = "defaultExposure: allow\nauth: {schemes: [jwt], issuers: [login]}";
+    let over_a2a = |name: &str, rest: &str, id: &str| server_over("mcp, a2a", (name, rest), id, &find);
+    let acme = Org { bindings: bindings_beside_a2a(), ..org("acme", &[]) };
     let globex =
         Org { a2a: [("crm".to_owned(), false), ("hidden".to_owned(), true)].into(), ..org("globex", &[]) };
     let offered = StoredServer { offered: ["globex".to_owned()].into(), ..over_a2a("hidden", HIDDEN, "b") };

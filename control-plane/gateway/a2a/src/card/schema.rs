@@ -154,7 +154,8 @@ fn message_of(value: &Value, fields: &[CardField]) -> Value {
             },
         };
         let is_default = is_empty(&value) || value == Value::Bool(false);
-        if !value.is_null() && !(is_default && matches!(field.presence, DefaultRule::Default)) {
+        let is_left_out = is_default && matches!(field.presence, DefaultRule::Default);
+        if !value.is_null() && !is_left_out {
             found.insert(field.name.to_owned(), value);
         }
     }
