@@ -47,33 +47,36 @@ pub enum EnvelopeKind {
     Batch(usize),
 }
 
-/// Whether an array of messages is accepted.
+/// Binding whose messages are scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Batches {
-    Accepted,
-    Refused,
+pub enum Binding {
+    Mcp,
+    /// MCP 2025-03-26, which alone has arrays of messages.
+    McpBatches,
+    /// A2A, whose gateway answers parameters of any other type as invalid ones.
+    A2a,
 }
 
 /// Scans one JSON-RPC body.
 ///
 /// Fails with `ParseError` if the body is not JSON by the rules of RFC 8259, is nested deeper than 127 levels, or holds
 /// a number beyond the range of a double; with `InvalidRequest` if it is JSON but not a JSON-RPC 2.0 message.
-pub fn scan(body: &[u8], batches: Batches) -> Result<Envelope, Reason> {
-    let scanned = scan_text(body).map_err(|Syntax| Reason::ParseError)?;
+pub fn scan(body: &[u8], binding: Binding) -> Result<Envelope, Reason> {
+    let scanned = scan_text(body, binding).map_err(|Syntax| Reason::ParseError)?;
     let envelope = scanned.ok_or(Reason::InvalidRequest)?;
     let batch = matches!(envelope.kind, EnvelopeKind::Batch(_));
-    if batch && batches == Batches::Refused {
+    if batch && binding != Binding::McpBatches {
         return Err(Reason::InvalidRequest);
     }
     Ok(envelope)
 }
 
 /// Scans the whole text; `None` for well-formed JSON that is not an envelope.
-fn scan_text(body: &[u8]) -> Result<Option<Envelope>, Syntax> {
+fn scan_text(body: &[u8], binding: Binding) -> Result<Option<Envelope>, Syntax> {
     let mut cursor = Cursor::new(body)?;
     let envelope = match cursor.peek() {
-        Some(b'{') => message(&mut cursor)?,
-        Some(b'[') => batch(&mut cursor)?,
+        Some(b'{') => message(&mut cursor, binding)?,
+        Some(b'[') => batch(&mut cursor, binding)?,
         _ => {
             cursor.value()?;
             None
@@ -87,12 +90,12 @@ fn scan_text(body: &[u8]) -> Result<Option<Envelope>, Syntax> {
     Ok(envelope.filter(|_| !cursor.repeated_key))
 }
 
-fn batch(cursor: &mut Cursor<'_>) -> Result<Option<Envelope>, Syntax> {
+fn batch(cursor: &mut Cursor<'_>, binding: Binding) -> Result<Option<Envelope>, Syntax> {
     let mut messages = Vec::new();
     let mut valid = true;
     cursor.array(|cursor| {
         let element = match cursor.peek() {
-            Some(b'{') if messages.len() < MAX_BATCH => message(cursor)?,
+            Some(b'{') if messages.len() < MAX_BATCH => message(cursor, binding)?,
             _ => {
                 cursor.value()?;
                 None
@@ -124,7 +127,9 @@ struct Draft<'a> {
     meta_version: Option<Cow<'a, str>>,
     result: bool,
     error: bool,
-    /// Whether a member has a type or size that no message has.
+    /// Whether the parameters are neither an object, an array nor null.
+    unstructured: bool,
+    /// Whether another member has a type or size that no message has.
     invalid: bool,
 }
 
@@ -146,7 +151,7 @@ impl<'a> A2aIds<'a> {
     }
 }
 
-fn message(cursor: &mut Cursor<'_>) -> Result<Option<Envelope>, Syntax> {
+fn message(cursor: &mut Cursor<'_>, binding: Binding) -> Result<Option<Envelope>, Syntax> {
     let mut draft = Draft::default();
     cursor.object(|cursor, key| {
         match key {
@@ -176,13 +181,13 @@ fn message(cursor: &mut Cursor<'_>) -> Result<Option<Envelope>, Syntax> {
         }
         Ok(())
     })?;
-    Ok(draft.finish())
+    Ok(draft.finish(binding))
 }
 
 fn params<'a>(cursor: &mut Cursor<'a>, draft: &mut Draft<'a>) -> Result<(), Syntax> {
     if cursor.peek() != Some(b'{') {
         // An array is a valid envelope, but no method accepts such parameters; null stands for absent.
-        draft.invalid |= !matches!(cursor.value()?, Value::Array | Value::Null);
+        draft.unstructured = !matches!(cursor.value()?, Value::Array | Value::Null);
         return Ok(());
     }
     cursor.object(|cursor, key| {
@@ -257,8 +262,9 @@ fn id(value: Value<'_>) -> Option<&str> {
 
 impl Draft<'_> {
     /// Returns the envelope; `None` if the members do not form a message (JSON-RPC 2.0 sections 4 and 5).
-    fn finish(self) -> Option<Envelope> {
-        if self.invalid || !self.version {
+    fn finish(self, binding: Binding) -> Option<Envelope> {
+        let is_unstructured = self.unstructured && binding != Binding::A2a;
+        if self.invalid || is_unstructured || !self.version {
             return None;
         }
         let kind = match (&self.method, self.result, self.error, self.id) {

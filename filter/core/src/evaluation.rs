@@ -11,10 +11,9 @@ use crate::affinity;
 use crate::caller::Caller;
 use crate::coarse::{Buckets, LimitSubject, Stage};
 use crate::cors;
-use crate::envelope::{self, Batches, EnvelopeKind};
+use crate::envelope::{self, Binding, EnvelopeKind};
 use crate::headers::Headers;
 use crate::machine;
-use crate::modern;
 use crate::path::{self, PathKind, RequestTarget};
 use crate::reason::{Era, Reason};
 use crate::region::{self, OrgHome};
@@ -24,7 +23,7 @@ use crate::snapshot::Snapshot;
 use crate::token::{self, Hashing, LEEWAY_SECONDS, RequestCredential, TokenRefusal, Tokens};
 use crate::trace::Trace;
 use crate::verdict::{EdgeRole, Env, Forward, HeaderChanges, PendingBody, RequestFacts, Step, Verdict};
-use crate::{rest, route};
+use crate::{modern, rest, route};
 
 /// Maximum body size, in bytes, of a request to a root path or to a public document: nothing larger than a form is read
 /// there.
@@ -147,11 +146,12 @@ impl Evaluation<'_> {
             let cluster = self.route(&admitted, method.as_deref(), name.as_deref());
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
         }
-        let batches = match target.path_kind == PathKind::Mcp && modern::may_batch(headers.protocol_version) {
-            true => Batches::Accepted,
-            false => Batches::Refused,
+        let binding = match target.path_kind {
+            PathKind::A2a => Binding::A2a,
+            _ if modern::may_batch(headers.protocol_version) => Binding::McpBatches,
+            _ => Binding::Mcp,
         };
-        let pending = PendingBody { max_body, admitted, errors, changes, batches };
+        let pending = PendingBody { max_body, admitted, errors, changes, binding };
         match end_of_stream {
             true => self.body(pending, b"").map(Step::Decided),
             false => Ok(Step::NeedBody(Box::new(pending))),
@@ -159,11 +159,11 @@ impl Evaluation<'_> {
     }
 
     fn body(&self, pending: PendingBody, body: &[u8]) -> Result<Verdict, Reply> {
-        let PendingBody { max_body, mut admitted, errors, mut changes, batches } = pending;
+        let PendingBody { max_body, mut admitted, errors, mut changes, binding } = pending;
         if body.len() > max_body {
             return Err(errors.refuse(Reason::BodyTooLarge));
         }
-        let envelope = envelope::scan(body, batches).map_err(|reason| errors.refuse(reason))?;
+        let envelope = envelope::scan(body, binding).map_err(|reason| errors.refuse(reason))?;
         if admitted.path_kind == PathKind::Mcp && envelope.meta_version.is_some() {
             admitted.era = Era::Modern;
         }

@@ -2,8 +2,8 @@
 //!
 //! Owns the exact path rules; refuses every path that could be spelled in another way: percent-encoding, dot segments,
 //! empty segments, backslashes, control bytes and everything outside ASCII. An accepted path means the same to every
-//! component behind the edge, because there is nothing left to normalise. The only exception is the names in the MCP
-//! registry API, whose slash and plus are escaped.
+//! component behind the edge, because there is nothing left to normalise. The only exceptions are the names in the MCP
+//! registry API, whose slash and plus are escaped, and the ids of A2A, which select neither a server nor a protocol.
 
 use crate::names;
 
@@ -54,7 +54,7 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     if let Some(path) = path.strip_prefix(b"/v0.1/") {
         return is_of_registry(path).then_some(RequestTarget { path_kind: PathKind::Public, server: "" });
     }
-    if !path.iter().copied().all(is_plain) {
+    if !has_one_spelling(path) {
         return None;
     }
     let path = std::str::from_utf8(path).ok()?.strip_prefix('/')?;
@@ -124,6 +124,26 @@ fn is_of_registry(path: &[u8]) -> bool {
     })
 }
 
+/// Whether every byte is plain, or escaped in an id of A2A: below `/<server>/a2a/`.
+fn has_one_spelling(path: &[u8]) -> bool {
+    let segments = path.split(|byte| *byte == b'/');
+    let is_of_a2a = segments.clone().nth(2) == Some(b"a2a".as_slice());
+    segments.enumerate().all(|(at, segment)| {
+        let mut pieces = segment.split(|byte| *byte == b'%');
+        pieces.next().is_some_and(|piece| piece.iter().copied().all(is_plain))
+            && pieces.all(|piece| is_of_a2a && at > 2 && is_escape_in_id(piece))
+    })
+}
+
+/// Whether the text after a `%` is the number of a byte that a path segment may contain, and then plain bytes.
+fn is_escape_in_id(piece: &[u8]) -> bool {
+    let Some((digits, rest)) = piece.split_first_chunk::<2>() else { return false };
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let [Some(high), Some(low)] = digits.map(digit) else { return false };
+    // No dot segment, no slash, no control byte.
+    !matches!(high * 16 + low, 0..0x20 | 0x2e | 0x2f | 0x5c | 0x7f) && rest.iter().copied().all(is_plain)
+}
+
 /// Whether `byte` is a slash or may stand unescaped in a path segment (RFC 3986 section 3.3).
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
@@ -174,6 +194,31 @@ mod tests {
         }
         for path in ["/lf.a2a.v1.A2AService/SendMessage", "/a2a.v1.A2AService/TaskSubscription"] {
             assert_eq!(path_kind(path), Some((PathKind::A2aGrpc, "")), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_id_of_a2a_may_be_escaped_and_nothing_else() {
+        for path in ["tasks/a%3Ab", "tasks/a%3ab:cancel", "v1/tasks/%54", "tasks/%2541", "tasks/%C3%A4%20"] {
+            let path = format!("/demo/a2a/{path}");
+            assert_eq!(path_kind(&path), Some((PathKind::A2aRest, "demo")), "{path}");
+        }
+        for path in [
+            "/demo/a2a/tasks/%2e%2e",
+            "/demo/a2a/tasks/a%2Fb",
+            "/demo/a2a/tasks/a%5Cb",
+            "/demo/a2a/tasks/%00",
+            "/demo/a2a/tasks/%7F",
+            "/demo/a2a/tasks/%",
+            "/demo/a2a/tasks/%5",
+            "/demo/a2a/tasks/%+5",
+            "/demo/a2a/tasks/%%3A3A",
+            "/demo/a2a%3A",
+            "/demo/%61%32%61/tasks",
+            "/%64emo/a2a/tasks",
+            "/demo/rest/a2a/a%3A",
+        ] {
+            assert_eq!(path_kind(path), None, "{path}");
         }
     }
 

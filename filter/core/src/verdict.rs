@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::caller::Caller;
-use crate::envelope::{Batches, Envelope};
+use crate::envelope::{Binding, Envelope};
 use crate::path::PathKind;
 use crate::reason::{Era, Reason};
 use crate::reply::{ErrorForm, ErrorFormat, Reply};
@@ -46,7 +46,7 @@ pub struct PendingBody {
     pub admitted: RequestFacts,
     pub(crate) errors: ErrorFormat,
     pub(crate) changes: HeaderChanges,
-    pub(crate) batches: Batches,
+    pub(crate) binding: Binding,
 }
 
 pub enum Verdict {

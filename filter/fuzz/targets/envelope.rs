@@ -3,7 +3,7 @@
 #![no_main]
 
 use asp_edge::Reason;
-use asp_edge::envelope::{Batches, scan};
+use asp_edge::envelope::{Binding, scan};
 use asp_json::{Cursor, Json};
 use libfuzzer_sys::fuzz_target;
 
@@ -26,7 +26,7 @@ fuzz_target!(|body: &[u8]| {
         cursor.beyond_double
     });
     let is_json = decodes && !beyond_double;
-    match scan(body, Batches::Accepted) {
+    match scan(body, Binding::McpBatches) {
         Err(Reason::ParseError) => assert!(!is_json),
         Err(reason) => assert!(is_json && reason == Reason::InvalidRequest),
         Ok(envelope) => {

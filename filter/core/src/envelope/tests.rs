@@ -10,11 +10,11 @@ use super::*;
 use asp_json::generator::Generator;
 
 fn accepted(body: &str) -> Envelope {
-    scan(body.as_bytes(), Batches::Refused).unwrap_or_else(|reason| panic!("{body}: {reason:?}"))
+    scan(body.as_bytes(), Binding::Mcp).unwrap_or_else(|reason| panic!("{body}: {reason:?}"))
 }
 
 fn refused(body: &str) -> Reason {
-    scan(body.as_bytes(), Batches::Refused).err().unwrap_or_else(|| panic!("{body} was accepted"))
+    scan(body.as_bytes(), Binding::Mcp).err().unwrap_or_else(|| panic!("{body} was accepted"))
 }
 
 #[test]
@@ -152,6 +152,18 @@ fn what_is_json_but_no_message_is_an_invalid_request() {
 }
 
 #[test]
+fn over_a2a_parameters_of_any_type_reach_the_gateway() {
+    for params in ["\"p\"", "1", "true", "[]", "null", "{}"] {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{params}}}"#);
+        let envelope = scan(body.as_bytes(), Binding::A2a).unwrap();
+        let found = (envelope.kind, envelope.method.as_str(), envelope.task);
+        assert_eq!(found, (EnvelopeKind::Request, "GetTask", None), "{params}");
+    }
+    let batch = br#"[{"jsonrpc":"2.0","id":1,"method":"GetTask"}]"#;
+    assert_eq!(scan(batch, Binding::A2a), Err(Reason::InvalidRequest));
+}
+
+#[test]
 fn repeated_keys_are_refused_where_policy_reads() {
     for body in [
         r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#,
@@ -199,7 +211,7 @@ fn a_batch_is_accepted_where_its_revision_is_spoken() {
     let message = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}"#;
     for count in [1, MAX_BATCH] {
         let body = batch_of(count, message);
-        let envelope = scan(body.as_bytes(), Batches::Accepted).unwrap();
+        let envelope = scan(body.as_bytes(), Binding::McpBatches).unwrap();
         assert_eq!(envelope.kind, EnvelopeKind::Batch(count));
         assert_eq!((envelope.batch.len(), envelope.batch[0].name.as_deref()), (count, Some("a")));
         assert_eq!(refused(&body), Reason::InvalidRequest);
@@ -215,7 +227,7 @@ fn a_batch_is_accepted_where_its_revision_is_spoken() {
         r#"[{"jsonrpc":"2.0","id":1,"method":"a","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}]"#
             .to_owned(),
     ] {
-        assert_eq!(scan(body.as_bytes(), Batches::Accepted), Err(Reason::InvalidRequest), "{body:.80}");
+        assert_eq!(scan(body.as_bytes(), Binding::McpBatches), Err(Reason::InvalidRequest), "{body:.80}");
     }
 }
 
@@ -349,7 +361,7 @@ fn the_scan_says_what_a_dom_would_say() {
         };
         let dom: Option<Json> =
             text_of.filter(|text| !beyond(text)).and_then(|text| asp_json::decode(text).ok());
-        match (scan(&text, Batches::Refused), dom) {
+        match (scan(&text, Binding::Mcp), dom) {
             (Err(Reason::ParseError), dom) => {
                 assert!(dom.is_none(), "{shown}");
                 malformed += 1;

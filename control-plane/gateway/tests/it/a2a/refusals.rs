@@ -22,6 +22,8 @@ async fn bad_requests_have_the_codes_of_their_faults() {
         ("nothing", json!({}), -32601),
         ("tasks/list", json!({}), -32601),
         ("SendMessage", json!({}), -32602),
+        ("SendMessage", json!("text"), -32602),
+        ("tasks/get", json!(7), -32602),
         ("SendMessage", changed(|params| params["message"]["parts"] = json!([])), -32602),
         ("SendMessage", changed(|params| params["tenant"] = "acme".into()), -32602),
         (
@@ -78,6 +80,7 @@ async fn rest_has_its_own_form_of_each_refusal() {
         (Method::POST, "/message:send", "{", 400, "INVALID_ARGUMENT"),
         (Method::POST, "/acme/message:send", tenant.as_str(), 400, "INVALID_ARGUMENT"),
         (Method::GET, "/tasks/a", "", 404, "NOT_FOUND"),
+        (Method::GET, "/tasks/a%3Ab", "", 404, "NOT_FOUND"),
         (Method::GET, "/tasks/a/pushNotificationConfigs", "", 400, "FAILED_PRECONDITION"),
     ] {
         let answer = client.send(method.clone(), path, body).await;
@@ -88,6 +91,13 @@ async fn rest_has_its_own_form_of_each_refusal() {
             "{method} {path}: {error}"
         );
     }
+    let unknown = client.send(Method::POST, "/tasks/a%3Ab:cancel", "").await.json();
+    let info = &unknown["error"]["details"][0];
+    assert_eq!((&info["reason"], &info["metadata"]["taskId"]), (&json!("TASK_NOT_FOUND"), &json!("a:b")));
+    let sent = client.result("SendMessage", message("echo", json!({"message": "hi"}))).await;
+    let id = sent["task"]["id"].as_str().unwrap().to_owned();
+    let escaped = client.send(Method::GET, &format!("/tasks/{}", id.replace('-', "%2D")), "").await;
+    assert_eq!(escaped.json()["id"], id.as_str(), "{}", escaped.text);
     let text = client.with("content-type", "text/plain").send(Method::POST, "/message:send", &tenant).await;
     assert_eq!(text.json()["error"]["details"][0]["reason"], "CONTENT_TYPE_NOT_SUPPORTED");
 }
