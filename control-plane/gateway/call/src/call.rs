@@ -79,6 +79,9 @@ pub struct CallRequest {
     pub session: String,
     /// Context with which the caller groups calls; empty for a separate call.
     pub context: String,
+    /// Client's message that started the call, as its protocol keeps it, if calls are conversations there. Bounded by
+    /// the protocol.
+    pub opening: Option<Json>,
     pub trace: Trace,
     pub bytes_in: usize,
     /// Call that started this one; `None` for a client's own call.

@@ -11,6 +11,8 @@ use crate::ProtocolRequest;
 
 pub mod card;
 mod found;
+mod history;
+mod ids;
 mod jsonrpc;
 mod list;
 mod message;

@@ -102,6 +102,7 @@ impl ProtocolRequest {
             protocol_request_id: String::new(),
             session: String::new(),
             context: String::new(),
+            opening: None,
             trace: self.admitted.trace,
             bytes_in: self.body.len(),
             parent: None,

@@ -211,6 +211,10 @@ async fn a_task_is_got_after_an_answer_at_once_and_at_another_gateway() {
     });
     let elsewhere = Client::of(&other, "demo").result("GetTask", json!({"id": task["id"]})).await;
     assert_eq!((&elsewhere["artifacts"], &elsewhere["contextId"]), (&ended["artifacts"], &json!("trip")));
+    let message = &elsewhere["history"][0];
+    assert_eq!((&message["role"], &message["taskId"]), (&json!("ROLE_USER"), &task["id"]), "{elsewhere}");
+    assert_eq!(message["parts"], params["message"]["parts"]);
+    assert_eq!(elsewhere["history"], ended["history"]);
     params["message"]["parts"] = json!([{"data": {"skill": "count", "arguments": {"to": 3}}}]);
     assert_eq!(client.refused("SendMessage", params).await, (200, -32602), "the id has another content");
 }

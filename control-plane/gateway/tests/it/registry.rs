@@ -59,6 +59,7 @@ fn begun_as(
         protocol_request_id: "1".into(),
         session: String::new(),
         context: String::new(),
+        opening: None,
         trace: asp_edge::Trace::new([7; 24]),
         bytes_in: 0,
         parent: None,

@@ -184,6 +184,7 @@ fn begin_counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Result<Arc<Cal
         protocol_request_id: "1".into(),
         session: String::new(),
         context: String::new(),
+        opening: None,
         trace: asp_edge::Trace::new([7; 24]),
         bytes_in: 0,
         parent: None,

@@ -1,12 +1,26 @@
 //! Messages and artifacts.
 
-use super::Dialect;
+use asp_json::Json;
+
 use super::part::{read_parts, write_part};
 use super::reader::Object;
 use super::words::{read_role, role_name};
-use super::writer::Writer;
+use super::writer::{self, Writer};
+use super::{Dialect, read_value};
 use crate::bounds::{MAX_ID, MAX_LISTED, MAX_NAME, MAX_URL};
 use crate::model::{Artifact, Message, Part};
+
+impl Message {
+    /// Returns the message in the form of 1.0, from which [`Message::of_json`] reads it again.
+    pub fn to_json(&self) -> Json {
+        Json::part(writer::object(|writer| write_message(writer, self, Dialect::V10)))
+    }
+
+    /// Reads a message that was kept as JSON; `None` for anything else.
+    pub fn of_json(json: &Json) -> Option<Message> {
+        read_value(json.text(), |object| read_message(object, Dialect::V10)).ok()
+    }
+}
 
 /// Reads a message; role and parts may be missing, as in a status.
 pub(super) fn read_message(object: &Object<'_, '_>, dialect: Dialect) -> Message {

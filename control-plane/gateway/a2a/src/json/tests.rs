@@ -44,6 +44,14 @@ fn message() -> Message {
     }
 }
 
+#[test]
+fn a_message_is_kept_with_its_texts() {
+    let kept = message().to_json();
+    assert_eq!(Message::of_json(&kept), Some(message()));
+    assert!(kept.text().contains(r#"{"a":1.50}"#), "{}", kept.text());
+    assert_eq!(Message::of_json(&json("7")), None);
+}
+
 fn artifact() -> Artifact {
     Artifact {
         artifact_id: "a1".into(),

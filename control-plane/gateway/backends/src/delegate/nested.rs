@@ -50,6 +50,7 @@ pub(super) async fn run(
         meta: Members::default(),
         kind: CallKind::Invoke,
         chosen: None,
+        opening: None,
         parent: Some(Parent { call: parent.id, depth }),
         ..parent.request.clone()
     };

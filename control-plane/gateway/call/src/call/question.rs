@@ -23,7 +23,7 @@ use crate::clock::unix_ms;
 mod asked;
 mod history;
 
-pub use asked::{Answer, Ask, Question};
+pub use asked::{Answer, Ask, CallerAnswer, Question};
 pub use history::{History, Turn};
 
 /// Maximum number of open questions per call.
@@ -176,6 +176,16 @@ impl Questions {
         read(open.into_iter().map(|open| open.question.clone()).collect(), inner.history.clone())
     }
 
+    /// Returns the answered questions.
+    pub(crate) fn history(&self) -> History {
+        self.inner.lock().history.clone()
+    }
+
+    /// Adds the history in the record of a call that was not here before.
+    pub fn restore(&self, stored: History) {
+        self.inner.lock().history.restore(stored);
+    }
+
     /// Returns the size of the history in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.inner.lock().history.held_bytes()
@@ -236,7 +246,8 @@ impl Questions {
     }
 
     /// Answers one question; false if it is not open, or if the answer does not fit: then the question stays open.
-    pub fn answer(&self, id: &str, answer: Answer) -> bool {
+    pub fn answer(&self, id: &str, answer: impl Into<CallerAnswer>) -> bool {
+        let CallerAnswer { answer, message } = answer.into();
         let mut inner = self.inner.lock();
         let Some(open) = inner.open.get(id) else { return false };
         let Some(answer) = answer.fitting(&open.question.ask) else { return false };
@@ -245,7 +256,7 @@ impl Questions {
         };
         let arrived = waiting.send(answer.clone()).is_ok();
         if arrived {
-            inner.history.take(Turn { at_ms: unix_ms(), question, answer });
+            inner.history.take(Turn { at_ms: unix_ms(), question, answer, message });
         }
         arrived
     }

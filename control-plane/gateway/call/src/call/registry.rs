@@ -188,5 +188,6 @@ fn held_bytes(call: &Call) -> usize {
         Some(Outcome::Refused(refusal)) => refusal.to_string().len(),
         None => 0,
     };
-    size_of::<Call>() + call.events.held_bytes() + call.questions.held_bytes() + outcome
+    let opening = call.opening.as_ref().map_or(0, asp_json::held::of_json);
+    size_of::<Call>() + call.events.held_bytes() + call.questions.held_bytes() + opening + outcome
 }

@@ -1,17 +1,19 @@
 //! Calls that run at another gateway, as far as their records show: their states, and the reasons why nothing can be
 //! sent to them.
 //!
-//! Refuses: how records are sealed, stored and found (`durable/`). Keeps true: nothing here contains the questions or
+//! Refuses: how records are sealed, stored and found (`durable/`). Keeps true: nothing here contains the open questions or
 //! events of a call.
 
 use std::time::Duration;
 
+use asp_json::Json;
 use asp_proto::snapshot::Primitive;
 use asp_store::bus::MAX_MESSAGE;
 use uuid::Uuid;
 
 use super::State;
 use super::chosen::Put;
+use super::question::History;
 use crate::clock::unix_ms;
 
 /// A call that another gateway runs, or that waits to be taken over.
@@ -28,6 +30,10 @@ pub struct RemoteCall {
     /// Request that created the call. `None` if its client did not choose the id, or if the record cannot be opened
     /// here.
     pub put: Option<Box<Put>>,
+    /// See [`super::CallRequest::opening`].
+    pub opening: Option<Json>,
+    /// Questions that were answered before the record was stored.
+    pub history: History,
     /// Id and version of its primitive, as in the records.
     pub primitive: String,
 }

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::Json;
 use asp_store::bus::MAX_MESSAGE;
 use asp_store::inbox::{EntryName, Inbox, InboxError, InboxId, Put};
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use crate::call::Call;
 use crate::call::authority::Departure;
 use crate::call::event::Event;
 use crate::call::event::log::LoggedEvent;
-use crate::call::question::Answer;
+use crate::call::question::{Answer, CallerAnswer};
 use crate::call::remote::InputFault;
 use crate::digest;
 use crate::outage_log::OutageLog;
@@ -52,6 +53,8 @@ pub enum CallerInput {
     Answer {
         question: String,
         answer: Answer,
+        #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
+        message: Option<Json>,
     },
     Cancel,
     /// No client follows the call any more at this gateway, which does not run it.
@@ -88,7 +91,9 @@ impl InboxEntry {
     /// asks questions again whose answers were not stored, and must find those answers.
     fn apply(&mut self, call: &Call) -> bool {
         let (question, answer) = match &self.input {
-            CallerInput::Answer { question, answer } => (question, answer),
+            CallerInput::Answer { question, answer, message } => {
+                (question, CallerAnswer { answer: answer.clone(), message: message.clone() })
+            }
             CallerInput::Cancel => {
                 call.cancel();
                 return false;
@@ -103,7 +108,7 @@ impl InboxEntry {
         if !self.is_applied {
             let was_open = call.questions.find(question).is_some();
             self.is_applied =
-                call.questions.answer(question, answer.clone()) || call.questions.has_answered(question);
+                call.questions.answer(question, answer) || call.questions.has_answered(question);
             if was_open && !self.is_applied {
                 // An answer that does not fit would keep out the one that does.
                 return true;

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::call::chosen::{ChosenId, Put};
 use crate::call::ownership::LedgerClaim;
+use crate::call::question::History;
 use crate::call::{Call, CallKind, CallRequest, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
 
@@ -34,6 +35,12 @@ pub struct Record {
     session: String,
     #[serde(default)]
     context: String,
+    /// Unlike the arguments, it stays in the record of an ended call, for a client that returns.
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
+    pub(crate) opening: Option<Json>,
+    /// Answered questions of a call with an opening message.
+    #[serde(default)]
+    pub history: History,
     idempotency_key: Option<String>,
     traceparent: Option<String>,
     elicitation: bool,
@@ -87,6 +94,8 @@ impl Record {
             chosen: call.chosen,
             session: call.session.clone(),
             context: call.context.clone(),
+            opening: call.opening.clone(),
+            history: call.opening.as_ref().map(|_| call.questions.history()).unwrap_or_default(),
             idempotency_key: call.idempotency_key.clone(),
             traceparent: Some(call.trace.traceparent()),
             elicitation: call.authority.begun_with().elicitation,
@@ -121,6 +130,8 @@ impl Record {
             chosen: None,
             session: String::new(),
             context: row.context.clone(),
+            opening: None,
+            history: History::default(),
             idempotency_key: None,
             traceparent: None,
             elicitation: false,
@@ -196,6 +207,7 @@ impl Record {
             chosen: self.chosen,
             session: self.session.clone(),
             context: self.context.clone(),
+            opening: self.opening.clone(),
             trace: self.trace(),
             bytes_in: self.bytes_in,
             parent: self.parent.map(|(call, depth)| Parent { call: Uuid::from_bytes(call), depth }),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::Call;
-use asp_call::call::question::Answer;
+use asp_call::call::question::{Answer, CallerAnswer};
 use asp_call::call::remote::InputFault;
 use asp_call::call::terms::lifetime_bound;
 use asp_call::durable::active::ActiveFault;
@@ -32,13 +32,15 @@ impl Pipeline {
         self: &Arc<Self>,
         call: &Call,
         question: &str,
-        answer: Answer,
+        answer: impl Into<CallerAnswer>,
     ) -> Result<bool, InputFault> {
+        let answer = answer.into();
         if call.ownership.passed_on.is_set() {
-            if !call.questions.takes(question, &answer) {
+            if !call.questions.takes(question, &answer.answer) {
                 return Ok(false);
             }
-            let input = CallerInput::Answer { question: question.to_owned(), answer: answer.clone() };
+            let CallerAnswer { answer: content, message } = answer.clone();
+            let input = CallerInput::Answer { question: question.to_owned(), answer: content, message };
             if !self.store(&input, (call.caller.org.as_str(), call.id), input_expiry(call)).await? {
                 // The question has an answer already, which the gateway that runs the call applies.
                 call.questions.withdraw(question);
@@ -180,7 +182,7 @@ impl InputDelivery {
         let until = Instant::now() + TOLD_WITHIN;
         let call = self.id.into_bytes();
         let told = match &input {
-            CallerInput::Answer { question, answer } => {
+            CallerInput::Answer { question, answer, .. } => {
                 ReplicaMessage::Answered { call, question: question.clone(), answer: answer.clone() }
             }
             CallerInput::Cancel => ReplicaMessage::Cancelled { call },

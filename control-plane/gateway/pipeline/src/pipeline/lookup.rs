@@ -198,6 +198,7 @@ impl Pipeline {
         call.enter(State::Working);
         // Its gateway has stored its end and its events: this one stores nothing of it.
         call.ownership.known.set();
+        call.questions.restore(ended.record.history);
         call.finish(outcome);
         Ok(Some(Arc::new(call)))
     }

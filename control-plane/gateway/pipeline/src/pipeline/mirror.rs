@@ -93,6 +93,7 @@ impl Pipeline {
         call.ownership.known.set();
         StartGuard::of(&call).mark_sent();
         call.enter(seen.call.state);
+        call.questions.restore(seen.call.history.clone());
         if let Some(claim) = seen.record.as_ref().and_then(|record| record.claim.clone()) {
             call.ownership.set_claim(claim);
         }
@@ -315,7 +316,8 @@ impl Mirror {
         tokio::spawn(async move {
             // An error means that it was not answered here. An answer from elsewhere is stored first.
             if let Ok(answer) = answered.await {
-                delivery.deliver(CallerInput::Answer { question: id, answer }, true).await;
+                let input = CallerInput::Answer { question: id, answer, message: None };
+                delivery.deliver(input, true).await;
             }
         });
     }

@@ -79,9 +79,10 @@ async fn stream_message(
     send: &SendRequest,
 ) -> Result<OperationResult, RefusedRequest> {
     let SentTask { found, is_new } = send::take(request, send).await?;
+    let history = send.configuration.history_length;
     let start = match is_new {
-        true => StreamStart::Beginning,
-        false => StreamStart::Now { history: send.configuration.history_length },
+        true => StreamStart::Beginning { history },
+        false => StreamStart::Now { history },
     };
     follow(request, generation, found, start).await
 }

@@ -10,6 +10,7 @@ use asp_a2a::{A2aError, A2aFailure, Message, SendRequest};
 use asp_call::call::chosen::{self, ChosenId};
 use asp_call::call::follower::CallSnapshot;
 use asp_call::call::outcome::Refusal;
+use asp_call::call::question::CallerAnswer;
 use asp_call::call::{ClientAbilities, IdempotencyKey, Invocation};
 use asp_json::Json;
 use asp_pipeline::pipeline::entitlement::{ServerView, entitle};
@@ -19,6 +20,7 @@ use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 
 use super::found::{find, look_up};
+use super::history;
 use super::message::{self, QUESTION, SkillRequest};
 use super::refused::{RefusedRequest, unknown_skill};
 use crate::ProtocolRequest;
@@ -55,6 +57,8 @@ struct NewTask {
     /// Context that the client names.
     context: Option<String>,
     message_id: String,
+    /// The message, as the call keeps it.
+    opening: Json,
 }
 
 async fn start(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask, RefusedRequest> {
@@ -93,7 +97,8 @@ fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, Refuse
     let name = name_of(&entry, &send.message.message_id);
     let chosen = ChosenId::of(&request.caller, (server, name.as_str()), &entry.primitive.version, &arguments);
     let (context, message_id) = (send.message.context_id.clone(), send.message.message_id.clone());
-    Ok(NewTask { entry, arguments, chosen, context, message_id })
+    let opening = history::storable(&send.message);
+    Ok(NewTask { entry, arguments, chosen, context, message_id, opening })
 }
 
 /// Returns the client's name for a call. It has a slash, which no name over REST has.
@@ -138,6 +143,7 @@ fn invocation(request: &ProtocolRequest, asked: &NewTask) -> Invocation {
     invocation.request.chosen = Some(asked.chosen);
     invocation.request.context = asked.context.clone().unwrap_or_else(own_context);
     invocation.request.protocol_request_id = asked.message_id.clone();
+    invocation.request.opening = Some(asked.opening.clone());
     Invocation {
         // One task is one call, for its backend as well.
         idempotency_key: Some(IdempotencyKey::Explicit(id)),
@@ -202,6 +208,7 @@ async fn answer(
     };
     let question = question.ok_or_else(|| waits_not("the task does not wait for this message"))?;
     let answer = message::answer(&question, message)?;
+    let answer = CallerAnswer { answer, message: Some(history::storable(message)) };
     let pipeline = &request.gateway.pipeline;
     pipeline.renew_authority(&call, &request.caller);
     let answered = pipeline.answer(&call, &question.id, answer).await;

@@ -23,8 +23,9 @@ use asp_pipeline::pipeline::admission::AdmissionPermit;
 use asp_pipeline::pipeline::lookup::FoundCall;
 use tokio::time::Instant;
 
+use super::ids::TaskIds;
 use super::refused::RefusedRequest;
-use super::task::{self, GAP, RESULT, TaskContents, TaskIds};
+use super::task::{self, GAP, RESULT, TaskContents};
 use crate::ProtocolRequest;
 use crate::events::KEEP_ALIVE;
 use crate::replica::Replica;
@@ -43,9 +44,18 @@ pub(super) enum StreamItem {
 #[derive(Clone, Copy)]
 pub(super) enum StreamStart {
     /// The task as it started, and then everything since.
-    Beginning,
+    Beginning { history: Option<u32> },
     /// The task as it is now.
     Now { history: Option<u32> },
+}
+
+impl StreamStart {
+    /// Returns the maximum number of messages of each whole task.
+    const fn history(self) -> Option<u32> {
+        match self {
+            StreamStart::Beginning { history } | StreamStart::Now { history } => history,
+        }
+    }
 }
 
 /// One stream.
@@ -53,6 +63,8 @@ pub(super) struct TaskStream {
     gateway: Arc<Replica>,
     caller: Arc<Caller>,
     generation: Generation,
+    /// Maximum number of messages of each whole task.
+    history: Option<u32>,
     /// Expiry of the token.
     until: Option<Instant>,
     call: Arc<Call>,
@@ -80,7 +92,7 @@ impl TaskStream {
     ) -> Result<TaskStream, RefusedRequest> {
         let permit = request.gateway.waiting.admit(&request.caller.org);
         let permit = permit.map_err(|full| RefusedRequest::of(&full))?;
-        if matches!(start, StreamStart::Beginning) {
+        if matches!(start, StreamStart::Beginning { .. }) {
             let _ = tokio::time::timeout(REPLIES_WITHIN, call.finished()).await;
         }
         let reply = task::reply(&call);
@@ -88,7 +100,7 @@ impl TaskStream {
             request.gateway.pipeline.end_stored(&call).await;
         }
         let (first, task): (u64, Task) = match start {
-            StreamStart::Beginning => (0, task::at_start(&call)),
+            StreamStart::Beginning { history } => (0, task::at_start(&call, history)),
             StreamStart::Now { history } => {
                 let snapshot = CallSnapshot::of(&call);
                 let contents = TaskContents::with_history(history);
@@ -99,6 +111,7 @@ impl TaskStream {
             gateway: request.gateway.clone(),
             caller: request.caller.clone(),
             generation,
+            history: start.history(),
             until: ends_at(&request.caller),
             ids: TaskIds::of(&call),
             follower: Follower::from(call.clone(), first),
@@ -190,7 +203,7 @@ impl TaskStream {
         let snapshot = CallSnapshot::of(&self.call);
         // Without an outcome the call was withdrawn from its caller.
         snapshot.outcome.as_ref()?;
-        let task = task::of_snapshot(&self.call, &snapshot, TaskContents::with_history(None));
+        let task = task::of_snapshot(&self.call, &snapshot, TaskContents::with_history(self.history));
         if let Some(result) = task.artifacts.iter().find(|artifact| artifact.artifact_id == RESULT) {
             self.due.push_back(StreamEvent::Artifact(self.ids.artifact(result.clone())));
         }

@@ -4,7 +4,7 @@
 //! shown at a time, the oldest first; the last state of a task has its result or the reason why there is none.
 
 use asp_a2a::{
-    Artifact, Message, Part, PartContent, Role, StreamEvent, Task, TaskArtifactUpdate, TaskState, TaskStatus,
+    Artifact, Message, Part, PartContent, StreamEvent, Task, TaskArtifactUpdate, TaskState, TaskStatus,
     TaskStatusUpdate, Timestamp,
 };
 use asp_call::call::event::Event;
@@ -20,7 +20,8 @@ use asp_pipeline::pipeline::lookup::FoundCall;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use super::parts;
+use super::ids::TaskIds;
+use super::{history, parts};
 
 /// Id of the artifact with the result. Parts of it are appended while the task runs; the end replaces it.
 pub(super) const RESULT: &str = "result";
@@ -56,26 +57,29 @@ impl TaskContents {
 pub(super) fn of_found(found: &FoundCall, contents: TaskContents) -> Task {
     match found {
         FoundCall::Here(call) => of_snapshot(call, &CallSnapshot::of(call), contents),
-        FoundCall::Elsewhere(call) => of_remote(call),
+        FoundCall::Elsewhere(call) => of_remote(call, contents),
     }
 }
 
-/// Returns the task of a call at another gateway: its state, without its questions.
-fn of_remote(call: &RemoteCall) -> Task {
+/// Returns the task of a call at another gateway: its state, without its open questions.
+fn of_remote(call: &RemoteCall, contents: TaskContents) -> Task {
     let context = call.put.as_ref().map(|put| put.context.clone()).unwrap_or_default();
     let ids = TaskIds { task: call.id.to_string(), context };
     let state = state_of(call.state);
     let message = state.is_interrupted().then(|| ids.message("elsewhere", vec![parts::text(ASKS_ELSEWHERE)]));
     let status = TaskStatus { state, message, timestamp: Some(Timestamp(call.updated_ms)) };
-    Task { id: ids.task, context_id: ids.context, status, ..Task::default() }
+    let history = history::messages(&ids, call.opening.as_ref(), &call.history, contents.history);
+    Task { id: ids.task, context_id: ids.context, status, history, ..Task::default() }
 }
 
 /// Returns the task that a call was when it started.
-pub(super) fn at_start(call: &Call) -> Task {
-    let TaskIds { task, context } = TaskIds::of(call);
+pub(super) fn at_start(call: &Call, length: Option<u32>) -> Task {
+    let ids = TaskIds::of(call);
     let timestamp = Some(Timestamp(call.began_ms()));
     let status = TaskStatus { state: TaskState::Submitted, message: None, timestamp };
-    Task { id: task, context_id: context, status, metadata: Some(generation(0).to_json()), ..Task::default() }
+    let history = history::messages(&ids, call.opening.as_ref(), &History::default(), length);
+    let metadata = Some(generation(0).to_json());
+    Task { id: ids.task, context_id: ids.context, status, history, metadata, artifacts: Vec::new() }
 }
 
 /// Returns the task of a call in this state.
@@ -93,7 +97,7 @@ pub(super) fn of_snapshot(call: &Call, snapshot: &CallSnapshot, contents: TaskCo
             timestamp: Some(Timestamp(call.changed_ms())),
         },
         artifacts: if contents.artifacts { artifacts(call, snapshot) } else { Vec::new() },
-        history: history(&ids, &snapshot.history, contents.history),
+        history: history::messages(&ids, call.opening.as_ref(), &snapshot.history, contents.history),
         metadata: Some(metadata.to_json()),
         id: ids.task,
         context_id: ids.context,
@@ -218,53 +222,12 @@ fn partial(call: &Call, next: u64) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Returns the last messages: the questions that were answered, and their answers.
-fn history(ids: &TaskIds, history: &History, length: Option<u32>) -> Vec<Message> {
-    let turns = history.turns().flat_map(|turn| {
-        let answer = Message {
-            role: Role::User,
-            ..ids.message(&format!("{}/answer", turn.question.id), vec![parts::of_answer(&turn.answer)])
-        };
-        [ids.question(&turn.question), answer]
-    });
-    let mut messages: Vec<Message> = turns.collect();
-    let length = length.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
-    messages.split_off(messages.len().saturating_sub(length))
-}
-
 /// Returns the metadata of a task whose next event has number `next`; a generation is never 0.
 fn generation(next: u64) -> Members {
     [(GENERATION, next.saturating_add(1))].into_iter().collect()
 }
 
-/// The ids that every event of a task repeats.
-#[derive(Clone, Debug)]
-pub(super) struct TaskIds {
-    pub(super) task: String,
-    pub(super) context: String,
-}
-
 impl TaskIds {
-    pub(super) fn of(call: &Call) -> TaskIds {
-        TaskIds { task: call.id.to_string(), context: call.context.clone() }
-    }
-
-    /// Returns a message of the agent; `name` is unique in the task.
-    fn message(&self, name: &str, parts: Vec<Part>) -> Message {
-        Message {
-            message_id: format!("{}/{name}", self.task),
-            context_id: Some(self.context.clone()).filter(|context| !context.is_empty()),
-            task_id: Some(self.task.clone()),
-            role: Role::Agent,
-            parts,
-            ..Message::default()
-        }
-    }
-
-    fn question(&self, question: &Question) -> Message {
-        self.message(&question.id, parts::of_question(question))
-    }
-
     /// Returns the text of a progress or status event as a message.
     fn spoken_message(&self, logged: &LoggedEvent) -> Option<Message> {
         let text = match &logged.event {
@@ -442,11 +405,5 @@ mod tests {
         for (ask, state) in [(page, TaskState::AuthRequired), (Ask::Roots, TaskState::InputRequired)] {
             assert_eq!(state_of_question(&Question { id: "a".into(), ask }), state);
         }
-    }
-
-    #[test]
-    fn the_history_is_the_last_messages() {
-        assert!(history(&ids(), &History::default(), None).is_empty());
-        assert!(history(&ids(), &History::default(), Some(0)).is_empty());
     }
 }

@@ -27,7 +27,8 @@ async fn a_question_is_shown_with_its_fields_and_answered_by_a_message() {
     let mut elsewhere = reply(&task, &json!([{"text": "Ada"}]));
     elsewhere["message"]["contextId"] = "another".into();
     assert_eq!(client.refused("SendMessage", elsewhere).await, (200, -32602));
-    let ended = client.result("SendMessage", reply(&task, &json!([{"data": {"name": "Ada"}}]))).await;
+    let answer = reply(&task, &json!([{"data": {"name": "Ada"}}]));
+    let ended = client.result("SendMessage", answer.clone()).await;
     let ended = &ended["task"];
     assert_eq!(
         (&ended["id"], &ended["status"]["state"]),
@@ -35,8 +36,12 @@ async fn a_question_is_shown_with_its_fields_and_answered_by_a_message() {
         "{ended}"
     );
     let history = ended["history"].as_array().unwrap();
-    assert_eq!((&history[0]["role"], &history[1]["role"]), (&json!("ROLE_AGENT"), &json!("ROLE_USER")));
-    assert_eq!(history[1]["parts"][0]["data"], json!({"name": "Ada"}));
+    let roles: Vec<&str> = history.iter().filter_map(|message| message["role"].as_str()).collect();
+    assert_eq!(roles, ["ROLE_USER", "ROLE_AGENT", "ROLE_USER"], "{ended}");
+    assert_eq!(history[0]["parts"][0]["data"]["skill"], "sweep");
+    assert_eq!(history[1]["parts"], task["status"]["message"]["parts"]);
+    assert_eq!(history[2]["parts"][0]["data"], json!({"name": "Ada"}));
+    assert_eq!(history[2]["messageId"], answer["message"]["messageId"]);
     let got = client.result("GetTask", json!({"id": task["id"], "historyLength": 1})).await;
     assert_eq!(got["history"].as_array().unwrap().len(), 1);
     let late = reply(&task, &json!([{"text": "Ada"}]));

@@ -50,6 +50,20 @@ pub enum Answer {
     Failed(String),
 }
 
+/// An answer, with the client's message that has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallerAnswer {
+    pub answer: Answer,
+    /// The message as its protocol keeps it; `None` if the protocol keeps none.
+    pub message: Option<Json>,
+}
+
+impl From<Answer> for CallerAnswer {
+    fn from(answer: Answer) -> CallerAnswer {
+        CallerAnswer { answer, message: None }
+    }
+}
+
 impl Answer {
     /// Returns the answer in the form for the asker; `None` if it does not fit the question.
     pub fn fitting(self, ask: &Ask) -> Option<Answer> {

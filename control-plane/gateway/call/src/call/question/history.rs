@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use asp_json::{Json, held};
+use serde::{Deserialize, Serialize};
 
 use super::{Answer, Ask, Question};
 
@@ -13,19 +14,24 @@ use super::{Answer, Ask, Question};
 const MAX_TURNS: usize = 32;
 const MAX_HELD: usize = 64 * 1024;
 
-/// A question with its answer.
-#[derive(Clone, Debug, PartialEq)]
+/// A question with its answer. Other gateways read it: members are only added.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// Time of the answer, in Unix milliseconds.
     pub at_ms: u64,
     pub question: Question,
     pub answer: Answer,
+    /// See [`super::CallerAnswer`].
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
+    pub message: Option<Json>,
 }
 
 /// The turns of a call.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     turns: VecDeque<Turn>,
+    /// Size in bytes; not of a history that was read, which only [`History::restore`] counts.
+    #[serde(skip)]
     held: usize,
     gone: u64,
 }
@@ -39,6 +45,12 @@ impl History {
     /// Returns the number of earlier turns that were dropped.
     pub fn dropped_turns(&self) -> u64 {
         self.gone
+    }
+
+    /// Adds the turns of a record.
+    pub(super) fn restore(&mut self, stored: History) {
+        self.gone += stored.gone;
+        stored.turns.into_iter().for_each(|turn| self.take(turn));
     }
 
     pub(super) fn take(&mut self, turn: Turn) {
@@ -72,7 +84,8 @@ impl Turn {
             Answer::Failed(why) => why.len(),
             Answer::Declined | Answer::Cancelled => 0,
         };
-        size_of::<Turn>() + self.question.id.len() + question + answer
+        let message = self.message.as_ref().map_or(0, of_json);
+        size_of::<Turn>() + self.question.id.len() + question + answer + message
     }
 }
 
@@ -85,7 +98,8 @@ mod tests {
     fn turn(number: u64, text: &str) -> Turn {
         let ask = Ask::Form { message: "?".into(), requested_schema: json!({}).into(), relayed: false };
         let question = Question { id: number.to_string(), ask };
-        Turn { at_ms: number, question, answer: Answer::Accepted(json!({"text": text}).into()) }
+        let answer = Answer::Accepted(json!({"text": text}).into());
+        Turn { at_ms: number, question, answer, message: None }
     }
 
     fn kept(history: &History) -> Vec<u64> {
@@ -104,5 +118,20 @@ mod tests {
         assert!(history.held_bytes() <= MAX_HELD && history.dropped_turns() > 30);
         history.take(turn(41, &"x".repeat(MAX_HELD)));
         assert_eq!((kept(&history), history.held_bytes(), history.dropped_turns()), (vec![], 0, 42));
+    }
+
+    #[test]
+    fn a_stored_history_is_bounded_again_and_its_messages_count() {
+        let mut history = History::default();
+        (0..40).for_each(|number| history.take(turn(number, "short")));
+        let said = Json::part(r#"{"parts":[{"text":"1.50"}]}"#);
+        let short = history.held_bytes();
+        history.take(Turn { message: Some(said.clone()), ..turn(40, "short") });
+        assert!(history.held_bytes() > short + said.text().len());
+        let text = serde_json::to_string(&history).unwrap();
+        let mut restored = History::default();
+        restored.restore(serde_json::from_str(&text).unwrap());
+        assert_eq!(restored, history);
+        assert_eq!(restored.turns().last().unwrap().message.as_ref().map(Json::text), Some(said.text()));
     }
 }

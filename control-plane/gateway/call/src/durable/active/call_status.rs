@@ -63,6 +63,8 @@ impl RemoteCallRow {
             // for as long.
             kept_for: Duration::from_millis(kept).clamp(KEEP, MAX_KEEP),
             put: record.as_ref().and_then(Record::put).map(Box::new),
+            opening: record.as_ref().and_then(|record| record.opening.clone()),
+            history: record.as_ref().map(|record| record.history.clone()).unwrap_or_default(),
             primitive: row.plugin.clone(),
         };
         RemoteCallRow { call, record: record.map(Box::new), owner: row.owner.filter(|_| !is_left) }
