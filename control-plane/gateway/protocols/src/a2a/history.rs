@@ -6,6 +6,7 @@
 use asp_a2a::{Message, PartContent, Role};
 use asp_call::call::question::{History, Turn};
 use asp_json::{Json, Members};
+use serde_json::Value;
 
 use super::ids::TaskIds;
 use super::parts;
@@ -44,6 +45,14 @@ pub(super) fn messages(
     let mut messages: Vec<Message> = opening.into_iter().chain(turns).collect();
     let length = length.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
     messages.split_off(messages.len().saturating_sub(length))
+}
+
+/// Whether a message is the one that answered a question under its id; `None` if none did.
+pub(super) fn is_repeated(history: &History, message: &Message) -> Option<bool> {
+    let has_its_id =
+        |known: &&Json| known.get("messageId") == Some(&Value::from(message.message_id.as_str()));
+    let known = history.turns().filter_map(|turn| turn.message.as_ref()).find(has_its_id)?;
+    Some(*known == storable(message))
 }
 
 /// Returns a client's message that was kept.
@@ -117,6 +126,15 @@ mod tests {
         let expected = PartContent::Data(json!({OMITTED: bytes}).into()).into();
         let kept = Message::of_json(&storable(&long)).unwrap();
         assert_eq!(kept, Message { parts: vec![expected], metadata: None, ..long });
+    }
+
+    #[test]
+    fn a_message_is_repeated_if_its_id_and_its_content_are_known() {
+        let is_known = |message: &Message| is_repeated(&history(), message);
+        assert_eq!(is_known(&message("m2", "one")), Some(true));
+        assert_eq!(is_known(&message("m2", "two")), Some(false));
+        assert_eq!(is_known(&message("m3", "one")), None);
+        assert_eq!(is_known(&message("b", "one")), None);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A message: it starts a task, joins the task that the same message started, or answers a task's question.
 //!
 //! Keeps true: the same message to the same skill from one principal is one task, at whichever gateway and however often
-//! it is sent; a message that was rejected before its task started leaves its id free; the store records a running task
-//! before it is reported to its client (I-3); an answer reaches the question that it names, or the one that is shown.
+//! it is sent, and the same answer counts once; a message that was rejected before its task started leaves its id free;
+//! the store records a running task before it is reported to its client (I-3); an answer reaches the question that it
+//! names, or the one that is shown.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use asp_call::call::chosen::{self, ChosenId};
 use asp_call::call::follower::CallSnapshot;
 use asp_call::call::outcome::Refusal;
 use asp_call::call::question::CallerAnswer;
-use asp_call::call::{ClientAbilities, IdempotencyKey, Invocation};
+use asp_call::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
 use asp_json::Json;
 use asp_pipeline::pipeline::entitlement::{ServerView, entitle};
 use asp_pipeline::pipeline::lookup::FoundCall;
@@ -163,10 +164,6 @@ async fn joined(
     asked: &NewTask,
     known: FoundCall,
 ) -> Result<SentTask, RefusedRequest> {
-    let conflict = |field: &str| {
-        let description = "was sent before with other content: choose another messageId";
-        RefusedRequest::from(A2aFailure::invalid_field(field, description))
-    };
     let put = known.put().filter(|put| put.protocol == Protocol::A2a && put.is_of(&asked.entry.primitive));
     let put = put.ok_or_else(|| conflict("message.messageId"))?;
     if !put.chosen.asks_the_same(&asked.chosen) {
@@ -183,7 +180,21 @@ async fn joined(
     Ok(SentTask { found: known, is_new: false })
 }
 
-/// Passes on the answer to a task's question.
+/// Returns the refusal of a message whose id was used for another one.
+fn conflict(field: &str) -> RefusedRequest {
+    let description = "was sent before with other content: choose another messageId";
+    A2aFailure::invalid_field(field, description).into()
+}
+
+/// Whether the message has answered a question of the task before.
+fn is_repeated(call: &Call, message: &Message) -> Result<bool, RefusedRequest> {
+    match history::is_repeated(&CallSnapshot::of(call).history, message) {
+        Some(false) => Err(conflict("message.messageId")),
+        repeated => Ok(repeated.is_some()),
+    }
+}
+
+/// Passes on the answer to a task's question; an answer that was passed on before changes nothing.
 async fn answer(
     request: &ProtocolRequest,
     task: &str,
@@ -196,6 +207,9 @@ async fn answer(
         return Err(A2aFailure::invalid_field("message.contextId", description).into());
     }
     let Some(call) = found.call().cloned() else { return Err(RefusedRequest::runs_remotely()) };
+    if is_repeated(&call, message)? {
+        return Ok(SentTask { found, is_new: false });
+    }
     let waits_not = |why: &str| {
         RefusedRequest::from(A2aFailure::new(A2aError::UnsupportedOperation, why).with("taskId", task))
     };
@@ -213,10 +227,12 @@ async fn answer(
     pipeline.renew_authority(&call, &request.caller);
     let answered = pipeline.answer(&call, &question.id, answer).await;
     if !answered.map_err(RefusedRequest::of_input_fault)? {
-        return Err(match call.questions.find(&question.id) {
-            Some(question) => message::misfit(&question).into(),
-            None => waits_not("the task does not wait for this message"),
-        });
+        return match call.questions.find(&question.id) {
+            Some(question) => Err(message::misfit(&question).into()),
+            // The same message was faster.
+            None if is_repeated(&call, message)? => Ok(SentTask { found, is_new: false }),
+            None => Err(waits_not("the task does not wait for this message")),
+        };
     }
     Ok(SentTask { found, is_new: false })
 }
