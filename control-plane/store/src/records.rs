@@ -127,6 +127,14 @@ pub struct Stand {
 }
 
 impl CallRecord {
+    /// Returns the time by which a list with this order places the record.
+    pub fn time(&self, order: ListOrder) -> i64 {
+        match order {
+            ListOrder::Created => self.created_ms,
+            ListOrder::Updated => self.updated_ms,
+        }
+    }
+
     /// Returns the status of the call.
     pub fn stand(&self) -> Stand {
         Stand {
@@ -204,13 +212,22 @@ impl Default for CallQuotas {
     }
 }
 
-/// Selection of records of one principal at one server, latest calls first.
+/// Time by which records are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListOrder {
+    /// [`CallRecord::created_ms`].
+    Created,
+    /// [`CallRecord::updated_ms`]. No index has this order: the records of a principal are few.
+    Updated,
+}
+
+/// Selection of records of one principal at one server, those with the latest time first.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing<'a> {
     pub principal: Principal,
     pub server: &'a str,
-    /// Only calls created before this one: its creation time in Unix milliseconds, and its id, which orders calls of
-    /// the same time.
+    pub order: ListOrder,
+    /// Only calls before this one: its time in Unix milliseconds, and its id, which orders calls of the same time.
     pub before: Option<(i64, CallId)>,
     pub limit: u32,
 }

@@ -322,6 +322,11 @@ impl Call {
         self.changed_ms.load(Ordering::Relaxed)
     }
 
+    /// Notes when the state changed at the gateway from which this one has it.
+    pub fn note_changed(&self, changed_ms: u64) {
+        self.changed_ms.store(changed_ms, Ordering::Relaxed);
+    }
+
     /// Returns the start time in Unix milliseconds. It is in the id, unless the client chose that (UUID version 7, RFC
     /// 9562 section 5.7).
     pub fn began_ms(&self) -> u64 {

@@ -278,6 +278,38 @@ async fn tasks_are_listed_in_pages_and_only_ones_own() {
 }
 
 #[tokio::test]
+async fn the_task_that_changed_last_is_listed_first() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let mut slow = message("count", json!({"to": 2, "delayMs": 100}));
+    slow["configuration"] = json!({"returnImmediately": true});
+    let first = client.result("SendMessage", slow.clone()).await["task"]["id"].clone();
+    let quick = client.result("SendMessage", message("echo", json!({"message": "a"}))).await;
+    let second = quick["task"]["id"].clone();
+    slow["configuration"] = json!({});
+    completed(&client.result("SendMessage", slow).await["task"], &json!({"counted": 2}));
+
+    let page = client.result("ListTasks", json!({"pageSize": 1})).await;
+    let next = client.result("ListTasks", json!({"pageSize": 1, "pageToken": page["nextPageToken"]})).await;
+    assert_eq!((&page["tasks"][0]["id"], &next["tasks"][0]["id"]), (&first, &second));
+    let times =
+        [&page, &next].map(|page| page["tasks"][0]["status"]["timestamp"].as_str().unwrap().to_owned());
+    assert!(times[0] > times[1], "{times:?}");
+    for (after, ids) in times.iter().zip([vec![&first], vec![&first, &second]]) {
+        let late = client.result("ListTasks", json!({"statusTimestampAfter": after})).await;
+        let found: Vec<&Value> = late["tasks"].as_array().unwrap().iter().map(|task| &task["id"]).collect();
+        assert_eq!((found, &late["nextPageToken"]), (ids, &json!("")), "{after}");
+    }
+
+    let other = fixture.with_stores(snapshot(), |stores| {
+        stores.active = fixture.active.clone();
+        stores.ledger = fixture.ledger.clone();
+    });
+    let elsewhere = Client::of(&other, "demo").result("GetTask", json!({"id": second})).await;
+    assert_eq!(elsewhere["status"]["timestamp"], times[1].as_str(), "the time of the end, not of the look");
+}
+
+#[tokio::test]
 async fn a_cancelled_task_is_cancelled_again_and_an_ended_one_is_not() {
     let fixture = fixture();
     let client = Client::of(&fixture, "demo");

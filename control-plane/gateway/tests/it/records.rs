@@ -11,7 +11,8 @@ use asp_registry::{Inputs, assemble};
 use asp_runtime_client::runtimes::Runtimes;
 use asp_store::ledger::MemoryLedger;
 use asp_store::records::{
-    CallId, CallRecord, CallRecords, Listing, MemoryRecords, OwnerId, RecordError, RecordKey, Save, State,
+    CallId, CallRecord, CallRecords, ListOrder, Listing, MemoryRecords, OwnerId, RecordError, RecordKey,
+    Save, State,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -105,7 +106,7 @@ async fn asked(fixture: &Fixture, message: &str, key: Option<&str>, action: &str
 
 async fn records(fixture: &Fixture) -> Vec<(CallId, CallRecord)> {
     let principal = principal(&caller("alice"));
-    let listing = Listing { principal, server: "policy", before: None, limit: 10 };
+    let listing = Listing { principal, server: "policy", order: ListOrder::Created, before: None, limit: 10 };
     fixture.active.list(&listing).await.unwrap()
 }
 
@@ -427,8 +428,13 @@ async fn a_state_that_was_not_stored_does_not_keep_the_next_from_it() {
         let fixture = fixture.clone();
         async move { retry.send(&fixture).await }
     });
-    let listing =
-        Listing { principal: principal(&caller("alice")), server: "plugins", before: None, limit: 10 };
+    let listing = Listing {
+        principal: principal(&caller("alice")),
+        server: "plugins",
+        order: ListOrder::Created,
+        before: None,
+        limit: 10,
+    };
     let stored = async || {
         let listed = base.active.list(&listing).await.unwrap();
         listed.first().is_some_and(|(_, record)| record.state == State::Working)

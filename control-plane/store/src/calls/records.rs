@@ -8,8 +8,8 @@ use bytes::Bytes;
 use super::{CallStatement, CallsDatabase, changes, row};
 use crate::columns::Columns;
 use crate::records::{
-    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan,
-    OwnerId, RecordError, RecordKey, Result, Save, Stand, State,
+    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, ListOrder, Listing, MAX_KEEP, NO_ROOM, NOBODY,
+    Orphan, OwnerId, RecordError, RecordKey, Result, Save, Stand, State,
 };
 
 /// Returns the columns for the status of the call in row `r`.
@@ -79,15 +79,21 @@ impl<D: CallsDatabase> CallRecords for D {
     }
 
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>> {
+        let Listing { principal, server, order, before, limit } = *listing;
+        let time = match order {
+            ListOrder::Created => "created_ms",
+            ListOrder::Updated => "updated_ms",
+        };
+        // The ids are sorted first: without an index, all that is selected would be.
         let statement = format!(
-            "SELECT r.call_id, {} FROM call_records r WHERE r.principal = $1 AND r.server = $2 \
-             AND ($3 IS NULL OR (r.created_ms, r.call_id) < ($3, $4)) AND r.expires_ms > now_ms() \
-             ORDER BY r.created_ms DESC, r.call_id DESC LIMIT $5",
+            "SELECT r.call_id, {} FROM call_records r WHERE r.call_id IN (SELECT i.call_id FROM call_records i \
+             WHERE i.principal = $1 AND i.server = $2 AND ($3 IS NULL OR (i.{time}, i.call_id) < ($3, $4)) \
+             AND i.expires_ms > now_ms() ORDER BY i.{time} DESC, i.call_id DESC LIMIT $5) \
+             ORDER BY r.{time} DESC, r.call_id DESC",
             columns()
         );
-        let Listing { principal, server, before, limit } = *listing;
-        let (created_ms, call) = before.unzip();
-        let rows = self.rows(statement!(statement, principal, server, created_ms, call, limit)).await?;
+        let (time_ms, call) = before.unzip();
+        let rows = self.rows(statement!(statement, principal, server, time_ms, call, limit)).await?;
         let record = |row: &D::Row| Ok((row.id("call_id")?, read(row)?));
         Ok(rows.iter().map(record).collect::<sqlx::Result<_>>()?)
     }

@@ -225,10 +225,10 @@ impl CallRecords for MemoryRecords {
             record.principal == listing.principal
                 && record.server == listing.server
                 && record.expires_ms > now
-                && listing.before.is_none_or(|before| (record.created_ms, **id) < before)
+                && listing.before.is_none_or(|before| (record.time(listing.order), **id) < before)
         };
         let mut found: Vec<(&CallId, &CallRecord)> = inner.records.iter().filter(asked).collect();
-        found.sort_unstable_by_key(|(id, record)| std::cmp::Reverse((record.created_ms, **id)));
+        found.sort_unstable_by_key(|(id, record)| std::cmp::Reverse((record.time(listing.order), **id)));
         found.truncate(usize::try_from(listing.limit).unwrap_or(usize::MAX));
         Ok(found.into_iter().map(|(id, record)| (*id, inner.told(record, now))).collect())
     }

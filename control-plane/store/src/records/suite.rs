@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    CallId, CallQuota, CallQuotas, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY,
-    Orphan, OwnerId, RecordError, RecordKey, Save, State,
+    CallId, CallQuota, CallQuotas, CallRecord, CallRecords, End, Lease, ListOrder, Listing, MAX_KEEP,
+    NO_ROOM, NOBODY, Orphan, OwnerId, RecordError, RecordKey, Save, State,
 };
 use crate::clock::now_ms;
 
@@ -335,7 +335,8 @@ async fn lists_a_principals_calls_at_a_server_the_latest_first(records: &dyn Cal
     records.finish(&mine(36), LIVING, End { keep: Duration::ZERO, ..end("past") }).await.unwrap();
     let list = async |before: Option<u8>, limit| {
         let before = before.map(|n| (began(n), [n; 16]));
-        let listing = Listing { principal: [9; 16], server: "demo", before, limit };
+        let listing =
+            Listing { principal: [9; 16], server: "demo", order: ListOrder::Created, before, limit };
         let listed = records.list(&listing).await.unwrap();
         listed.into_iter().map(|(call, record)| (call[0], record.state)).collect::<Vec<_>>()
     };
@@ -345,6 +346,29 @@ async fn lists_a_principals_calls_at_a_server_the_latest_first(records: &dyn Cal
     assert_eq!(list(Some(31), 9).await, all[1..]);
     assert_eq!(list(Some(33), 9).await, all[2..]);
     assert!(list(Some(32), 9).await.is_empty());
+    for n in [33, 31] {
+        next_millisecond().await;
+        records.put(&mine(n), LIVING, State::InputRequired, text("asked")).await.unwrap();
+    }
+    let changed = async |before: Option<(i64, CallId)>, limit| {
+        let listing =
+            Listing { principal: [9; 16], server: "demo", order: ListOrder::Updated, before, limit };
+        let listed = records.list(&listing).await.unwrap();
+        listed.into_iter().map(|(call, record)| (record.updated_ms, call)).collect::<Vec<_>>()
+    };
+    let all = changed(None, 9).await;
+    assert_eq!(all.iter().map(|(_, call)| call[0]).collect::<Vec<_>>(), [31, 33, 32]);
+    assert_eq!(changed(None, 1).await, all[..1]);
+    assert_eq!(changed(Some(all[0]), 9).await, all[1..]);
+    assert!(changed(Some(all[2]), 9).await.is_empty());
+}
+
+/// Waits until the clock has moved, which has a resolution of milliseconds.
+async fn next_millisecond() {
+    let now = now_ms();
+    while now_ms() == now {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Stores the end of a call after all others, because the clock has a resolution of milliseconds.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use asp_json::Json;
 use asp_proto::snapshot::Primitive;
 use asp_store::bus::MAX_MESSAGE;
+pub use asp_store::records::ListOrder;
 use uuid::Uuid;
 
 use super::State;
@@ -67,10 +68,10 @@ pub struct ListedCall {
     pub updated_ms: u64,
 }
 
-/// Start of a page of calls: after the call with this start time and id.
+/// Start of a page of calls: after the call with this id and this time, by which the list is ordered.
 pub type CallCursor = (i64, [u8; 16]);
 
-/// Some calls of one principal at one server, the latest first.
+/// Some calls of one principal at one server, those with the latest time first.
 pub struct CallPage {
     pub calls: Vec<ListedCall>,
     /// Start of the next page; `None` after the last.

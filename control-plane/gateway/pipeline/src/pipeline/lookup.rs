@@ -11,7 +11,7 @@ use std::time::Duration;
 use asp_call::call::chosen::Put;
 use asp_call::call::outcome::{Outcome, Output, Refusal};
 use asp_call::call::ownership::LedgerClaim;
-use asp_call::call::remote::{CallCursor, CallPage, RemoteCall};
+use asp_call::call::remote::{CallCursor, CallPage, ListOrder, RemoteCall};
 use asp_call::call::{Call, CallRequest, Invocation, State, principal};
 use asp_call::durable::active::ActiveFault;
 use asp_call::durable::active::call_status::{CallStatus, EndedCall};
@@ -164,10 +164,11 @@ impl Pipeline {
         &self,
         caller: &Caller,
         server: &str,
+        order: ListOrder,
         before: Option<CallCursor>,
         rows: u32,
     ) -> Result<CallPage, StoreFault> {
-        Ok(self.active.listed(caller, server, before, rows).await?)
+        Ok(self.active.listed(caller, server, order, before, rows).await?)
     }
 
     /// Restores an ended call from its record.
@@ -200,6 +201,7 @@ impl Pipeline {
         call.ownership.known.set();
         call.questions.restore(ended.record.history);
         call.finish(outcome);
+        call.note_changed(ended.ended_ms);
         Ok(Some(Arc::new(call)))
     }
 

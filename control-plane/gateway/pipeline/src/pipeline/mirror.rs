@@ -110,6 +110,7 @@ impl Pipeline {
         let mut mirror =
             Mirror { pipeline: self.clone(), call, log, next: 0, shift: 0, unclear: None, renew_at: None };
         mirror.take(kept);
+        followed.note_changed(seen.call.updated_ms);
         tokio::spawn(mirror.follow());
         Some(followed)
     }

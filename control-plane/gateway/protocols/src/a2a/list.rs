@@ -1,11 +1,12 @@
-//! The caller's tasks at one agent, the latest to start first.
+//! The caller's tasks at one agent, those whose state changed last first.
 //!
-//! Keeps true: a page is bounded work, so a filter that few tasks pass may leave it short and still have a next page; a page
-//! token is valid for one list of one caller; `totalSize` counts the tasks up to the end of the page, and one more if there
-//! are others, because nobody counts all records of a caller.
+//! Keeps true: the status of a task has the time by which the task is placed; a task that changes between two pages may be
+//! on neither, and none is on both; a page is bounded work, so a filter that few tasks pass may leave it short and still
+//! have a next page; a page token is valid for one list of one caller; `totalSize` counts the tasks up to the end of the
+//! page, and one more if there are others, because nobody counts all records of a caller.
 
 use asp_a2a::{A2aError, A2aFailure, Task, TaskPage, TaskQuery, TaskState, Timestamp};
-use asp_call::call::remote::{CallCursor, ListedCall};
+use asp_call::call::remote::{CallCursor, ListOrder, ListedCall};
 use asp_call::seal::Purpose;
 use asp_pipeline::pipeline::entitlement::ServerView;
 use asp_proto::snapshot::Protocol;
@@ -39,10 +40,15 @@ pub(super) async fn list(request: &ProtocolRequest, query: &TaskQuery) -> Result
     let (mut tasks, mut next) = (Vec::new(), token.map(|token| token.after));
     for _ in 0..MAX_READS {
         let server = &request.server.message.name;
-        let page = request.gateway.pipeline.list(&request.caller, server, next, ROWS).await;
+        let page =
+            request.gateway.pipeline.list(&request.caller, server, ListOrder::Updated, next, ROWS).await;
         let page = page.map_err(RefusedRequest::of_store)?;
         next = page.next;
         for (at, listed) in page.calls.iter().enumerate() {
+            if query.status_timestamp_after.is_some_and(|after| listed.updated_ms < after.0) {
+                next = None;
+                break;
+            }
             tasks.extend(filtered_task(request, query, listed).await?);
             if tasks.len() == wanted {
                 if at + 1 < page.calls.len() {
@@ -72,8 +78,7 @@ async fn filtered_task(
     listed: &ListedCall,
 ) -> Result<Option<Task>, RefusedRequest> {
     let is_of_context = query.context_id.as_ref().is_none_or(|context| *context == listed.put.context);
-    let is_late = query.status_timestamp_after.is_none_or(|after| listed.updated_ms >= after.0);
-    if listed.put.protocol != Protocol::A2a || !is_of_context || !is_late || !may_pass(query, listed) {
+    if listed.put.protocol != Protocol::A2a || !is_of_context || !may_pass(query, listed) {
         return Ok(None);
     }
     if !is_visible(request, listed) {
@@ -85,10 +90,7 @@ async fn filtered_task(
     let contents =
         TaskContents { history: query.history_length.or(Some(0)), artifacts: query.include_artifacts };
     let mut task = task::of_found(&found, contents);
-    if task.status.state.is_terminal() {
-        // A gateway that did not run the call knows when it ended by the record alone.
-        task.status.timestamp = Some(Timestamp(listed.updated_ms));
-    }
+    task.status.timestamp = Some(Timestamp(listed.updated_ms));
     Ok(query.status.is_none_or(|status| status == task.status.state).then_some(task))
 }
 
@@ -111,7 +113,7 @@ fn may_pass(query: &TaskQuery, listed: &ListedCall) -> bool {
 
 /// Returns the place after a record.
 fn place(listed: &ListedCall) -> CallCursor {
-    (i64::try_from(listed.created_ms).unwrap_or(i64::MAX), listed.put.chosen.id().into_bytes())
+    (i64::try_from(listed.updated_ms).unwrap_or(i64::MAX), listed.put.chosen.id().into_bytes())
 }
 
 /// Returns what a page token belongs to.
@@ -120,14 +122,23 @@ fn context(request: &ProtocolRequest, query: &TaskQuery) -> Vec<u8> {
     let filter = format!("{:?} {:?}", query.status, query.status_timestamp_after.map(|after| after.0));
     let context = query.context_id.as_deref().unwrap_or_default();
     let server = &request.server.message.name;
-    ["a2a tasks", server, &caller.issuer, &caller.org, &caller.user, &caller.client, &filter, context]
-        .join("\u{0}")
-        .into_bytes()
+    [
+        "a2a tasks by change",
+        server,
+        &caller.issuer,
+        &caller.org,
+        &caller.user,
+        &caller.client,
+        &filter,
+        context,
+    ]
+    .join("\u{0}")
+    .into_bytes()
 }
 
 fn seal(request: &ProtocolRequest, context: &[u8], token: &PageToken) -> Result<String, RefusedRequest> {
-    let (created_ms, call) = token.after;
-    let plain = [created_ms.to_be_bytes().as_slice(), &call, &token.count.to_be_bytes()].concat();
+    let (changed_ms, call) = token.after;
+    let plain = [changed_ms.to_be_bytes().as_slice(), &call, &token.count.to_be_bytes()].concat();
     let sealed = request.gateway.sealer.seal(Purpose::Cursor, context, &plain);
     sealed.map_err(|_| A2aError::Internal.into())
 }
@@ -139,10 +150,10 @@ fn open(request: &ProtocolRequest, context: &[u8], token: &str) -> Result<PageTo
 }
 
 fn read(plain: &[u8]) -> Option<PageToken> {
-    let (created_ms, rest) = plain.split_first_chunk()?;
+    let (changed_ms, rest) = plain.split_first_chunk()?;
     let (call, count) = rest.split_first_chunk()?;
     Some(PageToken {
-        after: (i64::from_be_bytes(*created_ms), *call),
+        after: (i64::from_be_bytes(*changed_ms), *call),
         count: u32::from_be_bytes(count.try_into().ok()?),
     })
 }

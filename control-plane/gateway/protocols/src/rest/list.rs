@@ -4,7 +4,7 @@
 //! for one list of one caller.
 
 use asp_call::call::chosen::Put;
-use asp_call::call::remote::{CallCursor, ListedCall};
+use asp_call::call::remote::{CallCursor, ListOrder, ListedCall};
 use asp_call::clock::rfc3339;
 use asp_call::seal::Purpose;
 use asp_proto::snapshot::Protocol;
@@ -39,7 +39,8 @@ pub(super) async fn list(request: &ProtocolRequest, tool: &str) -> Result<Respon
         }
     };
     let server = &request.server.message.name;
-    let page = request.gateway.pipeline.list(&request.caller, server, before, limit).await;
+    let page =
+        request.gateway.pipeline.list(&request.caller, server, ListOrder::Created, before, limit).await;
     let page = page.map_err(Problem::of_store)?;
     let is_of_tool = |put: &Put| put.protocol == Protocol::Rest && put.is_of(&entry.primitive);
     let of_tool = page.calls.iter().filter(|listed| is_of_tool(&listed.put));

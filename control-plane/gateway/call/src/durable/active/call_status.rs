@@ -22,7 +22,7 @@ use super::stored_outcome::StoredOutcome;
 use super::{ActiveFault, ActiveTable, context, in_time, key};
 use crate::call::Call;
 use crate::call::principal::principal;
-use crate::call::remote::{CallCursor, CallPage, ListedCall, RemoteCall};
+use crate::call::remote::{CallCursor, CallPage, ListOrder, ListedCall, RemoteCall};
 use crate::call::terms::KEEP;
 use crate::clock::unix_ms;
 use crate::durable::record::Record;
@@ -77,6 +77,8 @@ pub struct EndedCall {
     /// Its outcome; `None` if the outcome stays unknown, because its gateway is gone and no other can continue the
     /// call.
     pub kept: Option<StoredOutcome>,
+    /// Time of its end, in Unix milliseconds.
+    pub ended_ms: u64,
     /// Time for which its record is kept.
     pub left: Duration,
 }
@@ -268,15 +270,16 @@ impl ActiveTable {
         let unread = || is_given_up.then(|| Record::from_row(row, caller));
         let record = self.opened(&call, row).or_else(unread);
         let Some((left, record)) = validity_left(row).zip(record) else { return Ok(None) };
+        let ended_ms = u64::try_from(row.updated_ms).unwrap_or(0);
         if row.owner.is_some() {
-            return Ok(Some(EndedCall { record, kept: None, left }));
+            return Ok(Some(EndedCall { record, kept: None, ended_ms, left }));
         }
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
         let Some(kept) = self.sealer.open_bytes(Purpose::Outcome, &at, &row.outcome) else { return Ok(None) };
         // The outcome exists; only a gateway of the version that stored it can read it.
         let kept = serde_json::from_slice(&kept)
             .map_err(|_| ActiveFault("the outcome was stored by a newer version of asp".into()))?;
-        Ok(Some(EndedCall { record, kept: Some(kept), left }))
+        Ok(Some(EndedCall { record, kept: Some(kept), ended_ms, left }))
     }
 }
 
@@ -291,13 +294,14 @@ impl ActiveTable {
         &self,
         caller: &Caller,
         server: &str,
+        order: ListOrder,
         before: Option<CallCursor>,
         rows: u32,
     ) -> Result<CallPage, ActiveFault> {
-        let listing = Listing { principal: principal(caller), server, before, limit: rows };
+        let listing = Listing { principal: principal(caller), server, order, before, limit: rows };
         let found = in_time(self.store.list(&listing)).await?;
         let is_last = found.len() < usize::try_from(rows).unwrap_or(usize::MAX);
-        let next = found.last().filter(|_| !is_last).map(|(call, row)| (row.created_ms, *call));
+        let next = found.last().filter(|_| !is_last).map(|(call, row)| (row.time(order), *call));
         let calls = found.into_iter().filter_map(|(call, row)| {
             let put = self.opened(&Uuid::from_bytes(call), &row)?.put()?;
             let milliseconds = |ms: i64| u64::try_from(ms).unwrap_or(0);
