@@ -16,6 +16,7 @@ mod ids;
 mod jsonrpc;
 mod list;
 mod message;
+mod modes;
 mod operations;
 mod parts;
 mod refused;

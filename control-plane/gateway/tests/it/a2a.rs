@@ -154,6 +154,25 @@ async fn a_message_is_answered_with_its_task_in_both_versions_and_over_both_bind
 }
 
 #[tokio::test]
+async fn a_result_has_the_form_that_its_client_accepts() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    for (mode, parts) in [
+        ("text/plain", json!([{"text": "hi"}, {"text": r#"{"message":"hi"}"#}])),
+        ("application/json", json!([{"data": {"message": "hi"}}])),
+    ] {
+        let mut params = message("echo", json!({"message": "hi"}));
+        params["configuration"] = json!({"acceptedOutputModes": [mode]});
+        let task = client.result("SendMessage", params.clone()).await["task"].clone();
+        assert_eq!(task["artifacts"][0]["parts"], parts, "{task}");
+        params["message"]["messageId"] = message_id().into();
+        let events = client.call("SendStreamingMessage", params).await.events();
+        let last = &events.last().unwrap()["result"]["task"];
+        assert_eq!(last["artifacts"][0]["parts"], parts, "{last}");
+    }
+}
+
+#[tokio::test]
 async fn skill_and_arguments_are_named_and_never_guessed() {
     let fixture = fixture();
     let client = Client::of(&fixture, "demo");

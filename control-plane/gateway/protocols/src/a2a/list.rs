@@ -87,8 +87,10 @@ async fn filtered_task(
     let server = &request.server.message.name;
     let found = request.gateway.pipeline.peek(listed.put.chosen.id(), &request.caller, server).await;
     let Some((found, _)) = found.map_err(RefusedRequest::of_store)? else { return Ok(None) };
-    let contents =
-        TaskContents { history: query.history_length.or(Some(0)), artifacts: query.include_artifacts };
+    let contents = TaskContents {
+        artifacts: query.include_artifacts,
+        ..TaskContents::with_history(query.history_length.or(Some(0)))
+    };
     let mut task = task::of_found(&found, contents);
     task.status.timestamp = Some(Timestamp(listed.updated_ms));
     Ok(query.status.is_none_or(|status| status == task.status.state).then_some(task))

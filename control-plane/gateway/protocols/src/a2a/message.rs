@@ -102,36 +102,6 @@ fn input(parts: &[Part]) -> Result<Input, A2aFailure> {
     }
 }
 
-/// Refuses parts that a skill does not take. `skill` and `card` are JSON texts; without media types of its own, a skill has
-/// those of the card. A text may be the arguments as JSON.
-pub(super) fn check_modes(skill: &str, card: &str, parts: &[Part]) -> Result<(), A2aFailure> {
-    let mut taken = modes(skill, "inputModes");
-    if taken.is_empty() {
-        taken = modes(card, "defaultInputModes");
-    }
-    let takes = |is_fit: fn(&str) -> bool| taken.is_empty() || taken.iter().any(|mode| is_fit(mode));
-    let is_taken = |part: &Part| match part.content {
-        PartContent::Text(_) => takes(|mode| mode.starts_with("text/") || is_json(mode)),
-        PartContent::Data(_) => takes(is_json),
-        PartContent::Raw(_) | PartContent::Url(_) => false,
-    };
-    if parts.iter().all(is_taken) {
-        return Ok(());
-    }
-    let message = format!("this skill takes {}", taken.join(", "));
-    Err(A2aFailure::new(A2aError::ContentTypeNotSupported, message))
-}
-
-fn modes(text: &str, name: &str) -> Vec<String> {
-    let value: Value = serde_json::from_str(text).unwrap_or_default();
-    let modes = value.get(name).and_then(Value::as_array).into_iter().flatten();
-    modes.filter_map(Value::as_str).map(str::to_ascii_lowercase).collect()
-}
-
-fn is_json(mode: &str) -> bool {
-    matches!(mode, "application/json" | "application/*" | "*/*") || mode.ends_with("+json")
-}
-
 /// Returns the arguments for an input schema, which is a JSON text. `for_text`: argument that the spec names for a text, or
 /// empty.
 pub(super) fn arguments(schema: &str, for_text: &str, input: Input) -> Result<Json, A2aFailure> {
@@ -322,25 +292,6 @@ mod tests {
         assert_eq!(given(schema, " ").unwrap_err().violations[0].field, "arguments.n");
         let optional = r#"{"properties": {"q": {"type": "string"}}}"#;
         assert_eq!(given(optional, " ").unwrap().text(), "{}");
-    }
-
-    #[test]
-    fn a_part_that_the_skill_does_not_take_is_refused() {
-        let parts = |content: PartContent| [Part::from(content)];
-        let (hi, object) = (parts(text("hi")), parts(data(json!({}))));
-        let check = |skill: &str, card: &str, parts: &[Part]| {
-            check_modes(skill, card, parts).map_err(|failure| failure.error)
-        };
-        let refused = Err(A2aError::ContentTypeNotSupported);
-        let plain = r#"{"inputModes": ["text/plain"]}"#;
-        assert_eq!((check(plain, "", &hi), check(plain, "", &object)), (Ok(()), refused));
-        let of_card = r#"{"defaultInputModes": ["Text/Plain"]}"#;
-        assert_eq!((check("{}", of_card, &hi), check("{}", of_card, &object)), (Ok(()), refused));
-        for both in [r#"{"inputModes": ["application/vnd.a+json"]}"#, r#"{"inputModes": ["*/*"]}"#, "{}"] {
-            assert_eq!((check(both, "", &hi), check(both, "", &object)), (Ok(()), Ok(())), "{both}");
-        }
-        let picture = r#"{"inputModes": ["image/png"]}"#;
-        assert_eq!((check(picture, "", &hi), check(picture, "", &object)), (refused, refused));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use asp_proto::grace::BACKEND_STOPS_WITHIN;
 use super::card::{card_for, has_extended_card};
 use super::found::{find, report, settled};
 use super::list::list;
+use super::modes::OutputForms;
 use super::refused::RefusedRequest;
 use super::send::{self, SentTask};
 use super::stream::{StreamStart, TaskStream};
@@ -65,12 +66,19 @@ async fn send_message(request: &ProtocolRequest, send: &SendRequest) -> Result<S
     if !send.configuration.return_immediately {
         found = settled(request, found).await?;
     }
-    let contents = TaskContents::with_history(send.configuration.history_length);
+    let contents = contents(send);
     let task = report(request, &found, contents).await;
-    Ok(match found.call().and_then(|call| task::reply(call)) {
+    Ok(match found.call().and_then(|call| task::reply(call, contents.forms)) {
         Some(message) => SendResult::Message(message),
         None => SendResult::Task(task),
     })
+}
+
+/// Returns the contents of the tasks that answer a message.
+fn contents(send: &SendRequest) -> TaskContents {
+    let configuration = &send.configuration;
+    let forms = OutputForms::of(&configuration.accepted_output_modes);
+    TaskContents { forms, ..TaskContents::with_history(configuration.history_length) }
 }
 
 async fn stream_message(
@@ -79,12 +87,8 @@ async fn stream_message(
     send: &SendRequest,
 ) -> Result<OperationResult, RefusedRequest> {
     let SentTask { found, is_new } = send::take(request, send).await?;
-    let history = send.configuration.history_length;
-    let start = match is_new {
-        true => StreamStart::Beginning { history },
-        false => StreamStart::Now { history },
-    };
-    follow(request, generation, found, start).await
+    let start = if is_new { StreamStart::Beginning } else { StreamStart::Now };
+    follow(request, generation, found, (start, contents(send))).await
 }
 
 async fn subscribe(
@@ -97,18 +101,19 @@ async fn subscribe(
         let failure = A2aFailure::new(A2aError::UnsupportedOperation, "the task has ended; get it instead");
         return Err(failure.with("taskId", id).into());
     }
-    follow(request, generation, found, StreamStart::Now { history: None }).await
+    let contents = TaskContents::with_history(None);
+    follow(request, generation, found, (StreamStart::Now, contents)).await
 }
 
 async fn follow(
     request: &ProtocolRequest,
     generation: Generation,
     found: FoundCall,
-    start: StreamStart,
+    shown: (StreamStart, TaskContents),
 ) -> Result<OperationResult, RefusedRequest> {
     match found {
         FoundCall::Here(call) => {
-            let stream = TaskStream::open(request, generation, call, start).await?;
+            let stream = TaskStream::open(request, generation, call, shown).await?;
             Ok(OperationResult::Stream(Box::new(stream)))
         }
         FoundCall::Elsewhere(_) => Err(RefusedRequest::runs_remotely()),

@@ -9,6 +9,7 @@ use asp_json::{Json, Members};
 use serde_json::Value;
 
 use super::message::QUESTION;
+use super::modes::OutputForms;
 
 /// Returns a part with a text.
 pub(super) fn text(text: &str) -> Part {
@@ -19,11 +20,13 @@ fn data(value: Json) -> Part {
     PartContent::Data(value).into()
 }
 
-/// Returns the parts of an output, without links to what is `linked` already.
-pub(super) fn of_output(output: &Output, linked: &[&str]) -> Vec<Part> {
+/// Returns the parts of an output, without links to what is `linked` already. A client that accepts only text gets a value as
+/// its JSON text; one that accepts only data gets no texts beside a value.
+pub(super) fn of_output(output: &Output, linked: &[&str], forms: OutputForms) -> Vec<Part> {
+    let of_value = |value: Json| if forms.is_text_only() { text(value.text()) } else { data(value) };
     let Output::Tool { content, structured, .. } = output else {
         let text = serde_json::to_string(output).unwrap_or_else(|_| "null".to_owned());
-        return vec![data(Json::part(text))];
+        return vec![of_value(Json::part(text))];
     };
     let value = structured.as_ref().map(Json::text);
     let is_sent_otherwise = |block: &Json| match (member(block, "text"), member(block, "uri")) {
@@ -31,8 +34,11 @@ pub(super) fn of_output(output: &Output, linked: &[&str]) -> Vec<Part> {
         (None, Some(uri)) => linked.contains(&uri),
         (None, None) => false,
     };
-    let blocks = content.iter().filter(|block| !is_sent_otherwise(block)).map(of_block);
-    blocks.chain(structured.iter().cloned().map(data)).collect()
+    let is_left_out =
+        |block: &Json| forms.is_data_only() && value.is_some() && member(block, "type") == Some("text");
+    let blocks =
+        content.iter().filter(|block| !is_sent_otherwise(block) && !is_left_out(block)).map(of_block);
+    blocks.chain(structured.iter().cloned().map(of_value)).collect()
 }
 
 fn member<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
@@ -157,24 +163,35 @@ mod tests {
             file(bytes(), None, Some("c.txt")),
             data(json!({"type": "hologram", "x": 1}).into()),
         ];
-        assert_eq!(of_output(&output, &[]), expected);
+        assert_eq!(of_output(&output, &[], OutputForms::ANY), expected);
     }
 
     #[test]
     fn a_value_is_sent_once_and_with_its_text() {
         let same = json!({"type": "text", "text": "{\"n\":1.50}"});
         let output = tool(vec![json!({"type": "text", "text": "it is 1.5"}), same], Some(r#"{"n":1.50}"#));
-        let parts = of_output(&output, &[]);
+        let parts = of_output(&output, &[], OutputForms::ANY);
         assert_eq!(parts.len(), 2);
         assert_eq!(parts[0], text("it is 1.5"));
         assert!(matches!(&parts[1].content, PartContent::Data(value) if value.text() == r#"{"n":1.50}"#));
+        let accepting = |mode: &str| of_output(&output, &[], OutputForms::of(&[mode.to_owned()]));
+        assert_eq!(accepting("text/plain"), [text("it is 1.5"), text(r#"{"n":1.50}"#)]);
+        assert_eq!(accepting("application/json"), parts[1..]);
+        assert_eq!(accepting("image/png"), parts);
+    }
+
+    #[test]
+    fn a_text_without_a_value_is_sent_whatever_is_accepted() {
+        let output = tool(vec![json!({"type": "text", "text": "hi"})], None);
+        let forms = OutputForms::of(&["application/json".to_owned()]);
+        assert_eq!(of_output(&output, &[], forms), [text("hi")]);
     }
 
     #[test]
     fn what_is_an_artifact_of_its_own_is_not_linked_again() {
         let link = json!({"type": "resource_link", "uri": "asp-artifact://a", "name": "a"});
         let output = tool(vec![link], None);
-        assert_eq!(of_output(&output, &["asp-artifact://a"]), vec![]);
-        assert_eq!(of_output(&output, &[]).len(), 1);
+        assert_eq!(of_output(&output, &["asp-artifact://a"], OutputForms::ANY), vec![]);
+        assert_eq!(of_output(&output, &[], OutputForms::ANY).len(), 1);
     }
 }

@@ -21,9 +21,9 @@ use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 
 use super::found::{find, look_up};
-use super::history;
 use super::message::{self, QUESTION, SkillRequest};
 use super::refused::{RefusedRequest, unknown_skill};
+use super::{history, modes};
 use crate::ProtocolRequest;
 
 /// Maximum number of skills that a refusal names.
@@ -45,7 +45,7 @@ pub(super) async fn take(request: &ProtocolRequest, send: &SendRequest) -> Resul
         find(request, id).await?;
     }
     match &send.message.task_id {
-        Some(task) => answer(request, task, &send.message).await,
+        Some(task) => answer(request, task, send).await,
         None => start(request, send).await,
     }
 }
@@ -92,7 +92,9 @@ fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, Refuse
     let SkillRequest { skill: name, input } = SkillRequest::read(send)?;
     let entry = skill(request, name.as_deref())?;
     let primitive = &entry.primitive;
-    message::check_modes(&primitive.a2a_skill, &request.server.message.a2a_card, &send.message.parts)?;
+    let card = request.server.message.a2a_card.as_str();
+    modes::check_parts(&primitive.a2a_skill, card, &send.message.parts)?;
+    modes::check_accepted(&primitive.a2a_skill, card, &send.configuration.accepted_output_modes)?;
     let arguments = message::arguments(&primitive.input_schema, &primitive.a2a_text_argument, input)?;
     let server = request.server.message.name.as_str();
     let name = name_of(&entry, &send.message.message_id);
@@ -198,8 +200,9 @@ fn is_repeated(call: &Call, message: &Message) -> Result<bool, RefusedRequest> {
 async fn answer(
     request: &ProtocolRequest,
     task: &str,
-    message: &Message,
+    send: &SendRequest,
 ) -> Result<SentTask, RefusedRequest> {
+    let message = &send.message;
     let found = find(request, task).await?;
     let context = found.put().map(|put| put.context).unwrap_or_default();
     if message.context_id.as_ref().is_some_and(|named| *named != context) {
@@ -207,6 +210,8 @@ async fn answer(
         return Err(A2aFailure::invalid_field("message.contextId", description).into());
     }
     let Some(call) = found.call().cloned() else { return Err(RefusedRequest::runs_remotely()) };
+    let (skill, card) = (&call.entry.primitive.a2a_skill, &request.server.message.a2a_card);
+    modes::check_accepted(skill, card, &send.configuration.accepted_output_modes)?;
     if is_repeated(&call, message)? {
         return Ok(SentTask { found, is_new: false });
     }

@@ -44,18 +44,9 @@ pub(super) enum StreamItem {
 #[derive(Clone, Copy)]
 pub(super) enum StreamStart {
     /// The task as it started, and then everything since.
-    Beginning { history: Option<u32> },
+    Beginning,
     /// The task as it is now.
-    Now { history: Option<u32> },
-}
-
-impl StreamStart {
-    /// Returns the maximum number of messages of each whole task.
-    const fn history(self) -> Option<u32> {
-        match self {
-            StreamStart::Beginning { history } | StreamStart::Now { history } => history,
-        }
-    }
+    Now,
 }
 
 /// One stream.
@@ -63,8 +54,8 @@ pub(super) struct TaskStream {
     gateway: Arc<Replica>,
     caller: Arc<Caller>,
     generation: Generation,
-    /// Maximum number of messages of each whole task.
-    history: Option<u32>,
+    /// Contents of each whole task.
+    contents: TaskContents,
     /// Expiry of the token.
     until: Option<Instant>,
     call: Arc<Call>,
@@ -88,22 +79,21 @@ impl TaskStream {
         request: &ProtocolRequest,
         generation: Generation,
         call: Arc<Call>,
-        start: StreamStart,
+        (start, contents): (StreamStart, TaskContents),
     ) -> Result<TaskStream, RefusedRequest> {
         let permit = request.gateway.waiting.admit(&request.caller.org);
         let permit = permit.map_err(|full| RefusedRequest::of(&full))?;
-        if matches!(start, StreamStart::Beginning { .. }) {
+        if matches!(start, StreamStart::Beginning) {
             let _ = tokio::time::timeout(REPLIES_WITHIN, call.finished()).await;
         }
-        let reply = task::reply(&call);
+        let reply = task::reply(&call, contents.forms);
         if reply.is_some() {
             request.gateway.pipeline.end_stored(&call).await;
         }
         let (first, task): (u64, Task) = match start {
-            StreamStart::Beginning { history } => (0, task::at_start(&call, history)),
-            StreamStart::Now { history } => {
+            StreamStart::Beginning => (0, task::at_start(&call, contents.history)),
+            StreamStart::Now => {
                 let snapshot = CallSnapshot::of(&call);
-                let contents = TaskContents::with_history(history);
                 (snapshot.next_event, task::of_snapshot(&call, &snapshot, contents))
             }
         };
@@ -111,7 +101,7 @@ impl TaskStream {
             gateway: request.gateway.clone(),
             caller: request.caller.clone(),
             generation,
-            history: start.history(),
+            contents,
             until: ends_at(&request.caller),
             ids: TaskIds::of(&call),
             follower: Follower::from(call.clone(), first),
@@ -203,7 +193,7 @@ impl TaskStream {
         let snapshot = CallSnapshot::of(&self.call);
         // Without an outcome the call was withdrawn from its caller.
         snapshot.outcome.as_ref()?;
-        let task = task::of_snapshot(&self.call, &snapshot, TaskContents::with_history(self.history));
+        let task = task::of_snapshot(&self.call, &snapshot, self.contents);
         if let Some(result) = task.artifacts.iter().find(|artifact| artifact.artifact_id == RESULT) {
             self.due.push_back(StreamEvent::Artifact(self.ids.artifact(result.clone())));
         }
@@ -247,7 +237,7 @@ impl TaskStream {
 
 /// Returns the state of a task whose stream has lost events; 0 if their number is not known.
 fn gap_update(ids: &TaskIds, call: &Call, lost: u64) -> StreamEvent {
-    let contents = TaskContents { history: Some(0), artifacts: false };
+    let contents = TaskContents { artifacts: false, ..TaskContents::with_history(Some(0)) };
     let Task { mut status, metadata, .. } = task::of_snapshot(call, &CallSnapshot::of(call), contents);
     if status.state.is_terminal() {
         // The end is reported apart.

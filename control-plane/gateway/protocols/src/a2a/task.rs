@@ -21,6 +21,7 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 
 use super::ids::TaskIds;
+use super::modes::OutputForms;
 use super::{history, parts};
 
 /// Id of the artifact with the result. Parts of it are appended while the task runs; the end replaces it.
@@ -44,12 +45,14 @@ pub(super) struct TaskContents {
     /// Maximum number of messages of the history; `None` for all.
     pub(super) history: Option<u32>,
     pub(super) artifacts: bool,
+    /// Forms of the result that the client accepts.
+    pub(super) forms: OutputForms,
 }
 
 impl TaskContents {
     /// Everything but the messages that are too many.
     pub(super) const fn with_history(history: Option<u32>) -> TaskContents {
-        TaskContents { history, artifacts: true }
+        TaskContents { history, artifacts: true, forms: OutputForms::ANY }
     }
 }
 
@@ -96,7 +99,7 @@ pub(super) fn of_snapshot(call: &Call, snapshot: &CallSnapshot, contents: TaskCo
             message: message(&ids, snapshot),
             timestamp: Some(Timestamp(call.changed_ms())),
         },
-        artifacts: if contents.artifacts { artifacts(call, snapshot) } else { Vec::new() },
+        artifacts: if contents.artifacts { artifacts(call, snapshot, contents.forms) } else { Vec::new() },
         history: history::messages(&ids, call.opening.as_ref(), &snapshot.history, contents.history),
         metadata: Some(metadata.to_json()),
         id: ids.task,
@@ -105,12 +108,12 @@ pub(super) fn of_snapshot(call: &Call, snapshot: &CallSnapshot, contents: TaskCo
 }
 
 /// Returns the message that a call answers with instead of a task, if its output says so.
-pub(super) fn reply(call: &Call) -> Option<Message> {
+pub(super) fn reply(call: &Call, forms: OutputForms) -> Option<Message> {
     let outcome = call.outcome()?;
     let Outcome::Done { output, .. } = &*outcome else { return None };
     let Output::Tool { meta, is_error: false, .. } = output else { return None };
     let is_message = meta.get(REPLY).and_then(|form| form.as_str()) == Some(MESSAGE);
-    let parts = parts::of_output(output, &[]);
+    let parts = parts::of_output(output, &[], forms);
     if !is_message || parts.is_empty() {
         return None;
     }
@@ -155,7 +158,7 @@ pub(super) const fn state_of(state: State) -> TaskState {
 fn message(ids: &TaskIds, snapshot: &CallSnapshot) -> Option<Message> {
     match (snapshot.outcome.as_deref(), snapshot.questions.first()) {
         (Some(Outcome::Done { output, .. }), _) => {
-            output.is_error().then(|| ids.message("end", parts::of_output(output, &[])))
+            output.is_error().then(|| ids.message("end", parts::of_output(output, &[], OutputForms::ANY)))
         }
         (Some(Outcome::Refused(refusal)), _) => {
             Some(ids.message("end", vec![parts::text(&refusal.public_message())]))
@@ -165,12 +168,12 @@ fn message(ids: &TaskIds, snapshot: &CallSnapshot) -> Option<Message> {
     }
 }
 
-fn artifacts(call: &Call, snapshot: &CallSnapshot) -> Vec<Artifact> {
+fn artifacts(call: &Call, snapshot: &CallSnapshot, forms: OutputForms) -> Vec<Artifact> {
     let mut found: Vec<Artifact> = snapshot.shown.iter().filter_map(|logged| file(&logged.event)).collect();
     let result = match snapshot.outcome.as_deref() {
         Some(Outcome::Done { output, .. }) if !output.is_error() => {
             let linked: Vec<&str> = found.iter().map(|artifact| artifact.artifact_id.as_str()).collect();
-            Some(result(output, &linked))
+            Some(result(output, &linked, forms))
         }
         Some(_) => None,
         None => Some(Artifact {
@@ -184,12 +187,12 @@ fn artifacts(call: &Call, snapshot: &CallSnapshot) -> Vec<Artifact> {
     found
 }
 
-fn result(output: &Output, linked: &[&str]) -> Artifact {
+fn result(output: &Output, linked: &[&str], forms: OutputForms) -> Artifact {
     let metadata = match output {
         Output::Tool { meta, .. } if !meta.is_empty() => Some(meta.to_json()),
         _ => None,
     };
-    let parts = parts::of_output(output, linked);
+    let parts = parts::of_output(output, linked, forms);
     Artifact { artifact_id: RESULT.to_owned(), parts, metadata, ..Artifact::default() }
 }
 

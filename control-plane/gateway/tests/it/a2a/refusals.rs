@@ -31,6 +31,11 @@ async fn bad_requests_have_the_codes_of_their_faults() {
             changed(|params| params["message"]["parts"] = json!([{"url": "https://a/b"}])),
             -32005,
         ),
+        (
+            "SendMessage",
+            changed(|params| params["configuration"] = json!({"acceptedOutputModes": ["image/png"]})),
+            -32005,
+        ),
         ("SendMessage", changed(|params| params["message"]["taskId"] = "no task".into()), -32001),
         ("SendMessage", changed(|params| params["message"]["referenceTaskIds"] = json!(["no task"])), -32001),
         ("GetTask", json!({"id": "no task"}), -32001),
