@@ -1,8 +1,19 @@
 //! Questions of a task, answered by messages.
 
+use std::sync::Arc;
+
+use asp_gateway::gateway::{EVENT_BYTES, Shared};
+use asp_protocols::mcp::elsewhere;
+use asp_store::answers::MemoryAnswers;
+use asp_store::bus::MemoryBus;
+use asp_store::followers::MemoryFollowers;
+use asp_store::inbox::MemoryInbox;
+use asp_store::outbox::MemoryOutbox;
+use asp_store::sessions::MemoryDirectory;
 use serde_json::{Value, json};
 
-use super::{Client, message, message_id, with_plugins};
+use super::{Client, fixture, message, message_id, snapshot, with_plugins};
+use crate::plugin::until_some;
 use crate::rest::asking;
 
 fn reply(task: &Value, parts: &Value) -> Value {
@@ -71,4 +82,60 @@ async fn a_stream_of_the_earlier_version_ends_with_the_question() {
         "taskId": last["taskId"], "parts": [{"kind": "text", "text": "Ada"}]}});
     let task = client.result("message/send", answer).await;
     assert_eq!(task["status"]["state"], "completed", "{task}");
+}
+
+/// I-3: a task is the same at a gateway that does not run it.
+#[tokio::test]
+async fn another_gateway_shows_the_question_takes_the_answer_and_has_the_messages() {
+    let base = fixture();
+    let shared = Shared {
+        directory: Arc::new(MemoryDirectory::default()),
+        bus: Arc::new(MemoryBus::default()),
+        inbox: Arc::new(MemoryInbox::default()),
+        followers: Arc::new(MemoryFollowers::default()),
+        outbox: Arc::new(MemoryOutbox::default()),
+        event_bytes: EVENT_BYTES,
+        answers: Arc::new(MemoryAnswers::default()),
+    };
+    let gateway = || {
+        base.with_stores(snapshot(), |stores| {
+            stores.active = base.active.clone();
+            stores.ledger = base.ledger.clone();
+            stores.shared = Some(shared.clone());
+        })
+    };
+    let (first, second) = (gateway(), gateway());
+    for fixture in [&first, &second] {
+        fixture.gateway.pipeline.internals().active.renew().await.unwrap();
+    }
+    tokio::spawn(elsewhere::listen(Arc::downgrade(&first.gateway.replica)));
+    let (client, other) = (Client::of(&first, "policy"), Client::of(&second, "policy"));
+
+    let task = client.result("SendMessage", message("policy.wipe", json!({"message": "a"}))).await;
+    let task = &task["task"];
+    assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{task}");
+    assert!(task["status"]["message"]["parts"][1]["data"]["schema"].is_object(), "{task}");
+    // The events that another gateway reads are stored behind them.
+    let shown = until_some("it is shown", async || {
+        let shown = other.result("GetTask", json!({"id": task["id"]})).await;
+        (shown["status"]["message"] == task["status"]["message"]).then_some(shown)
+    });
+    let shown = shown.await;
+    assert_eq!(shown["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{shown}");
+    assert_eq!(shown["history"], task["history"]);
+    let waiting = json!({"status": "TASK_STATE_INPUT_REQUIRED", "historyLength": 1});
+    let listed = other.result("ListTasks", waiting).await["tasks"][0].clone();
+    assert_eq!(listed["status"]["message"], task["status"]["message"], "{listed}");
+    assert_eq!(listed["history"], task["history"]);
+
+    let answer = reply(task, &json!([{"data": {"approve": true}}]));
+    let ended = other.result("SendMessage", answer.clone()).await["task"].clone();
+    assert_eq!(ended["status"]["state"], "TASK_STATE_COMPLETED", "{ended}");
+    for client in [&client, &other] {
+        let again = client.result("SendMessage", answer.clone()).await["task"].clone();
+        let history = again["history"].as_array().unwrap();
+        assert_eq!((history.len(), &history[0]), (3, &task["history"][0]), "{again}");
+        assert_eq!(history[2]["messageId"], answer["message"]["messageId"]);
+        assert_eq!(history[2]["parts"], answer["message"]["parts"]);
+    }
 }
