@@ -268,7 +268,16 @@ impl Fixture {
 
     /// A gateway with plugin runtimes, some of whose stores are the test's own.
     pub(crate) fn with_runtimes_and(runtimes: Runtimes, change: impl FnOnce(&mut Stores)) -> Fixture {
-        let mut parts = Parts { runtimes, ..Parts::new(snapshot()) };
+        Fixture::with_snapshot_and(snapshot(), runtimes, change)
+    }
+
+    /// The same with another snapshot.
+    pub(crate) fn with_snapshot_and(
+        snapshot: GatewaySnapshot,
+        runtimes: Runtimes,
+        change: impl FnOnce(&mut Stores),
+    ) -> Fixture {
+        let mut parts = Parts { runtimes, ..Parts::new(snapshot) };
         change(&mut parts.stores);
         parts.start()
     }

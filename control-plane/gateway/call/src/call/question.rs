@@ -181,9 +181,19 @@ impl Questions {
         self.inner.lock().history.clone()
     }
 
+    /// Returns the last answered question.
+    pub(crate) fn last_turn(&self) -> Option<Turn> {
+        self.inner.lock().history.turns().last().cloned()
+    }
+
     /// Adds the history in the record of a call that was not here before.
     pub fn restore(&self, stored: History) {
         self.inner.lock().history.restore(stored);
+    }
+
+    /// Adds a turn that another gateway has shared, unless it is there.
+    pub fn restore_turn(&self, turn: Turn) {
+        self.inner.lock().history.restore_turn(turn);
     }
 
     /// Returns the size of the history in bytes.
@@ -219,9 +229,9 @@ impl Questions {
         inner.open.get(id).is_some_and(|open| answer.clone().fitting(&open.question.ask).is_some())
     }
 
-    /// Whether a question was answered, as far back as the history goes.
+    /// Whether a question was answered here, as far back as the history goes.
     pub fn has_answered(&self, id: &str) -> bool {
-        self.inner.lock().history.turns().any(|turn| turn.question.id == id)
+        self.inner.lock().history.turns().any(|turn| turn.question.id == id && !turn.is_restored)
     }
 
     /// Notes that the answer to this question is stored where a gateway that takes the call over finds it.
@@ -256,7 +266,8 @@ impl Questions {
         };
         let arrived = waiting.send(answer.clone()).is_ok();
         if arrived {
-            inner.history.take(Turn { at_ms: unix_ms(), question, answer, message });
+            let (at_ms, is_restored) = (unix_ms(), false);
+            inner.history.take(Turn { at_ms, question, answer, message, is_restored });
         }
         arrived
     }

@@ -24,7 +24,7 @@ use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::event::log::{EventReader, LoggedEvent};
 use crate::call::publication::Publication;
-use crate::call::question::Question;
+use crate::call::question::{Question, Turn};
 use crate::durable::event_budget::EventBudgets;
 use crate::outage_log::OutageLog;
 use crate::seal::{Purpose, Sealer};
@@ -85,15 +85,22 @@ impl KeptEvents {
 
     /// Continues the log of a call after these events.
     pub fn continue_in(self, call: &mut Call) {
-        let said = self.events.into_iter().map(|event| event.logged).collect();
+        let mut said = Vec::with_capacity(self.events.len());
+        for KeptEvent { logged, turn, .. } in self.events {
+            if let Some(turn) = turn {
+                call.questions.restore_turn(turn);
+            }
+            said.push(logged);
+        }
         call.continues(self.log, said, self.next);
     }
 }
 
-/// An event, with the question if it reports one.
+/// An event, with the question if it reports one, and with the last answer if it reports one to a conversation.
 pub struct KeptEvent {
     pub logged: LoggedEvent,
     pub question: Option<Question>,
+    pub turn: Option<Turn>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -102,6 +109,8 @@ struct EventEntry {
     event: Event,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     question: Option<Question>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    turn: Option<Turn>,
 }
 
 /// Result of a write.
@@ -214,8 +223,8 @@ impl SharedEvents {
         let open = |(number, sealed): (u64, &Bytes)| {
             let place = place(call, kept.log, number);
             let plain = self.sealer.open_bytes(Purpose::CallEvent, &place, sealed)?;
-            let EventEntry { at_ms, event, question } = serde_json::from_slice(&plain).ok()?;
-            Some(KeptEvent { logged: LoggedEvent { number, at_ms, event }, question })
+            let EventEntry { at_ms, event, question, turn } = serde_json::from_slice(&plain).ok()?;
+            Some(KeptEvent { logged: LoggedEvent { number, at_ms, event }, question, turn })
         };
         KeptEvents {
             log: kept.log,
@@ -343,14 +352,18 @@ impl SharedEvents {
             Event::Asked { id } => call.questions.find(id),
             _ => None,
         };
-        let seal = |question| {
-            let entry = EventEntry { at_ms: logged.at_ms, event: readable(&logged.event), question };
+        let turn = match &logged.event {
+            Event::Answered { .. } | Event::Resumed if call.opening.is_some() => call.questions.last_turn(),
+            _ => None,
+        };
+        let seal = |question, turn| {
+            let entry = EventEntry { at_ms: logged.at_ms, event: readable(&logged.event), question, turn };
             let plain = serde_json::to_vec(&entry).ok()?;
             self.sealer.seal_bytes(Purpose::CallEvent, &place, &plain).ok()
         };
-        let sealed = seal(question)?;
+        let sealed = seal(question, turn)?;
         // A question that is too large is asked by this gateway alone.
-        if sealed.len() > MAX_ENTRY { seal(None).map(Bytes::from) } else { Some(Bytes::from(sealed)) }
+        if sealed.len() > MAX_ENTRY { seal(None, None).map(Bytes::from) } else { Some(Bytes::from(sealed)) }
     }
 
     /// Passes an answer of the store on; an outage is logged once, until the store answers again.

@@ -190,6 +190,7 @@ impl Pipeline {
         let mut call = Call::new(&invocation, now, now, CancellationToken::new());
         call.id = id;
         let outcome = self.recorded_outcome(&call, ended.kept, ended.record.claim.as_ref()).await?;
+        call.questions.restore(ended.record.history);
         if let Some(events) = self.active.events()
             && let Some(kept) = events.read(id, 0).await
         {
@@ -199,7 +200,6 @@ impl Pipeline {
         call.enter(State::Working);
         // Its gateway has stored its end and its events: this one stores nothing of it.
         call.ownership.known.set();
-        call.questions.restore(ended.record.history);
         call.finish(outcome);
         call.note_changed(ended.ended_ms);
         Ok(Some(Arc::new(call)))

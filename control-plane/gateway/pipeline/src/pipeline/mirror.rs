@@ -260,7 +260,7 @@ impl Mirror {
         if kept.log != self.log || kept.next <= self.next {
             return false;
         }
-        for KeptEvent { logged, question } in kept.asked {
+        for KeptEvent { logged, question, .. } in kept.asked {
             // One that was shown may be answered here, and not there yet.
             if logged.number >= self.next
                 && let Some(question) = question
@@ -277,9 +277,12 @@ impl Mirror {
         true
     }
 
-    fn show(&self, KeptEvent { mut logged, question }: KeptEvent) {
+    fn show(&self, KeptEvent { mut logged, question, turn }: KeptEvent) {
         logged.number = logged.number.saturating_add(self.shift);
         let call = &self.call;
+        if let Some(turn) = turn {
+            call.questions.restore_turn(turn);
+        }
         match (&logged.event, question) {
             (Event::Asked { .. }, Some(question)) => {
                 return self.ask(question, logged.number, || call.events.push_numbered(logged));

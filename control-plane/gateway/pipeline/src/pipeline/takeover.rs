@@ -205,6 +205,7 @@ impl Pipeline {
         let deadline = invocation.deadline.unwrap_or(now);
         let mut call = Call::new(invocation, now, deadline, self.calls.child());
         call.id = Uuid::from_bytes(abandoned.call);
+        call.questions.restore(abandoned.record.history.clone());
         self.continue_events(&mut call).await;
         let call = Arc::new(call);
         call.ownership.keep();

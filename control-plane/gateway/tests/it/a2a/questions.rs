@@ -13,8 +13,10 @@ use asp_store::sessions::MemoryDirectory;
 use serde_json::{Value, json};
 
 use super::{Client, fixture, message, message_id, snapshot, with_plugins};
-use crate::plugin::until_some;
+use crate::plugin::{asks_name, until_some, user_input};
 use crate::rest::asking;
+use crate::runtime::{Runtime, Script, Worker};
+use crate::support::Fixture;
 
 fn reply(task: &Value, parts: &Value) -> Value {
     json!({"message": {"messageId": message_id(), "role": "ROLE_USER", "taskId": task["id"],
@@ -84,11 +86,9 @@ async fn a_stream_of_the_earlier_version_ends_with_the_question() {
     assert_eq!(task["status"]["state"], "completed", "{task}");
 }
 
-/// I-3: a task is the same at a gateway that does not run it.
-#[tokio::test]
-async fn another_gateway_shows_the_question_takes_the_answer_and_has_the_messages() {
-    let base = fixture();
-    let shared = Shared {
+/// What gateways share apart from their database.
+fn shared() -> Shared {
+    Shared {
         directory: Arc::new(MemoryDirectory::default()),
         bus: Arc::new(MemoryBus::default()),
         inbox: Arc::new(MemoryInbox::default()),
@@ -96,7 +96,13 @@ async fn another_gateway_shows_the_question_takes_the_answer_and_has_the_message
         outbox: Arc::new(MemoryOutbox::default()),
         event_bytes: EVENT_BYTES,
         answers: Arc::new(MemoryAnswers::default()),
-    };
+    }
+}
+
+/// I-3: a task is the same at a gateway that does not run it.
+#[tokio::test]
+async fn another_gateway_shows_the_question_takes_the_answer_and_has_the_messages() {
+    let (base, shared) = (fixture(), shared());
     let gateway = || {
         base.with_stores(snapshot(), |stores| {
             stores.active = base.active.clone();
@@ -138,4 +144,39 @@ async fn another_gateway_shows_the_question_takes_the_answer_and_has_the_message
         assert_eq!(history[2]["messageId"], answer["message"]["messageId"]);
         assert_eq!(history[2]["parts"], answer["message"]["parts"]);
     }
+}
+
+/// The record by which another gateway could continue the call is older than the answer.
+#[tokio::test]
+async fn another_gateway_has_the_messages_of_a_task_that_runs() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        user_input(&mut worker).await;
+        while worker.next().await.is_some() {}
+    }));
+    let shared = shared();
+    let first = Fixture::with_snapshot_and(snapshot(), runtime.runtimes(), |stores| {
+        stores.shared = Some(shared.clone());
+    });
+    let second = first.with_stores(snapshot(), |stores| {
+        stores.active = first.active.clone();
+        stores.ledger = first.ledger.clone();
+        stores.shared = Some(shared.clone());
+    });
+    for fixture in [&first, &second] {
+        fixture.gateway.pipeline.internals().active.renew().await.unwrap();
+    }
+    let (client, other) = (Client::of(&first, "plugins"), Client::of(&second, "plugins"));
+    let task = client.result("SendMessage", message("sweep", json!({}))).await["task"].clone();
+    let mut answer = reply(&task, &json!([{"text": "Ada"}]));
+    answer["configuration"] = json!({"returnImmediately": true});
+    let sent = client.result("SendMessage", answer).await["task"].clone();
+    assert_eq!(sent["history"].as_array().unwrap().len(), 3, "{sent}");
+    let shown = until_some("the answer is shown", async || {
+        let shown = other.result("GetTask", json!({"id": task["id"]})).await;
+        (shown["history"] == sent["history"]).then_some(shown)
+    });
+    let shown = shown.await;
+    assert_eq!(shown["status"]["state"], "TASK_STATE_WORKING", "{shown}");
 }

@@ -24,6 +24,9 @@ pub struct Turn {
     /// See [`super::CallerAnswer`].
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
     pub message: Option<Json>,
+    /// Whether another gateway got the answer.
+    #[serde(skip)]
+    pub(super) is_restored: bool,
 }
 
 /// The turns of a call.
@@ -50,12 +53,25 @@ impl History {
     /// Adds the turns of a record.
     pub(super) fn restore(&mut self, stored: History) {
         self.gone += stored.gone;
-        stored.turns.into_iter().for_each(|turn| self.take(turn));
+        stored.turns.into_iter().for_each(|turn| self.restore_turn(turn));
+    }
+
+    /// Adds a turn of another gateway at its time, unless it is there.
+    pub(super) fn restore_turn(&mut self, turn: Turn) {
+        let is_it = |known: &Turn| known.question.id == turn.question.id && known.message == turn.message;
+        if !self.turns.iter().any(is_it) {
+            let at = self.turns.partition_point(|known| known.at_ms <= turn.at_ms);
+            self.insert(at, Turn { is_restored: true, ..turn });
+        }
     }
 
     pub(super) fn take(&mut self, turn: Turn) {
+        self.insert(self.turns.len(), turn);
+    }
+
+    fn insert(&mut self, at: usize, turn: Turn) {
         self.held += turn.held_bytes();
-        self.turns.push_back(turn);
+        self.turns.insert(at, turn);
         while self.turns.len() > MAX_TURNS || self.held > MAX_HELD {
             let Some(earliest) = self.turns.pop_front() else { return };
             self.held -= earliest.held_bytes();
@@ -99,7 +115,7 @@ mod tests {
         let ask = Ask::Form { message: "?".into(), requested_schema: json!({}).into(), relayed: false };
         let question = Question { id: number.to_string(), ask };
         let answer = Answer::Accepted(json!({"text": text}).into());
-        Turn { at_ms: number, question, answer, message: None }
+        Turn { at_ms: number, question, answer, message: None, is_restored: false }
     }
 
     fn kept(history: &History) -> Vec<u64> {
@@ -131,7 +147,23 @@ mod tests {
         let text = serde_json::to_string(&history).unwrap();
         let mut restored = History::default();
         restored.restore(serde_json::from_str(&text).unwrap());
-        assert_eq!(restored, history);
+        assert_eq!((kept(&restored), restored.held_bytes()), (kept(&history), history.held_bytes()));
+        assert_eq!(restored.dropped_turns(), history.dropped_turns());
+        let known = restored.turns().last().unwrap().clone();
+        restored.restore_turn(known);
+        assert_eq!(kept(&restored), kept(&history), "it is there");
         assert_eq!(restored.turns().last().unwrap().message.as_ref().map(Json::text), Some(said.text()));
+    }
+
+    #[test]
+    fn a_turn_of_another_gateway_has_its_place_by_time() {
+        let mut history = History::default();
+        history.take(turn(3, "own"));
+        for number in [1, 4, 1] {
+            history.restore_turn(turn(number, "of another"));
+        }
+        assert_eq!(kept(&history), [1, 3, 4]);
+        let restored: Vec<bool> = history.turns().map(|turn| turn.is_restored).collect();
+        assert_eq!(restored, [true, false, true]);
     }
 }
