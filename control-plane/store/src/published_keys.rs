@@ -27,9 +27,13 @@ pub const MAX_KID: usize = 64;
 /// Maximum length of a P-256 key as a JWK in bytes, with its sealed private half and a margin.
 pub const MAX_JWK: usize = 512;
 
-/// Owner of the keys that sign agent cards. All gateways share them: their JWKs contain the private half, sealed. No
-/// gateway has this id.
-pub const CARDS: OwnerId = OwnerId(*b"asp/agent-card/1");
+/// Owner of the keys on P-256 that sign agent cards. All gateways share them: their JWKs contain the private half, sealed.
+/// No gateway has this id.
+pub const P256_CARDS: OwnerId = OwnerId(*b"asp/agent-card/1");
+/// The same for keys on Ed25519, which have a bound of their own.
+pub const ED25519_CARDS: OwnerId = OwnerId(*b"asp/agent-card/2");
+/// The owners of keys that sign agent cards.
+pub const CARDS: [OwnerId; 2] = [P256_CARDS, ED25519_CARDS];
 
 /// A key to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use audiences::NoAudience;
 pub use audiences::{TokenAudience, TokenAudiences};
-pub use card_keys::CardKeys;
+pub use card_keys::{CardAlgorithm, CardKeys, CardSigningKey};
 pub use key_set::FRESH;
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use token_keys::{KEEP_AGAIN, KEEP_EVERY, StartError, TokenKeys};

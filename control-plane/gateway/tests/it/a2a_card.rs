@@ -1,4 +1,4 @@
-//! Agent cards: who sees which skill (I-10), signatures that verify with the published keys, the agent at the root.
+//! Agent cards: who sees which skill (I-10), signatures of both algorithms that verify with the published keys, the agent at the root.
 
 use asp_a2a::card::{CardKey, CardSignature, VerifyFault, verify};
 use asp_edge::Caller;
@@ -84,8 +84,11 @@ async fn a_card_verifies_with_the_published_key_and_no_changed_byte_does() {
     assert_eq!(card["url"], format!("{PUBLIC_URL}/agent/a2a"));
     assert_eq!(card["supportedInterfaces"][0]["protocolVersion"], "1.0");
     let (set, keys) = keys(&fixture, &card).await;
-    assert_eq!(keys.len(), 1);
-    assert_eq!(verify(&card, &keys).unwrap().kid, keys[0].kid);
+    // ES256 and EdDSA; a verifier may know either.
+    assert_eq!(keys.len(), 2);
+    for key in &keys {
+        assert_eq!(verify(&card, std::slice::from_ref(key)).unwrap().kid, key.kid);
+    }
     for (from, to) in [
         ("Größe", "Grösse"),
         ("\"streaming\":true", "\"streaming\":false"),
@@ -99,10 +102,12 @@ async fn a_card_verifies_with_the_published_key_and_no_changed_byte_does() {
     }
     // The private half stays, and services accept no token by this key.
     let set: Value = serde_json::from_str(&set).unwrap();
-    let members: Vec<&str> = set["keys"][0].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(members, ["kty", "crv", "x", "y", "kid", "alg", "use"]);
+    let members =
+        |key: &Value| key.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>().join(" ");
+    assert_eq!(members(&set["keys"][0]), "kty crv x y kid alg use");
+    assert_eq!(members(&set["keys"][1]), "kty crv x kid alg use");
     let of_tokens = fixture.send(Method::GET, "/.well-known/jwks.json", &[], "").await;
-    assert!(!of_tokens.text.contains(keys[0].kid.as_deref().unwrap()));
+    assert!(keys.iter().all(|key| !of_tokens.text.contains(key.kid.as_deref().unwrap())));
 }
 
 #[tokio::test]
@@ -165,7 +170,7 @@ async fn anybody_sees_the_skills_of_open_agents_and_a_caller_its_own() {
     assert_eq!(card["skills"], json!([]));
     let (_, keys) = keys(&fixture, &card).await;
     assert!(verify(&card, &keys).is_ok());
-    assert_eq!(CardSignature::all_of(&card).len(), 2);
+    assert_eq!(CardSignature::all_of(&card).len(), 4);
 
     let snapshot = fixture.gateway.snapshot().unwrap();
     let of = async |server: &str, caller: &Caller| {

@@ -75,7 +75,7 @@ impl PublishedKeySet {
     /// Reads the published keys from the store, without those that sign agent cards: no service accepts a token by them.
     pub(super) async fn read(&self) -> Result<Vec<PublishedKey>, PublishError> {
         let mut published = within(self.store.published()).await?;
-        published.retain(|one| one.owner != CARDS);
+        published.retain(|one| !CARDS.contains(&one.owner));
         Ok(published)
     }
 

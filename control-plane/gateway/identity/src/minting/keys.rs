@@ -137,7 +137,7 @@ impl SigningKey {
     }
 }
 
-fn coordinate(text: &str) -> Result<Vec<u8>, KeyError> {
+pub(super) fn coordinate(text: &str) -> Result<Vec<u8>, KeyError> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok().filter(|bytes| bytes.len() == COORDINATE);
     bytes.ok_or(KeyError::Jwk("a coordinate is not 32 bytes in base64url"))
 }

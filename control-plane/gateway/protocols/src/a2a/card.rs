@@ -10,7 +10,7 @@ use std::sync::Arc;
 use asp_a2a::card::{Algorithm, CardSigner};
 use asp_call::digest;
 use asp_edge::Caller;
-use asp_identity::minting::SigningKey;
+use asp_identity::minting::{CardAlgorithm, CardSigningKey};
 use asp_json::{Json, Members};
 use asp_pipeline::pipeline::entitlement::{ServerView, anonymous};
 use asp_proto::snapshot::{AuthScheme, Protocol};
@@ -41,7 +41,7 @@ pub fn has_extended_card(server: &VirtualServer) -> bool {
 /// A card for one reader, and the keys that sign it.
 pub(crate) struct ReaderCard {
     card: Json,
-    keys: Vec<Arc<SigningKey>>,
+    keys: Vec<Arc<CardSigningKey>>,
 }
 
 impl ReaderCard {
@@ -67,13 +67,16 @@ impl ReaderCard {
     /// Returns the card with a signature by each key.
     pub(crate) fn signed(&self, gateway: &Replica) -> Json {
         let jku = format!("{}{KEYS}", gateway.config.public_url);
-        let sign = |key: &Arc<SigningKey>| {
+        let sign = |key: &Arc<CardSigningKey>| {
             let key = key.clone();
             move |message: &[u8]| key.signature(message).ok()
         };
         let signatures: Vec<_> = self.keys.iter().map(sign).collect();
         let signers = self.keys.iter().zip(&signatures).map(|(key, sign)| CardSigner {
-            algorithm: Algorithm::Es256,
+            algorithm: match key.public().algorithm() {
+                CardAlgorithm::Es256 => Algorithm::Es256,
+                CardAlgorithm::EdDsa => Algorithm::EdDsa,
+            },
             kid: key.public().kid(),
             jku: Some(&jku),
             sign,

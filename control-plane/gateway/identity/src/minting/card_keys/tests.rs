@@ -1,11 +1,12 @@
 use std::sync::atomic::Ordering;
 
-use asp_store::published_keys::{MAX_JWK, MemoryKeys};
+use asp_store::published_keys::{CARDS, MAX_JWK, MemoryKeys, P256_CARDS};
 
 use super::super::token_keys::tests::World;
 use super::*;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+const ES256: CardAlgorithm = CardAlgorithm::Es256;
 
 fn sealer(byte: u8) -> Arc<Sealer> {
     Arc::new(Sealer::new(&[byte; 32], None).unwrap())
@@ -16,38 +17,70 @@ fn gateway(world: &Arc<World>) -> CardKeys {
     CardKeys::new(world.clone(), sealer(7))
 }
 
-async fn signing(keys: &CardKeys) -> Vec<String> {
-    keys.signers().await.iter().map(|key| key.public().kid().to_owned()).collect()
+async fn algorithms(keys: &CardKeys) -> Vec<CardAlgorithm> {
+    keys.signers().await.iter().map(|key| key.public().algorithm()).collect()
 }
 
-async fn published(keys: &CardKeys) -> Vec<String> {
+/// Ids of the keys of an algorithm that sign.
+async fn signing(keys: &CardKeys, algorithm: CardAlgorithm) -> Vec<String> {
+    let signers = keys.signers().await;
+    let signers = signers.iter().filter(|key| key.public().algorithm() == algorithm);
+    signers.map(|key| key.public().kid().to_owned()).collect()
+}
+
+/// Ids of the published keys of an algorithm.
+async fn published(keys: &CardKeys, algorithm: CardAlgorithm) -> Vec<String> {
     let set = keys.jwks().await;
-    set["keys"].as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect()
+    let name = match algorithm {
+        CardAlgorithm::Es256 => "ES256",
+        CardAlgorithm::EdDsa => "EdDSA",
+    };
+    let keys = set["keys"].as_array().unwrap().iter().filter(|key| key["alg"] == name);
+    keys.map(|key| key["kid"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_key_of_all_gateways_signs_for_ninety_days_and_is_published_for_ninety_more() {
+    for algorithm in CardAlgorithm::ALL {
+        let world = World::new();
+        let (one, other) = (gateway(&world), gateway(&world));
+        let first = signing(&one, algorithm).await;
+        assert_eq!(
+            (first.len(), &signing(&other, algorithm).await),
+            (1, &first),
+            "the same at every gateway, and after a restart"
+        );
+        world.pass(82 * DAY).await;
+        assert_eq!(signing(&one, algorithm).await, first);
+        world.pass(2 * DAY).await;
+        let both = signing(&one, algorithm).await;
+        assert_eq!((both.len(), &both[..1]), (2, &first[..]), "the successor signs too");
+        assert_eq!(signing(&other, algorithm).await, both);
+        world.pass(7 * DAY).await;
+        assert_eq!(signing(&one, algorithm).await, both[1..], "91 days");
+        assert_eq!(published(&other, algorithm).await, both);
+        world.pass(88 * DAY).await;
+        assert!(published(&one, algorithm).await.contains(&first[0]), "179 days");
+        world.pass(2 * DAY).await;
+        assert!(!published(&one, algorithm).await.contains(&first[0]), "181 days");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_card_is_signed_with_both_algorithms_and_with_four_keys_during_a_rotation() {
     let world = World::new();
-    let (one, other) = (gateway(&world), gateway(&world));
-    let first = signing(&one).await;
-    assert_eq!(
-        (first.len(), &signing(&other).await),
-        (1, &first),
-        "the same at every gateway, and after a restart"
-    );
-    world.pass(82 * DAY).await;
-    assert_eq!(signing(&one).await, first);
-    world.pass(2 * DAY).await;
-    let both = signing(&one).await;
-    assert_eq!((both.len(), &both[..1]), (2, &first[..]), "the successor signs too");
-    assert_eq!(signing(&other).await, both);
-    world.pass(7 * DAY).await;
-    assert_eq!(signing(&one).await, both[1..], "91 days");
-    assert_eq!(published(&other).await, both);
-    world.pass(88 * DAY).await;
-    assert!(published(&one).await.contains(&first[0]), "179 days");
-    world.pass(2 * DAY).await;
-    assert!(!published(&one).await.contains(&first[0]), "181 days");
+    let keys = gateway(&world);
+    let eddsa = CardAlgorithm::EdDsa;
+    assert_eq!(algorithms(&keys).await, [ES256, eddsa]);
+    world.pass(84 * DAY).await;
+    assert_eq!(algorithms(&keys).await, [ES256, ES256, eddsa, eddsa]);
+    // A key that is stored under the other algorithm's owner is none.
+    world.rows.lock().retain(|(owner, _), _| *owner == P256_CARDS.0);
+    let moved: Vec<_> = std::mem::take(&mut *world.rows.lock()).into_iter().collect();
+    let moved = moved.into_iter().map(|((_, kid), row)| ((CARDS[1].0, kid), row));
+    world.rows.lock().extend(moved);
+    world.pass(FRESH).await;
+    assert_eq!(algorithms(&keys).await, [ES256, eddsa], "new ones");
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,17 +97,17 @@ async fn the_store_has_no_private_half_that_another_seal_key_opens() {
 
     // A gateway with another seal key publishes the key and signs with one of its own.
     let stranger = CardKeys::new(world.clone(), sealer(8));
-    let own = signing(&stranger).await;
+    let own = signing(&stranger, ES256).await;
     assert_ne!(own[0], signers[0].public().kid());
-    assert_eq!(published(&stranger).await.len(), 2);
+    assert_eq!(published(&stranger, ES256).await.len(), 2);
     // A row that was copied to another key opens nothing.
-    let mut copied = SigningKey::generate().unwrap().public().jwk();
+    let mut copied = CardSigningKey::generate(ES256).unwrap().public().jwk();
     copied[SEALED] = jwk[SEALED].clone();
     let copied = PublicJwk { kid: copied["kid"].as_str().unwrap().into(), jwk: copied.to_string() };
     world.rows.lock().clear();
-    world.publish(CARDS, &copied, SIGNS + REST).await.unwrap();
+    world.publish(P256_CARDS, &copied, SIGNS + REST).await.unwrap();
     world.pass(FRESH).await;
-    assert!(!signing(&keys).await.contains(&copied.kid));
+    assert!(!signing(&keys, ES256).await.contains(&copied.kid));
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,22 +115,26 @@ async fn without_the_store_known_keys_go_on_and_a_store_without_room_leaves_card
     let world = World::new();
     let keys = gateway(&world);
     world.fail(true);
-    assert_eq!(signing(&keys).await, Vec::<String>::new());
+    assert_eq!(signing(&keys, ES256).await, Vec::<String>::new());
     world.fail(false);
-    assert_eq!(signing(&keys).await, Vec::<String>::new(), "the store is asked once a second");
+    assert_eq!(signing(&keys, ES256).await, Vec::<String>::new(), "the store is asked once a second");
     world.pass(FRESH).await;
-    let first = signing(&keys).await;
+    let first = signing(&keys, ES256).await;
     assert_eq!(first.len(), 1);
     world.fail(true);
     world.pass(30 * DAY).await;
-    assert_eq!((signing(&keys).await, published(&keys).await), (first.clone(), first.clone()));
+    assert_eq!((signing(&keys, ES256).await, published(&keys, ES256).await), (first.clone(), first.clone()));
     world.pass(151 * DAY).await;
-    assert_eq!((signing(&keys).await.len(), published(&keys).await.len()), (0, 0), "it has expired");
+    assert_eq!(
+        (signing(&keys, ES256).await.len(), published(&keys, ES256).await.len()),
+        (0, 0),
+        "it has expired"
+    );
 
     world.fail(false);
     world.is_full.store(true, Ordering::Relaxed);
     world.pass(FRESH).await;
-    assert_eq!(signing(&keys).await, Vec::<String>::new());
+    assert_eq!(signing(&keys, ES256).await, Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,13 +143,13 @@ async fn gateways_that_start_together_agree_on_a_key() {
     let gateways: Vec<CardKeys> = (0..8).map(|_| CardKeys::new(store.clone(), sealer(7))).collect();
     // Each adds its key before it sees another one's.
     for gateway in &gateways[..3] {
-        gateway.add().await.unwrap();
+        gateway.add(ES256).await.unwrap();
     }
-    let agreed = signing(&gateways[0]).await;
+    let agreed = signing(&gateways[0], ES256).await;
     assert_eq!(agreed.len(), 1);
     for gateway in &gateways {
-        assert_eq!(signing(gateway).await, agreed);
-        assert_eq!(published(gateway).await.len(), 3);
+        assert_eq!(signing(gateway, ES256).await, agreed);
+        assert_eq!(published(gateway, ES256).await.len(), 3);
     }
 }
 
@@ -120,12 +157,12 @@ async fn gateways_that_start_together_agree_on_a_key() {
 async fn keys_of_cards_and_of_tokens_are_published_apart() {
     let world = World::new();
     let cards = gateway(&world);
-    let first = signing(&cards).await;
+    let first = signing(&cards, ES256).await;
     let tokens = world.start().await;
     let set = tokens.jwks().await;
     let kids: Vec<&str> =
         set["keys"].as_array().unwrap().iter().filter_map(|key| key["kid"].as_str()).collect();
     assert!(kids.len() == 1 && !kids.contains(&first[0].as_str()), "{kids:?}");
-    assert_eq!(published(&cards).await, first);
-    assert_ne!(tokens.owner(), CARDS);
+    assert_eq!(published(&cards, ES256).await, first);
+    assert!(!CARDS.contains(&tokens.owner()));
 }
