@@ -16,7 +16,7 @@ const PATTERN_SIZE_LIMIT: usize = 1 << 20;
 /// A compiled schema.
 pub struct Schema {
     validator: Validator,
-    /// The schema itself, the source of its defaults.
+    /// The schema itself, with its defaults.
     source: Value,
     has_defaults: bool,
 }
@@ -53,6 +53,11 @@ impl Schema {
             None => Ok(()),
             Some(error) => Err(Misfit::of(&error, value)),
         }
+    }
+
+    /// Returns the schema itself.
+    pub fn source(&self) -> &Value {
+        &self.source
     }
 
     /// Whether the schema has any defaults.

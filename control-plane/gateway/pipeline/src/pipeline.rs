@@ -17,6 +17,7 @@ pub mod limits;
 pub mod listings;
 pub mod lookup;
 mod mirror;
+mod missing;
 pub(crate) mod passes;
 mod platform;
 pub mod promise;
@@ -153,7 +154,8 @@ impl Pipeline {
             Ok(entitled)
         });
         let asks = entitled.as_ref().is_ok_and(|entitled| may_ask(&snapshot, *entitled, &invocation));
-        let longest = started + lifetime_bound(&entry.primitive, asks);
+        let waits = u32::from(asks) + u32::from(invocation.abilities.late_arguments);
+        let longest = started + lifetime_bound(&entry.primitive, waits);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
         let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
         if entitled.is_ok()
@@ -293,11 +295,12 @@ impl CallTask {
         });
         let grant = granted?;
 
-        let started = Instant::now();
-        let checked = input::check(call, &mut arguments);
-        let ruled = checked.and_then(|()| input::check_rules(snapshot, metrics, call, &arguments));
-        metrics.stage(Stage::Input, started);
-        entitled.needs_approval |= ruled?;
+        entitled.needs_approval |= self.check_input(snapshot, &mut arguments).await?;
+        if call.authority.begun_with().late_arguments {
+            // The time to wait for arguments is over.
+            let waits = u32::from(entitled.needs_approval);
+            call.runs_from_now(lifetime_bound(&call.entry.primitive, waits));
+        }
 
         let started = Instant::now();
         let entered = self.enter(key.as_ref(), &arguments).await;
@@ -314,6 +317,28 @@ impl CallTask {
                 Ok((result?, false))
             }
         }
+    }
+
+    /// Runs the input stage, and asks a client that sends missing arguments later for them. Returns whether the policy
+    /// requires an approval because of the arguments, or since the call waited for them.
+    async fn check_input(&self, snapshot: &Arc<Snapshot>, arguments: &mut Json) -> Result<bool, Refusal> {
+        let (call, metrics) = (&self.call, &self.pipeline.metrics);
+        let started = Instant::now();
+        let checked = input::check(call, arguments);
+        let ruled = checked.and_then(|()| input::check_rules(snapshot, metrics, call, arguments));
+        metrics.stage(Stage::Input, started);
+        let misfit = match ruled {
+            Err(misfit @ Refusal::InvalidArguments { .. }) if call.authority.begun_with().late_arguments => {
+                misfit
+            }
+            ruled => return ruled,
+        };
+        missing::ask(call, arguments, misfit).await?;
+        let newest = self.pipeline.running.snapshot();
+        let snapshot = newest.as_ref().unwrap_or(snapshot);
+        let entitled =
+            entitlement::entitle(snapshot, &call.server, &call.caller, &call.entry, call.protocol)?;
+        Ok(entitled.needs_approval | input::check_rules(snapshot, metrics, call, arguments)?)
     }
 
     /// Runs the ledger stage. While a call that was taken over holds the key, this one relays its events.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_call::call::terms::lifetime_bound;
+use asp_call::call::terms::{MAX_WAITS, lifetime_bound};
 use asp_call::execution::Availability;
 use asp_mcp_client::lines;
 use asp_proto::envelope::LINES;
@@ -191,7 +191,7 @@ fn wanted(runtimes: &Runtimes, primitives: &[&Primitive]) -> HashMap<PluginRef, 
         if runtimes.get(&plugin.language).is_none() {
             continue;
         }
-        let longest = lifetime_bound(primitive, true);
+        let longest = lifetime_bound(primitive, MAX_WAITS);
         let known = wanted.entry(plugin).or_insert(PluginNeeds { hints, longest });
         known.longest = known.longest.max(longest);
     }

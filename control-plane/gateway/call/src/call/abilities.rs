@@ -27,13 +27,15 @@ pub struct ClientAbilities {
     pub tasks: bool,
     /// Reports changes of its roots.
     pub roots_change: bool,
+    /// Sends arguments that are missing when it is asked for them. No client declares this in a session.
+    pub late_arguments: bool,
 }
 
-/// Number of abilities.
+/// Number of abilities that a client declares.
 pub(crate) const ABILITIES: usize = 8;
 
 impl ClientAbilities {
-    /// Returns each ability at the position of its bit in a sealed session; the order never changes.
+    /// Returns each declared ability at the position of its bit in a sealed session; the order never changes.
     pub const fn flags(self) -> [bool; ABILITIES] {
         let ClientAbilities { elicitation, sampling, roots, pages, .. } = self;
         let ClientAbilities { sampling_tools, sampling_context, tasks, roots_change, .. } = self;
@@ -52,6 +54,7 @@ impl ClientAbilities {
             sampling_context,
             tasks,
             roots_change,
+            late_arguments: false,
         }
     }
 

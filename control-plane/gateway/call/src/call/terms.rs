@@ -92,15 +92,17 @@ pub fn runtime_bound(primitive: &Primitive) -> Duration {
     }
 }
 
-/// Returns the maximum time from a call's start to its end: the runtime bound, and the time to wait for an approval.
-pub fn lifetime_bound(primitive: &Primitive, needs_approval: bool) -> Duration {
-    let approval = if needs_approval { input_timeout(primitive) } else { Duration::ZERO };
-    runtime_bound(primitive) + approval
+/// Maximum number of times that a call waits for its caller before it runs: for missing arguments, and for an approval.
+pub const MAX_WAITS: u32 = 2;
+
+/// Returns the maximum time from a call's start to its end: the runtime bound, and the time to wait for its caller this often.
+pub fn lifetime_bound(primitive: &Primitive, waits: u32) -> Duration {
+    runtime_bound(primitive) + input_timeout(primitive).saturating_mul(waits)
 }
 
 /// Returns the minimum time after its start for which a call of the primitive can be found, if a client knows of it.
 pub fn retention(primitive: &Primitive) -> Duration {
-    lifetime_bound(primitive, true).clamp(KEEP, MAX_KEEP)
+    lifetime_bound(primitive, MAX_WAITS).clamp(KEEP, MAX_KEEP)
 }
 
 #[cfg(test)]

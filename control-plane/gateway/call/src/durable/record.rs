@@ -230,6 +230,8 @@ impl Record {
                 tasks: false,
                 // Its session is elsewhere.
                 roots_change: false,
+                // They are complete.
+                late_arguments: false,
             },
         })
     }

@@ -17,14 +17,10 @@ pub async fn approve(call: &Call) -> Result<(), Refusal> {
     if !call.abilities().elicitation {
         return Err(Refusal::NotApproved(Disapproval::CannotAsk));
     }
-    let title = match call.entry.primitive.title.as_str() {
-        "" => call.entry.primitive.id.as_str(),
-        title => title,
-    };
     let question = Question {
         id: "asp.approve".into(),
         ask: Ask::Form {
-            message: format!("Approve this call of “{title}”? {}", why(call)),
+            message: format!("Approve this call of “{}”? {}", title(call), why(call)),
             requested_schema: json!({
                 "type": "object",
                 "properties": {FIELD: {"type": "boolean", "title": "Approve", "default": false}},
@@ -40,6 +36,14 @@ pub async fn approve(call: &Call) -> Result<(), Refusal> {
             Ok(())
         }
         _ => Err(Refusal::NotApproved(Disapproval::Declined)),
+    }
+}
+
+/// Returns the title of the primitive, for its caller.
+pub(super) fn title(call: &Call) -> &str {
+    match call.entry.primitive.title.as_str() {
+        "" => call.entry.primitive.id.as_str(),
+        title => title,
     }
 }
 

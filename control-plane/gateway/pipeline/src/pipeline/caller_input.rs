@@ -10,7 +10,7 @@ use std::time::Duration;
 use asp_call::call::Call;
 use asp_call::call::question::{Answer, CallerAnswer};
 use asp_call::call::remote::InputFault;
-use asp_call::call::terms::lifetime_bound;
+use asp_call::call::terms::{MAX_WAITS, lifetime_bound};
 use asp_call::durable::active::ActiveFault;
 use asp_call::durable::active::call_status::BriefStatus;
 use asp_call::durable::inbox::CallerInput;
@@ -142,7 +142,7 @@ impl Pipeline {
 /// now. The call's deadline is by another gateway's clock, and an applied answer is needed until it is stored with the
 /// call.
 fn input_expiry(call: &Call) -> Instant {
-    call.deadline().max(Instant::now() + lifetime_bound(&call.entry.primitive, true))
+    call.deadline().max(Instant::now() + lifetime_bound(&call.entry.primitive, MAX_WAITS))
 }
 
 /// Time within which a gateway must accept an input: another one has taken the call over by then.

@@ -2,8 +2,9 @@
 //!
 //! Keeps true: nothing is guessed. A skill is named in the metadata, or in a data part with the arguments, or is the only
 //! one. Arguments are one data part, or the text if that is a JSON object; another text is the value of the argument that
-//! the spec names for it, or else of the one field that is required, if that is a string. What remains missing is refused
-//! with the fields that are required. Data keeps its text (I-14).
+//! the spec names for it, or else of the one field that is required, if that is a string. A text that is none of these is no
+//! argument: it is refused with the fields if none is required, and the pipeline asks for those that are. Data keeps its
+//! text (I-14).
 
 use asp_a2a::{A2aError, A2aFailure, FieldViolation, Message, Part, PartContent, SendRequest};
 use asp_call::call::question::{Answer, Ask, Question};
@@ -25,6 +26,16 @@ pub(super) enum Input {
     /// A JSON object.
     Object(Json),
     Text(String),
+}
+
+impl Input {
+    /// Returns the content as one JSON value.
+    pub(super) fn to_json(&self) -> Json {
+        match self {
+            Input::Object(object) => object.clone(),
+            Input::Text(text) => Json::from(text.as_str()),
+        }
+    }
 }
 
 /// Request for a skill.
@@ -115,10 +126,14 @@ pub(super) fn arguments(schema: &str, for_text: &str, input: Input) -> Result<Js
         Some(field) if !text.trim().is_empty() => {
             Ok([(field, text)].into_iter().collect::<Members>().to_json())
         }
-        _ if takes_nothing || (text.trim().is_empty() && required(&schema).next().is_none()) => {
+        // The pipeline asks for what is missing.
+        _ if takes_nothing || text.trim().is_empty() || needs_values(&schema) => {
             Ok(Members::default().to_json())
         }
-        _ => Err(lacking(&schema, "the arguments of the skill are missing; send them in a data part")),
+        _ => Err(lacking(
+            &schema,
+            "the text cannot be an argument of the skill; send the arguments in a data part",
+        )),
     }
 }
 
@@ -163,6 +178,12 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
 
 fn required(schema: &Value) -> impl Iterator<Item = &str> {
     schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Whether a field is required and has no default.
+fn needs_values(schema: &Value) -> bool {
+    let default = |name: &str| schema.get("properties")?.get(name)?.get("default");
+    required(schema).any(|name| default(name).is_none())
 }
 
 /// Returns the one required field if it is a string.
@@ -268,16 +289,17 @@ mod tests {
         let two =
             r#"{"properties": {"q": {"type": "string"}, "n": {"type": "integer"}}, "required": ["q", "n"]}"#;
         let number = r#"{"properties": {"n": {"type": "integer"}}, "required": ["n"]}"#;
-        for (schema, text, fields) in [
-            (one, " ", vec![("arguments.q", "required string")]),
-            (two, "x", vec![("arguments.q", "required string"), ("arguments.n", "required integer")]),
-            (number, "7", vec![("arguments.n", "required integer")]),
-            (optional, "x", vec![("arguments.q", "optional string")]),
-        ] {
-            let failure = given(schema, text).unwrap_err();
+        for (schema, text) in [(one, " "), (two, "x"), (number, "7")] {
+            assert_eq!(given(schema, text).unwrap().text(), "{}", "what is missing is asked for: {schema}");
+        }
+        let filled = r#"{"properties": {"n": {"type": "integer", "default": 1}}, "required": ["n"]}"#;
+        for (schema, field, description) in
+            [(optional, "arguments.q", "optional string"), (filled, "arguments.n", "required integer")]
+        {
+            let failure = given(schema, "x").unwrap_err();
             let found: Vec<(&str, &str)> =
                 failure.violations.iter().map(|v| (v.field.as_str(), v.description.as_str())).collect();
-            assert_eq!(found, fields, "{schema} {text}");
+            assert_eq!(found, [(field, description)], "{schema}");
         }
         let kept = Json::parse(br#"{"n":1.50}"#).unwrap();
         assert_eq!(arguments(number, "", Input::Object(kept)).unwrap().text(), r#"{"n":1.50}"#);
@@ -289,7 +311,7 @@ mod tests {
             r#"{"properties": {"q": {"type": "string"}, "n": {"type": "string"}}, "required": ["n"]}"#;
         let given = |schema: &str, text: &str| arguments(schema, "q", Input::Text(text.into()));
         assert_eq!(given(schema, "hi").unwrap().text(), r#"{"q":"hi"}"#);
-        assert_eq!(given(schema, " ").unwrap_err().violations[0].field, "arguments.n");
+        assert_eq!(given(schema, " ").unwrap().text(), "{}");
         let optional = r#"{"properties": {"q": {"type": "string"}}}"#;
         assert_eq!(given(optional, " ").unwrap().text(), "{}");
     }

@@ -2,8 +2,8 @@
 //!
 //! Keeps true: the same message to the same skill from one principal is one task, at whichever gateway and however often
 //! it is sent, and the same answer counts once; a message that was rejected before its task started leaves its id free;
-//! the store records a running task before it is reported to its client (I-3); an answer reaches the question that it
-//! names, or the one that is shown.
+//! the store records a running task before it is reported to its client (I-3), also one that waits for arguments; an
+//! answer reaches the question that it names, or the one that is shown.
 
 use std::sync::Arc;
 
@@ -53,6 +53,7 @@ pub(super) async fn take(request: &ProtocolRequest, send: &SendRequest) -> Resul
 /// Content of a message that starts a task.
 struct NewTask {
     entry: Arc<ListedPrimitive>,
+    /// Arguments of the message; the call asks for those that are missing.
     arguments: Json,
     chosen: ChosenId,
     /// Context that the client names.
@@ -95,10 +96,11 @@ fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, Refuse
     let card = request.server.message.a2a_card.as_str();
     modes::check_parts(&primitive.a2a_skill, card, &send.message.parts)?;
     modes::check_accepted(&primitive.a2a_skill, card, &send.configuration.accepted_output_modes)?;
+    let sent = input.to_json();
     let arguments = message::arguments(&primitive.input_schema, &primitive.a2a_text_argument, input)?;
     let server = request.server.message.name.as_str();
     let name = name_of(&entry, &send.message.message_id);
-    let chosen = ChosenId::of(&request.caller, (server, name.as_str()), &entry.primitive.version, &arguments);
+    let chosen = ChosenId::of(&request.caller, (server, name.as_str()), &entry.primitive.version, &sent);
     let (context, message_id) = (send.message.context_id.clone(), send.message.message_id.clone());
     let opening = history::storable(&send.message);
     Ok(NewTask { entry, arguments, chosen, context, message_id, opening })
@@ -154,6 +156,7 @@ fn invocation(request: &ProtocolRequest, asked: &NewTask) -> Invocation {
             elicitation: true,
             pages: true,
             tasks: true,
+            late_arguments: true,
             ..ClientAbilities::default()
         },
         ..invocation

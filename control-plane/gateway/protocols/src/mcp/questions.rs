@@ -115,6 +115,7 @@ pub(super) fn abilities(capabilities: Option<&Value>, revision: Revision) -> Cli
             .is_some_and(|roots| roots.get("listChanged") == Some(&Value::Bool(true))),
         // Only the modern era has tasks.
         tasks: false,
+        late_arguments: false,
     }
     .within(revision)
 }

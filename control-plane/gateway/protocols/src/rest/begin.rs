@@ -94,6 +94,7 @@ fn invocation(request: &ProtocolRequest, asked: &PutRequest) -> Invocation {
             sampling_context: sampling,
             roots: false,
             roots_change: false,
+            late_arguments: false,
             tasks: true,
         },
         ..invocation

@@ -18,7 +18,7 @@ use crate::rest::asking;
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::Fixture;
 
-fn reply(task: &Value, parts: &Value) -> Value {
+pub(super) fn reply(task: &Value, parts: &Value) -> Value {
     json!({"message": {"messageId": message_id(), "role": "ROLE_USER", "taskId": task["id"],
         "contextId": task["contextId"], "parts": parts}})
 }

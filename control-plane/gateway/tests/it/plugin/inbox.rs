@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asp_call::call::terms::lifetime_bound;
+use asp_call::call::terms::{MAX_WAITS, lifetime_bound};
 use asp_gateway::gateway::{EVENT_BYTES, Shared, Stores};
 use asp_protocols::mcp::elsewhere;
 use asp_runtime_client::runtimes::Runtimes;
@@ -204,7 +204,7 @@ async fn an_answer_that_was_taken_while_no_gateway_ran_the_call_arrives_where_it
     let call = gateways.first.gateway.pipeline.internals().registry.running().pop().unwrap();
     let kept = gateways.inbox.kept.lock().unwrap();
     // A minute longer than any call of it may take, less the moment until it was stored.
-    let expected = lifetime_bound(&call.entry.primitive, true) + Duration::from_secs(59);
+    let expected = lifetime_bound(&call.entry.primitive, MAX_WAITS) + Duration::from_secs(59);
     assert!(kept > expected, "whatever the gateways' clocks say: {kept:?}");
     let living = Runtime::start(asks());
     let third = gateways.another(living.runtimes());

@@ -23,7 +23,7 @@ pub enum Ask {
         message: String,
         #[serde(serialize_with = "asp_json::raw_value")]
         requested_schema: Json,
-        /// Whether an upstream asks, which checks the answer itself: the platform passes it on unchanged.
+        /// Whether the asker checks the answer itself, such as an upstream: it gets the answer unchanged.
         #[serde(default)]
         relayed: bool,
     },
