@@ -189,8 +189,11 @@ async fn skill_and_arguments_are_named_and_never_guessed() {
         completed(&sent["task"], &hi);
     }
     let unnamed = client.call("SendMessage", text("hi", json!({}))).await.json();
-    let description = unnamed["error"]["data"].to_string();
-    assert!(description.contains("echo") && description.contains("count"), "{unnamed}");
+    assert_eq!(unnamed["error"]["code"], -32602, "{unnamed}");
+    let details = unnamed["error"]["data"].as_array().unwrap();
+    let skills = details.iter().find_map(|detail| detail["metadata"]["skills"].as_str()).unwrap();
+    let skills: Vec<String> = serde_json::from_str(skills).unwrap();
+    assert!(skills.contains(&"echo".into()) && skills.contains(&"count".into()), "{skills:?}");
     for (params, field) in [
         (text("hi", json!({"skill": "nothing"})), "message.metadata.skill"),
         (message("count", json!({"to": "three"})), "arguments.to"),

@@ -19,6 +19,7 @@ use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_pipeline::pipeline::promise::Keeper;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
+use serde_json::Value;
 
 use super::found::{find, look_up};
 use super::message::{self, QUESTION, SkillRequest};
@@ -126,17 +127,22 @@ fn skill(request: &ProtocolRequest, name: Option<&str>) -> Result<Arc<ListedPrim
         ([], Some(_)) => return Err(RefusedRequest::of(&Refusal::Unknown)),
         ([], None) => return Err(unknown_skill().into()),
         ([entry], _) | ([entry, ..], Some(_)) => *entry,
-        (several, None) => {
-            let names: Vec<&str> =
-                several.iter().take(MAX_NAMED).map(|entry| entry.listing.a2a_skill.as_str()).collect();
-            let description = format!("must name one of this agent's skills: {}", names.join(", "));
-            return Err(A2aFailure::invalid_field("message.metadata.skill", description).into());
-        }
+        // There is no task that could ask: a call has its primitive from the start.
+        (several, None) => return Err(unnamed_skill(several).into()),
     };
     match entitle(&request.snapshot, &request.server, &request.caller, entry, Protocol::A2a) {
         Err(Refusal::MissingScopes { required }) => Err(RefusedRequest::step_up(request, &required)),
         Ok(_) | Err(_) => Ok(entry.clone()),
     }
+}
+
+/// Returns the refusal of a message that names none of several skills, with their ids for people and as a JSON array.
+fn unnamed_skill(several: &[&Arc<ListedPrimitive>]) -> A2aFailure {
+    let skills: Vec<&str> =
+        several.iter().take(MAX_NAMED).map(|entry| entry.listing.a2a_skill.as_str()).collect();
+    let description = format!("must name one of this agent's skills: {}", skills.join(", "));
+    A2aFailure::invalid_field("message.metadata.skill", description)
+        .with("skills", Value::from(skills).to_string())
 }
 
 fn invocation(request: &ProtocolRequest, asked: &NewTask) -> Invocation {
