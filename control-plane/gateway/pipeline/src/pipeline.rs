@@ -188,9 +188,8 @@ impl Pipeline {
                 let places = (Some(place), memory);
                 let running = CallTask { pipeline: self.clone(), call: call.clone(), _places: places };
                 let lasting = call.clone();
-                let driven = async move {
-                    running.drive(snapshot, entitled, arguments, idempotency_key).await;
-                };
+                let input = CallInput { arguments, key: idempotency_key, question: 1 };
+                let driven = async move { running.drive(snapshot, entitled, input).await };
                 self.calls.run(async move {
                     tokio::select! {
                         // A call that does not wait needs no timer for its token's expiry.
@@ -241,6 +240,14 @@ fn may_ask(snapshot: &Snapshot, entitled: Entitlement, invocation: &Invocation) 
     entitled.needs_approval || snapshot.policy.may_ask(caller, &entry.primitive, *protocol)
 }
 
+/// Input of a call.
+struct CallInput {
+    arguments: Json,
+    key: Option<IdempotencyKey>,
+    /// Number of the next question for missing arguments, from 1.
+    question: u32,
+}
+
 /// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
 pub(crate) struct CallTask {
     pub(crate) pipeline: Arc<Pipeline>,
@@ -250,13 +257,7 @@ pub(crate) struct CallTask {
 }
 
 impl CallTask {
-    async fn drive(
-        self,
-        snapshot: Arc<Snapshot>,
-        entitled: Entitlement,
-        arguments: Json,
-        key: Option<IdempotencyKey>,
-    ) {
+    async fn drive(self, snapshot: Arc<Snapshot>, entitled: Entitlement, input: CallInput) {
         let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
         let has_effects = self.call.entry.primitive.mutation() != Mutation::ReadOnly;
         match recorded {
@@ -265,7 +266,7 @@ impl CallTask {
                 self.refuse_unrecorded().await
             }
             Ok(()) | Err(RecordingError) => {
-                let result = self.stages(&snapshot, entitled, arguments, key).await;
+                let result = self.stages(&snapshot, entitled, input).await;
                 self.conclude(result).await;
             }
         }
@@ -274,16 +275,15 @@ impl CallTask {
     async fn stages(
         &self,
         snapshot: &Arc<Snapshot>,
-        mut entitled: Entitlement,
-        mut arguments: Json,
-        key: Option<IdempotencyKey>,
+        entitled: Entitlement,
+        input: CallInput,
     ) -> Result<(Output, bool), Refusal> {
         let call = &self.call;
         let pipeline = &self.pipeline;
         let metrics = &self.pipeline.metrics;
         // At once, so that the client can try a gateway that reaches the store; and before the limits, because each
         // gateway that was tried would draw from them.
-        if ledger::must_be_remembered(call, key.as_ref()) && pipeline.active.is_away() {
+        if ledger::must_be_remembered(call, input.key.as_ref()) && pipeline.active.is_away() {
             return Err(ledger::not_begun());
         }
         let started = Instant::now();
@@ -293,9 +293,21 @@ impl CallTask {
             Err(Refusal::Limited { limit, .. }) => Some(limit),
             _ => None,
         });
-        let grant = granted?;
+        self.stages_from_input(snapshot, entitled, input, &granted?).await
+    }
 
-        entitled.needs_approval |= self.check_input(snapshot, &mut arguments).await?;
+    /// Runs the stages after the limits.
+    async fn stages_from_input(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        mut entitled: Entitlement,
+        mut input: CallInput,
+        grant: &Grant,
+    ) -> Result<(Output, bool), Refusal> {
+        let call = &self.call;
+        let metrics = &self.pipeline.metrics;
+        entitled.needs_approval |= self.check_input(snapshot, &mut input, grant).await?;
+        let CallInput { arguments, key, .. } = input;
         if call.authority.begun_with().late_arguments {
             // The time to wait for arguments is over.
             let waits = u32::from(entitled.needs_approval);
@@ -308,11 +320,11 @@ impl CallTask {
         match entered? {
             LedgerDecision::Replay(output) => Ok((output, true)),
             LedgerDecision::Keyless => {
-                Ok((self.perform(snapshot, entitled, arguments, &grant, None).await?, false))
+                Ok((self.perform(snapshot, entitled, arguments, grant, None).await?, false))
             }
             LedgerDecision::Held(held) => {
                 call.ownership.set_claim(held.claim().clone());
-                let result = self.perform(snapshot, entitled, arguments, &grant, Some(&held)).await;
+                let result = self.perform(snapshot, entitled, arguments, grant, Some(&held)).await;
                 self.settle(held, &result).await?;
                 Ok((result?, false))
             }
@@ -321,11 +333,16 @@ impl CallTask {
 
     /// Runs the input stage, and asks a client that sends missing arguments later for them. Returns whether the policy
     /// requires an approval because of the arguments, or since the call waited for them.
-    async fn check_input(&self, snapshot: &Arc<Snapshot>, arguments: &mut Json) -> Result<bool, Refusal> {
+    async fn check_input(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        input: &mut CallInput,
+        grant: &Grant,
+    ) -> Result<bool, Refusal> {
         let (call, metrics) = (&self.call, &self.pipeline.metrics);
         let started = Instant::now();
-        let checked = input::check(call, arguments);
-        let ruled = checked.and_then(|()| input::check_rules(snapshot, metrics, call, arguments));
+        let checked = input::check(call, &mut input.arguments);
+        let ruled = checked.and_then(|()| input::check_rules(snapshot, metrics, call, &input.arguments));
         metrics.stage(Stage::Input, started);
         let misfit = match ruled {
             Err(misfit @ Refusal::InvalidArguments { .. }) if call.authority.begun_with().late_arguments => {
@@ -333,12 +350,12 @@ impl CallTask {
             }
             ruled => return ruled,
         };
-        missing::ask(call, arguments, misfit).await?;
+        self.ask_for_arguments(input, grant, misfit).await?;
         let newest = self.pipeline.running.snapshot();
         let snapshot = newest.as_ref().unwrap_or(snapshot);
         let entitled =
             entitlement::entitle(snapshot, &call.server, &call.caller, &call.entry, call.protocol)?;
-        Ok(entitled.needs_approval | input::check_rules(snapshot, metrics, call, arguments)?)
+        Ok(entitled.needs_approval | input::check_rules(snapshot, metrics, call, &input.arguments)?)
     }
 
     /// Runs the ledger stage. While a call that was taken over holds the key, this one relays its events.
@@ -360,13 +377,14 @@ impl CallTask {
         }
     }
 
-    /// Stores the row from which another gateway can continue a call with an explicit key. Other calls need none before
-    /// their backend saves something: no client could ask for them.
+    /// Stores the row from which another gateway can continue a call with an explicit key, or one that has a row from its
+    /// wait for arguments. Other calls need none before their backend saves something: no client could ask for them.
     async fn keep(&self, arguments: &Json, grant: &Grant, handed_over: bool) -> Result<(), Refusal> {
         let call = &self.call;
         let keyed =
             call.idempotency_key.is_some() && call.ownership.claim().is_some_and(|claim| claim.mutating);
-        if !keyed || !self.pipeline.backends.runs(&call.entry.primitive) {
+        let is_needed = keyed && self.pipeline.backends.runs(&call.entry.primitive);
+        if !is_needed && !call.ownership.is_stored() {
             return Ok(());
         }
         let record = Record::of(call, arguments, grant.remaining, handed_over);

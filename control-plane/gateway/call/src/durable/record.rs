@@ -20,6 +20,7 @@ use crate::call::ownership::LedgerClaim;
 use crate::call::question::History;
 use crate::call::{Call, CallKind, CallRequest, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
+use crate::digest;
 
 /// The record of one call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,7 +59,8 @@ pub struct Record {
     parent: Option<([u8; 16], u8)>,
     /// Deadline in Unix milliseconds.
     deadline_ms: u64,
-    /// Validated arguments, completed with defaults except for primitives of other services.
+    /// Validated arguments, completed with defaults except for primitives of other services; until they are complete, those
+    /// that the caller sent.
     #[serde(serialize_with = "asp_json::raw_value")]
     pub arguments: Json,
     #[serde(default = "no_meta", serialize_with = "asp_json::raw_value")]
@@ -74,6 +76,9 @@ pub struct Record {
     /// Whether the call's client has an acknowledgement that the store knows the call.
     #[serde(default)]
     pub announced: bool,
+    /// Number of the question for missing arguments that the call waits for; 0 if its arguments are complete.
+    #[serde(default)]
+    pub question: u32,
 }
 
 /// Returns the `_meta` of a record of an earlier version.
@@ -114,7 +119,17 @@ impl Record {
             handed_over,
             approved: call.ruling.is_approved(),
             announced: call.ownership.announced.is_set(),
+            question: 0,
         }
+    }
+
+    /// Creates the record of a call that waits for the answer to question `question`: its arguments are not complete, and
+    /// nothing of it has started. Its claim is one that no call holds: a gateway of an earlier version, which would run the
+    /// call with these arguments, finds nothing under it and ends the call.
+    pub fn waiting(call: &Call, arguments: &Json, budget: Option<u64>, question: u32) -> Record {
+        let key = digest::of_parts(&["waits for arguments", call.id.to_string().as_str()]);
+        let claim = LedgerClaim { key, hash: key, mutating: true };
+        Record { claim: Some(claim), question, ..Record::of(call, arguments, budget, false) }
     }
 
     /// Creates a record from the unencrypted part of a row of `caller` whose own record does not open.
@@ -150,6 +165,7 @@ impl Record {
             handed_over: true,
             approved: false,
             announced: false,
+            question: 0,
         }
     }
 
@@ -230,8 +246,7 @@ impl Record {
                 tasks: false,
                 // Its session is elsewhere.
                 roots_change: false,
-                // They are complete.
-                late_arguments: false,
+                late_arguments: self.question > 0,
             },
         })
     }

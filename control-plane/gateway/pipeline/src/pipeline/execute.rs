@@ -223,10 +223,7 @@ impl Pipeline {
                 // If it had a key, the result is in the ledger; this caller does not get it.
                 (Some(why), _) => Outcome::Refused(Refusal::Withdrawn(why)),
                 (None, Ok((output, replayed))) => Outcome::Done { output, replayed },
-                // No caller cancelled the call: its gateway has stopped.
-                (None, Err(Refusal::Cancelled))
-                    if self.calls.have_stopped() && !call.is_cancel_requested() =>
-                {
+                (None, Err(Refusal::Cancelled)) if self.has_stopped(call) => {
                     let why = Refusal::Upstream(STOPPED.into());
                     Outcome::Refused(after_handover(call, why))
                 }
@@ -241,6 +238,11 @@ impl Pipeline {
             outcome = passed_on(call);
         }
         outcome
+    }
+
+    /// Whether no caller cancelled the call: its gateway has stopped.
+    pub(super) fn has_stopped(&self, call: &Call) -> bool {
+        self.calls.have_stopped() && !call.is_cancel_requested()
     }
 }
 

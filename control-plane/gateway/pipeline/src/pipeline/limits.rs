@@ -47,6 +47,13 @@ pub struct Grant {
     _slot: Option<QuotaPermit<String>>,
 }
 
+impl Grant {
+    /// Returns the grant of a call that drew from the limits at another gateway.
+    pub(super) fn from_record(remaining: Option<u64>) -> Grant {
+        Grant { remaining, _slot: None }
+    }
+}
+
 impl Limiter {
     pub fn new(counters: Arc<dyn Counters>) -> Limiter {
         Limiter { counters, running: Arc::default() }

@@ -2,51 +2,85 @@
 //!
 //! Keeps true: nothing is guessed, an argument is what the caller sent or the spec's default; nothing of the call starts
 //! before its arguments fit; a caller is asked at most [`MAX_ASKED`] times, and the input timeout bounds all questions
-//! together; arguments of which none is missing are refused at once if they do not fit, as those of any client.
+//! at one gateway together; if the gateway is lost or stops, another one asks the same question again; arguments of which
+//! none is missing are refused at once if they do not fit, as those of any client.
 
-use asp_call::call::Call;
 use asp_call::call::outcome::Refusal;
 use asp_call::call::question::{Answer, Ask, Question, input_timeout, put};
+use asp_call::durable::record::Record;
 use asp_json::{Json, Members};
 use asp_snapshot::schema::Schema;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::approve::title;
-use super::input;
+use super::limits::Grant;
+use super::{CallInput, CallTask, input, ledger};
 
 /// Maximum number of questions for the arguments of one call.
 const MAX_ASKED: u32 = 5;
 
-/// Asks for the arguments that are missing, until all of them fit. `misfit` is the reason why they do not; the error is the
-/// last one.
-pub(super) async fn ask(call: &Call, arguments: &mut Json, mut misfit: Refusal) -> Result<(), Refusal> {
-    let Some(schema) = call.entry.input.as_ref().map(Schema::source) else { return Err(misfit) };
-    if missing(schema, arguments.view()).next().is_none() {
-        return Err(misfit);
-    }
-    let until = Instant::now() + input_timeout(&call.entry.primitive);
-    for number in 1..=MAX_ASKED {
-        let fields = fields(schema, arguments.view(), &misfit);
-        let named = if fields.is_empty() { "the arguments".to_owned() } else { fields.join(", ") };
-        let ask = Ask::Form {
-            message: format!("“{}” cannot start yet: {misfit}. Please send {named}.", title(call)),
-            requested_schema: form(schema, &fields).into(),
-            // Checked here, by the schema of all arguments.
-            relayed: true,
-        };
-        let question = put(call, Question { id: format!("asp.arguments.{number}"), ask })?;
-        let left = until.saturating_duration_since(Instant::now());
-        let Answer::Accepted(content) = question.within(left).answered(call).await? else {
+impl CallTask {
+    /// Asks for the arguments that are missing, until all of them fit. `misfit` is the reason why they do not; the error is
+    /// the last one.
+    pub(super) async fn ask_for_arguments(
+        &self,
+        input: &mut CallInput,
+        grant: &Grant,
+        mut misfit: Refusal,
+    ) -> Result<(), Refusal> {
+        let call = &self.call;
+        let Some(schema) = call.entry.input.as_ref().map(Schema::source) else { return Err(misfit) };
+        if input.question == 1 && missing(schema, input.arguments.view()).next().is_none() {
             return Err(misfit);
-        };
-        *arguments = merged(arguments, &content);
-        match input::check(call, arguments) {
-            Ok(()) => return Ok(()),
-            Err(error) => misfit = error,
+        }
+        let until = Instant::now() + input_timeout(&call.entry.primitive);
+        while input.question <= MAX_ASKED {
+            self.keep_waiting(input, grant).await?;
+            let fields = fields(schema, input.arguments.view(), &misfit);
+            let named = if fields.is_empty() { "the arguments".to_owned() } else { fields.join(", ") };
+            let ask = Ask::Form {
+                message: format!("“{}” cannot start yet: {misfit}. Please send {named}.", title(call)),
+                requested_schema: form(schema, &fields).into(),
+                // Checked here, by the schema of all arguments.
+                relayed: true,
+            };
+            let question = put(call, Question { id: format!("asp.arguments.{}", input.question), ask })?;
+            let left = until.saturating_duration_since(Instant::now());
+            let answered = question.within(left).answered(call).await;
+            if answered == Err(Refusal::Cancelled) && self.pipeline.has_stopped(call) {
+                // The next gateway asks again.
+                call.ownership.passed_on.set();
+            }
+            let Answer::Accepted(content) = answered? else { return Err(misfit) };
+            input.arguments = merged(&input.arguments, &content);
+            input.question += 1;
+            match input::check(call, &mut input.arguments) {
+                Ok(()) => return Ok(()),
+                Err(error) => misfit = error,
+            }
+        }
+        Err(misfit)
+    }
+
+    /// Stores the row from which another gateway asks the next question.
+    async fn keep_waiting(&self, input: &CallInput, grant: &Grant) -> Result<(), Refusal> {
+        let call = &self.call;
+        let is_first = !call.ownership.is_stored();
+        let record = Record::waiting(call, &input.arguments, grant.remaining, input.question);
+        match self.pipeline.active.put(call, &record).await {
+            // No client is told of a call that only this gateway knows.
+            Err(error) if is_first => {
+                tracing::debug!(call = %call.id, trace = %call.trace, %error, "call was refused, because it waits for arguments and its row could not be stored");
+                Err(ledger::not_begun())
+            }
+            Err(error) => {
+                tracing::warn!(call = %call.id, trace = %call.trace, %error, "arguments of a waiting call could not be stored; if this gateway is lost, the next one asks for them again: check the store");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
-    Err(misfit)
 }
 
 /// Returns the required arguments that are missing.

@@ -4,7 +4,7 @@
 //! exactly one gateway takes a call; a call that no longer holds its key, because it was answered or another execution
 //! has it, does not run again; one that no backend had started frees its key; one that is no longer allowed, because of
 //! its caller or its arguments, ends as unknown, and so does one that no gateway can run; one that needs an approval by
-//! now continues once it is approved.
+//! now continues once it is approved; one that waited for arguments asks for them again, and nothing of it has started.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use asp_call::call::event::Event;
 use asp_call::call::outcome::{Outcome, Output, Refusal, after_handover};
 use asp_call::call::started::StartGuard;
-use asp_call::call::{Call, Invocation, State};
+use asp_call::call::{Call, CallRequest, IdempotencyKey, Invocation, State};
 use asp_call::durable::active::{AbandonedCall, ActiveFault};
 use asp_call::durable::record::Record;
 use asp_call::execution::ResumeState;
@@ -28,9 +28,10 @@ use super::entitlement;
 use super::execute::{self, passed_on};
 use super::input;
 use super::ledger::HeldKey;
+use super::limits::Grant;
 use super::lookup::GONE;
 use super::running::ends_with_its_token;
-use crate::pipeline::{CallTask, Pipeline};
+use crate::pipeline::{CallInput, CallTask, Pipeline};
 
 /// Maximum number of calls taken at a time: a starting gateway has its own calls to serve.
 const AT_A_TIME: usize = 32;
@@ -80,7 +81,7 @@ impl Pipeline {
                 self.skip(&orphan, GIVEN_UP_AFTER, NOT_SERVED).await?;
                 continue;
             };
-            if !self.backends.runs(&invocation.request.entry.primitive) {
+            if !self.can_take(&abandoned.record, &invocation) {
                 self.skip(&orphan, NO_RUNTIME_FOR, NO_RUNTIME).await?;
                 continue;
             }
@@ -112,13 +113,19 @@ impl Pipeline {
             let Some(abandoned) = self.active.open_abandoned(orphan).await? else { continue };
             let Some(invocation) = abandoned.record.invocation(snapshot) else { continue };
             // A runtime may start before the call's deadline.
-            if !self.backends.runs(&invocation.request.entry.primitive) && !abandoned.record.is_past() {
+            if !self.can_take(&abandoned.record, &invocation) && !abandoned.record.is_past() {
                 continue;
             }
             self.active.take_up(&orphan.call);
             self.run_taken_over(snapshot.clone(), abandoned, invocation).await;
         }
         Ok(())
+    }
+
+    /// Whether this gateway can continue a call: its backend does, or the call still waits for arguments and can start here.
+    fn can_take(&self, record: &Record, invocation: &Invocation) -> bool {
+        let CallRequest { server, entry, .. } = &invocation.request;
+        self.backends.runs(&entry.primitive) || (record.question > 0 && self.offers(server, entry))
     }
 
     /// Skips a call that cannot run here. If no gateway has taken it for `longest`, and none lacks capacity, it is
@@ -149,7 +156,12 @@ impl Pipeline {
         let call = self.continued(&abandoned, &invocation).await;
         self.registry.enter(&call);
         let mut held = None;
-        if let Some(claim) = &abandoned.record.claim {
+        let is_waiting = abandoned.record.question > 0;
+        if is_waiting {
+            // A client that was told of it returns for it.
+            call.enter(abandoned.left_in());
+        }
+        if let Some(claim) = abandoned.record.claim.as_ref().filter(|_| !is_waiting) {
             call.ownership.set_claim(claim.clone());
             match self.ledgers.take_over_claim(&call, claim.clone()).await {
                 Ok(Some(claimed)) if abandoned.record.handed_over => held = Some(claimed),
@@ -178,7 +190,9 @@ impl Pipeline {
             }
         }
         tracing::info!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "call of a lost gateway is taken over");
-        StartGuard::of(&call).mark_sent();
+        if !is_waiting {
+            StartGuard::of(&call).mark_sent();
+        }
         // Questions of the lost gateway are void; the backend asks again where needed.
         call.emit(Event::Resumed);
         // No client waits for it here yet.
@@ -271,12 +285,26 @@ impl CallTask {
     async fn go_on(self, snapshot: Arc<Snapshot>, abandoned: AbandonedCall, held: Option<HeldKey>) {
         // It has started elsewhere: a missing record here does not stop it.
         let _ = self.pipeline.audit.record_end(audit::resumed(&self.call)).await;
+        if abandoned.record.question > 0 {
+            let result = self.ask_again(&snapshot, abandoned.record).await;
+            return self.conclude(result).await;
+        }
         let result = self.again(&snapshot, abandoned).await;
         let settled = match held {
             Some(held) => self.settle(held, &result).await,
             None => Ok(()),
         };
         self.conclude(settled.and(result).map(|output| (output, false))).await;
+    }
+
+    /// Continues a call that waited for arguments: it goes through the stages from that question on.
+    async fn ask_again(&self, snapshot: &Arc<Snapshot>, record: Record) -> Result<(Output, bool), Refusal> {
+        let call = &self.call;
+        let entitled =
+            entitlement::entitle(snapshot, &call.server, &call.caller, &call.entry, call.protocol)?;
+        let key = call.idempotency_key.clone().map(IdempotencyKey::Explicit);
+        let input = CallInput { arguments: record.arguments, key, question: record.question };
+        self.stages_from_input(snapshot, entitled, input, &Grant::from_record(record.budget)).await
     }
 
     async fn again(&self, snapshot: &Arc<Snapshot>, abandoned: AbandonedCall) -> Result<Output, Refusal> {

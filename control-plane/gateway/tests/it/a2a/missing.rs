@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use asp_gateway::gateway::{EVENT_BYTES, Shared};
+use asp_gateway::gateway::{EVENT_BYTES, Gateway, Shared};
 use asp_proto::snapshot::GatewaySnapshot;
 use asp_protocols::mcp::elsewhere;
 use asp_registry::assemble;
@@ -145,6 +145,64 @@ async fn a_call_that_was_asked_counts_once_and_needs_its_approval_all_the_same()
     completed(&answered(&client, &task, &data(json!({"approve": true}))).await, &hi);
 }
 
+/// The task at a gateway, once its question is shown there.
+async fn shown(client: &Client<'_>, id: &Value) -> Value {
+    until_some("its question is shown", async || {
+        let task = client.result("GetTask", json!({"id": id})).await;
+        let is_shown = task["status"]["message"]["parts"][1]["data"]["schema"].is_object();
+        is_shown.then_some(task)
+    })
+    .await
+}
+
+/// I-3: the gateway that asked is lost, and another one asks again.
+#[tokio::test]
+async fn a_task_whose_gateway_is_lost_while_it_asks_is_asked_again_elsewhere() {
+    let first = fixture();
+    first.gateway.pipeline.internals().active.renew().await.unwrap();
+    let second = first.with_stores(snapshot(), |stores| {
+        stores.active = first.active.clone();
+        stores.ledger = first.ledger.clone();
+    });
+    let client = Client::of(&first, "demo");
+    let sent = message("count", json!({"delayMs": 0}));
+    let task = client.result("SendMessage", sent.clone()).await["task"].clone();
+    let task = answered(&client, &task, &data(json!({"to": 0}))).await;
+    assert_eq!(asked(&task)["required"], json!(["to"]));
+    first.gateway.pipeline.internals().active.retire().await;
+    second.gateway.pipeline.internals().active.renew().await.unwrap();
+    tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&second.gateway)));
+    let client = Client::of(&second, "demo");
+    let again = shown(&client, &task["id"]).await;
+    assert_eq!(asked(&again)["required"], json!(["to"]));
+    let ended = answered(&client, &again, &data(json!({"to": 2}))).await;
+    completed(&ended, &json!({"counted": 2}));
+    let joined = client.result("SendMessage", sent).await["task"].clone();
+    assert_eq!((&joined["id"], &joined["status"]["state"]), (&task["id"], &ended["status"]["state"]));
+}
+
+/// I-3: a gateway that stops leaves what waits for arguments to the next one.
+#[tokio::test]
+async fn a_task_that_asks_survives_a_restart() {
+    let snapshot = || requiring(&["policy.once"]);
+    let first = Fixture::of(snapshot());
+    first.gateway.pipeline.internals().active.renew().await.unwrap();
+    let client = Client::of(&first, "policy");
+    let task = client.result("SendMessage", message("policy.once", json!({"to": 1}))).await["task"].clone();
+    assert_eq!(asked(&task)["required"], json!(["message"]));
+    first.gateway.stop().await;
+    let second = first.with_stores(snapshot(), |stores| {
+        stores.active = first.active.clone();
+        stores.ledger = first.ledger.clone();
+    });
+    second.gateway.pipeline.internals().active.renew().await.unwrap();
+    tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&second.gateway)));
+    let client = Client::of(&second, "policy");
+    let again = shown(&client, &task["id"]).await;
+    let ended = answered(&client, &again, &json!([{"text": "hi"}])).await;
+    assert_eq!(ended["status"]["state"], "TASK_STATE_COMPLETED", "{ended}");
+}
+
 /// I-3, I-13.
 #[tokio::test]
 async fn a_task_that_asks_at_one_gateway_is_shown_and_answered_at_another() {
@@ -174,12 +232,7 @@ async fn a_task_that_asks_at_one_gateway_is_shown_and_answered_at_another() {
     let client = Client::of(&second, "demo");
     let listed = client.result("ListTasks", json!({})).await;
     assert_eq!((&listed["totalSize"], &listed["tasks"][0]["id"]), (&json!(1), &id));
-    let task = until_some("its question is shown", async || {
-        let task = client.result("GetTask", json!({"id": id})).await;
-        let is_shown = task["status"]["message"]["parts"][1]["data"]["schema"].is_object();
-        is_shown.then_some(task)
-    })
-    .await;
+    let task = shown(&client, &id).await;
     assert_eq!(asked(&task)["required"], json!(["to"]));
     let ended = answered(&client, &task, &data(json!({"to": 1, "delayMs": 0}))).await;
     completed(&ended, &json!({"counted": 1}));

@@ -42,6 +42,7 @@ impl AbandonedCall {
     /// Treats the call as one that a backend has started.
     pub fn assume_started(mut self) -> AbandonedCall {
         self.record.handed_over = true;
+        self.record.question = 0;
         self
     }
 
