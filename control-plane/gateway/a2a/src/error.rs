@@ -382,7 +382,7 @@ fn array(values: impl IntoIterator<Item = Json>) -> Json {
 }
 
 /// Returns the text without control characters, cut at a length in bytes.
-fn bounded(text: &str, most: usize) -> String {
+pub(crate) fn bounded(text: &str, most: usize) -> String {
     let cut = text.floor_char_boundary(most);
     text.get(..cut).unwrap_or_default().chars().filter(|c| !c.is_control()).collect()
 }

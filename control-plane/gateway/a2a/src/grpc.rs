@@ -1,17 +1,23 @@
-//! The gRPC binding: conversions between the generated types of both versions and the neutral ones.
+//! The gRPC binding: conversions between the generated types of both versions and the neutral ones; for servers also the
+//! services' methods, the frames of messages and the fields of a status.
 //!
 //! Keeps true: nulls in data and metadata survive. A limit of the binding: numbers there are doubles, the order of members and
 //! repeated keys are lost, and nesting beyond [`crate::bounds::MAX_GRPC_DEPTH`] is refused.
 
 pub mod card;
 mod check;
+mod frame;
+mod held;
+pub mod service;
 mod status;
 pub mod v03;
 pub mod v10;
 mod value;
 
 pub use asp_proto::a2a as generated;
-pub use status::{decode_status, encode_status};
+pub use frame::{read_frame, write_frame};
+pub use held::once_read;
+pub use status::{decode_status, encode_status, status_fields};
 
 use prost_types::Timestamp as ProtoTimestamp;
 
@@ -60,6 +66,11 @@ const fn read_role(number: i32) -> Role {
         2 => Role::Agent,
         _ => Role::Unspecified,
     }
+}
+
+fn parse<M: prost::Message + Default>(message: &[u8]) -> Result<M, A2aFailure> {
+    let fault = "the message is not the protocol buffer that the method takes";
+    M::decode(message).map_err(|_| A2aFailure::new(A2aError::Parse, fault))
 }
 
 /// Returns a text, none for an empty one: they are the same in protocol buffers.

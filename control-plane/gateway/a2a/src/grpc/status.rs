@@ -1,20 +1,32 @@
 //! Errors as gRPC statuses with details.
+//!
+//! Keeps true: a status fits in the 8 KiB of header fields that clients accept.
 
 use std::collections::BTreeMap;
 
 use asp_proto::a2a::google::rpc::{BadRequest, ErrorInfo, Status, bad_request};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use prost::Message;
 use prost_types::Any;
 
 use crate::bounds::{MAX_LISTED, MAX_VIOLATIONS};
-use crate::error::{A2aError, A2aFailure, FieldViolation};
+use crate::error::{A2aError, A2aFailure, FieldViolation, bounded};
 
+/// Maximum length of a status's message, in bytes.
+const MAX_MESSAGE: usize = 512;
+/// Maximum size of the field violations of a status, in bytes; those beyond it are left out.
+const MAX_VIOLATION_BYTES: usize = 2048;
+/// Bytes of a message that are escaped besides those outside ASCII ("gRPC over HTTP2", `Status-Message`).
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
 const BAD_REQUEST: &str = "type.googleapis.com/google.rpc.BadRequest";
 
 /// Returns the code of an error, and the bytes of its `grpc-status-details-bin`.
 pub fn encode_status(failure: &A2aFailure) -> (i32, Vec<u8>) {
     let code = failure.error.grpc_code().code;
+    let message = bounded(&failure.message, MAX_MESSAGE);
     let mut details = Vec::new();
     if failure.has_info() {
         let info = ErrorInfo {
@@ -25,14 +37,26 @@ pub fn encode_status(failure: &A2aFailure) -> (i32, Vec<u8>) {
         details.push(Any { type_url: ERROR_INFO.to_owned(), value: info.encode_to_vec() });
     }
     if !failure.violations.is_empty() {
-        let field_violations = failure.violations.iter().map(|violation| bad_request::FieldViolation {
-            field: violation.field.clone(),
-            description: violation.description.clone(),
+        let mut room = MAX_VIOLATION_BYTES;
+        let fitting = failure.violations.iter().map_while(|FieldViolation { field, description }| {
+            room = room.checked_sub(field.len() + description.len())?;
+            Some(bad_request::FieldViolation { field: field.clone(), description: description.clone() })
         });
-        let request = BadRequest { field_violations: field_violations.collect() };
+        let request = BadRequest { field_violations: fitting.collect() };
         details.push(Any { type_url: BAD_REQUEST.to_owned(), value: request.encode_to_vec() });
     }
-    (code, Status { code, message: failure.message.clone(), details }.encode_to_vec())
+    (code, Status { code, message, details }.encode_to_vec())
+}
+
+/// Returns the fields of a response's headers or trailers that report an error.
+pub fn status_fields(failure: &A2aFailure) -> [(&'static str, String); 3] {
+    let (code, details) = encode_status(failure);
+    let message = bounded(&failure.message, MAX_MESSAGE);
+    [
+        ("grpc-status", code.to_string()),
+        ("grpc-message", utf8_percent_encode(&message, ESCAPED).to_string()),
+        ("grpc-status-details-bin", STANDARD_NO_PAD.encode(details)),
+    ]
 }
 
 /// Reads a status with its details, which may be missing.
@@ -82,5 +106,24 @@ mod tests {
         }
         let bare = decode_status(5, "no", b"\xff");
         assert_eq!((bare.error, bare.message.as_str()), (A2aError::TaskNotFound, "no"));
+    }
+
+    #[test]
+    fn a_status_is_three_fields_of_bounded_size() {
+        let failure = A2aFailure::invalid_field("message.parts", "größer als 5 %");
+        let failure = A2aFailure { message: "zu groß: 100%".into(), ..failure };
+        let [code, message, details] = status_fields(&failure);
+        assert_eq!(code, ("grpc-status", "3".to_owned()));
+        assert_eq!(message, ("grpc-message", "zu gro%C3%9F: 100%25".to_owned()));
+        let bytes = STANDARD_NO_PAD.decode(details.1).unwrap();
+        assert_eq!(decode_status(3, &failure.message, &bytes), failure);
+
+        let long = |field: &str| FieldViolation { field: field.into(), description: "ß".repeat(400) };
+        let violations = ["a", "b", "c", "d"].map(long).to_vec();
+        let failure = A2aFailure { message: "ß".repeat(5_000), ..A2aFailure::invalid(violations) };
+        let fields = status_fields(&failure.with("traceId", "0".repeat(32)));
+        assert!(fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() < 8 << 10);
+        let bytes = STANDARD_NO_PAD.decode(&fields[2].1).unwrap();
+        assert_eq!(decode_status(3, "", &bytes).violations.len(), 2);
     }
 }

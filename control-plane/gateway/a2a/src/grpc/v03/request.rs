@@ -3,16 +3,37 @@
 use asp_proto::a2a::a2a::v1 as wire;
 
 use super::{decode_inner, decode_message, decode_push, encode_inner, encode_message, encode_push};
-use crate::error::A2aFailure;
+use crate::error::{A2aError, A2aFailure};
 use crate::grpc::check::Check;
 use crate::grpc::value::{object, structure};
-use crate::grpc::{integer, option};
-use crate::model::{Operation, PushConfig, Request, SendConfiguration, SendRequest};
+use crate::grpc::{integer, option, parse};
+use crate::model::{Operation, OperationKind, PushConfig, Request, SendConfiguration, SendRequest};
 use crate::names;
 use crate::version::Generation;
 
 fn finish(check: Check, operation: Operation) -> Result<Request, A2aFailure> {
     check.finish(Request { generation: Generation::V03, tenant: None, operation })
+}
+
+/// Reads the message of a request.
+pub fn decode(kind: OperationKind, message: &[u8]) -> Result<Request, A2aFailure> {
+    match kind {
+        OperationKind::Send => decode_send(parse(message)?, false),
+        OperationKind::Stream => decode_send(parse(message)?, true),
+        OperationKind::GetTask => decode_get_task(&parse(message)?),
+        // 0.3 has no list.
+        OperationKind::ListTasks => Err(A2aError::MethodNotFound.into()),
+        OperationKind::CancelTask => decode_cancel_task(&parse(message)?),
+        OperationKind::Subscribe => decode_subscribe(&parse(message)?),
+        OperationKind::CreatePush => decode_create_push(parse(message)?),
+        OperationKind::GetPush => decode_get_push(&parse(message)?),
+        OperationKind::ListPush => decode_list_push(&parse(message)?),
+        OperationKind::DeletePush => decode_delete_push(&parse(message)?),
+        OperationKind::ExtendedCard => {
+            parse::<wire::GetAgentCardRequest>(message)?;
+            Ok(decode_card())
+        }
+    }
 }
 
 /// Reads `SendMessage` and `SendStreamingMessage`.

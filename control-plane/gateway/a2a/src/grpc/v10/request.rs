@@ -6,12 +6,31 @@ use super::{decode_message, decode_push, encode_message, encode_push};
 use crate::error::A2aFailure;
 use crate::grpc::check::Check;
 use crate::grpc::value::{object, structure};
-use crate::grpc::{integer, option, read_state, read_timestamp, state_number, timestamp};
-use crate::model::{Operation, PushConfig, Request, SendConfiguration, SendRequest, TaskQuery, TaskState};
+use crate::grpc::{integer, option, parse, read_state, read_timestamp, state_number, timestamp};
+use crate::model::{
+    Operation, OperationKind, PushConfig, Request, SendConfiguration, SendRequest, TaskQuery, TaskState,
+};
 use crate::version::Generation;
 
 fn finish(check: Check, tenant: String, operation: Operation) -> Result<Request, A2aFailure> {
     check.finish(Request { generation: Generation::V10, tenant: option(tenant), operation })
+}
+
+/// Reads the message of a request.
+pub fn decode(kind: OperationKind, message: &[u8]) -> Result<Request, A2aFailure> {
+    match kind {
+        OperationKind::Send => decode_send(parse(message)?, false),
+        OperationKind::Stream => decode_send(parse(message)?, true),
+        OperationKind::GetTask => decode_get_task(parse(message)?),
+        OperationKind::ListTasks => decode_list_tasks(parse(message)?),
+        OperationKind::CancelTask => decode_cancel_task(parse(message)?),
+        OperationKind::Subscribe => decode_subscribe(parse(message)?),
+        OperationKind::CreatePush => decode_create_push(parse(message)?),
+        OperationKind::GetPush => decode_get_push(parse(message)?),
+        OperationKind::ListPush => decode_list_push(parse(message)?),
+        OperationKind::DeletePush => decode_delete_push(parse(message)?),
+        OperationKind::ExtendedCard => Ok(decode_extended_card(parse(message)?)),
+    }
 }
 
 /// Reads `SendMessage` and `SendStreamingMessage`.
