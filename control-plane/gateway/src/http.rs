@@ -210,8 +210,10 @@ async fn evaluate(
     let pending = match step {
         Step::Decided(verdict) => {
             let decided = admit(snapshot, verdict, ReceivedBody::default())?;
-            let reads_body =
-                matches!(decided.admitted.path_kind, PathKind::Rest | PathKind::A2aRest | PathKind::Public);
+            let reads_body = matches!(
+                decided.admitted.path_kind,
+                PathKind::Rest | PathKind::A2aRest | PathKind::A2aGrpc | PathKind::Public
+            );
             let decided = match reads_body && !end_of_stream {
                 true => with_body(gateway, offered, decided, caller.as_deref(), body).await?,
                 false => decided,
@@ -335,6 +337,8 @@ fn unreceived(fault: &BodyFault, admitted: &RequestFacts) -> Reply {
     match fault {
         BodyFault::TooLarge => admitted.refuse(Reason::BodyTooLarge),
         BodyFault::Broken => admitted.refuse(Reason::ParseError),
+        // gRPC has a status of its own.
+        BodyFault::Slow if admitted.path_kind == PathKind::A2aGrpc => admitted.refuse(Reason::Deadline),
         BodyFault::Slow => {
             Reply { status: StatusCode::REQUEST_TIMEOUT.as_u16(), ..admitted.refuse(Reason::Deadline) }
         }
@@ -364,12 +368,10 @@ async fn serve(gateway: Arc<Replica>, request: AdmittedRequest, (parts, peer): (
             Ok(request) => rest::serve(request).await,
             Err(reason) => rest::refuse(reason, trace),
         },
-        PathKind::A2a | PathKind::A2aRest => match with_caller(gateway, request, parts) {
+        PathKind::A2a | PathKind::A2aRest | PathKind::A2aGrpc => match with_caller(gateway, request, parts) {
             Ok(request) => a2a::serve(request).await,
             Err(reason) => refuse(reason),
         },
-        // gRPC is not served: this is UNIMPLEMENTED to its clients.
-        PathKind::A2aGrpc => refuse(Reason::UnknownServer),
     }
 }
 

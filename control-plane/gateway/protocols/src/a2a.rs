@@ -1,16 +1,18 @@
-//! A2A, in both versions and over JSON-RPC and REST: calls as tasks, and skills as what a message starts.
+//! A2A, in both versions and over JSON-RPC, REST and gRPC: calls as tasks, and skills as what a message starts.
 //!
 //! Owns: the way from a message to a call, and from a call to a task with its events. The wire is `asp-a2a`; what a call may, how often
-//! and with what is decided in the pipeline (I-2). One layer of operations (`operations`) knows no binding; `jsonrpc` and
-//! `rest` are codecs before it. Keeps true: another caller's task is reported like an unknown one (I-10); the method or the
+//! and with what is decided in the pipeline (I-2). One layer of operations (`operations`) knows no binding; `jsonrpc`, `rest`
+//! and `grpc` are codecs before it. Keeps true: another caller's task is reported like an unknown one (I-10); the method or the
 //! path decides the version, and the version header is checked afterwards.
 
+use asp_edge::PathKind;
 use axum::response::Response;
 
 use crate::ProtocolRequest;
 
 pub mod card;
 mod found;
+mod grpc;
 mod history;
 mod ids;
 mod jsonrpc;
@@ -29,8 +31,11 @@ mod version;
 
 use refused::RefusedRequest;
 
-/// Answers one request below `/<server>/a2a`.
+/// Answers one request below `/<server>/a2a`, or to a method of gRPC.
 pub async fn serve(mut request: ProtocolRequest) -> Response {
+    if request.admitted.path_kind == PathKind::A2aGrpc {
+        return grpc::serve(request).await;
+    }
     let held = request.hold();
     let path = below(&request).to_owned();
     match (held, path.as_str()) {

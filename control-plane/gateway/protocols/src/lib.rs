@@ -32,10 +32,15 @@ use replica::Replica;
 /// Largest estimate that is not counted, in bytes: the limit of running calls suffices for these.
 const LITTLE: usize = 16 << 10;
 
-/// Returns an upper bound of the memory a body needs, in bytes: the body, its message, and the arguments again for its
-/// call.
+/// Returns an upper bound of the memory that a body of JSON needs, in bytes.
 fn estimate(body: &[u8]) -> usize {
-    held::once_read(body).saturating_mul(2).saturating_add(body.len())
+    whole(held::once_read(body), body)
+}
+
+/// Returns an upper bound of the memory that a body needs, in bytes: the body, its message of `once_read` bytes, and the
+/// arguments again for its call.
+fn whole(once_read: usize, body: &[u8]) -> usize {
+    once_read.saturating_mul(2).saturating_add(body.len())
 }
 
 /// The reason why memory for a request could not be reserved.
@@ -57,7 +62,7 @@ impl MemoryFault {
     pub(crate) fn message(&self) -> String {
         match self {
             MemoryFault::TooMuch { bytes, most } => format!(
-                "the body holds too many JSON values: they would take {bytes} bytes of memory, and the limit is {most}; send fewer values, or one text"
+                "the body holds too many values: they would take {bytes} bytes of memory, and the limit is {most}; send fewer values, or one text"
             ),
             MemoryFault::Taken(refusal) => refusal.public_message(),
         }
@@ -118,9 +123,13 @@ impl ProtocolRequest {
         }
     }
 
-    /// Reserves the memory of the whole request.
+    /// Reserves the memory of the whole request, whose body is JSON.
     fn hold(&mut self) -> Result<(), MemoryFault> {
-        let bytes = estimate(&self.body);
+        self.hold_bytes(estimate(&self.body))
+    }
+
+    /// Reserves this much memory for the whole request.
+    fn hold_bytes(&mut self, bytes: usize) -> Result<(), MemoryFault> {
         if bytes <= LITTLE {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! A2A: messages that start tasks, and what becomes of these, in both versions and over both bindings.
+//! A2A: messages that start tasks, and what becomes of these, in both versions and over every binding.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use crate::runtime::Runtime;
 use crate::support::{Answer, Fixture, inputs, token};
 
+#[path = "a2a/grpc.rs"]
+mod grpc;
 #[path = "a2a/missing.rs"]
 mod missing;
 #[path = "a2a/questions.rs"]
@@ -125,7 +127,7 @@ fn completed(task: &Value, value: &Value) {
 }
 
 #[tokio::test]
-async fn a_message_is_answered_with_its_task_in_both_versions_and_over_both_bindings() {
+async fn a_message_is_answered_with_its_task_in_both_versions_over_jsonrpc_and_rest() {
     let fixture = fixture();
     let client = Client::of(&fixture, "demo");
     let hi = json!({"message": "hi"});
