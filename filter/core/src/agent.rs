@@ -25,6 +25,15 @@ pub(crate) fn index(servers: &HashMap<Arc<str>, Arc<Server>>) -> AgentHosts {
     hosts
 }
 
+/// Returns a host with its port, or else the default one.
+pub(crate) fn with_port(host: &[u8], default_port: &str) -> Option<String> {
+    let host = std::str::from_utf8(host).ok()?;
+    // The colons of an IPv6 address are inside brackets.
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| is_port(port));
+    Some(if has_port { host.to_owned() } else { format!("{host}{default_port}") })
+}
+
 #[cfg(test)]
 mod tests {
     use asp_proto::snapshot::{EdgeServer, EdgeSnapshot, Protocol};
@@ -83,5 +92,37 @@ mod tests {
         for absent in ["nobody", "tools"] {
             assert_eq!(snapshot(absent).agent(None), None, "{absent}");
         }
+    }
+
+    #[test]
+    fn an_agent_has_the_address_of_a_host_that_selects_it_or_of_the_public_url() {
+        let addresses = |snapshot: &Snapshot| {
+            ["one", "two", "tools", "open", "nobody"].map(|server| snapshot.agent_address(server))
+        };
+        let none = snapshot("");
+        let [one, two, rest @ ..] = addresses(&none);
+        assert_eq!(one.as_deref(), Some("one.example.com:443"));
+        assert_eq!(two.as_deref(), Some("two.example.com:8443"));
+        assert_eq!(rest, [None, None, None]);
+        assert_eq!(snapshot("open").agent_address("open").as_deref(), Some("h:443"));
+        // A server with hosts answers at no other one, whether it is the default agent or not.
+        let mut message = EdgeSnapshot {
+            public_url: "http://[::1]:8080".into(),
+            default_agent: "one".into(),
+            servers: vec![
+                server("one", Protocol::A2a, &["all.example.com"]),
+                server("two", Protocol::A2a, &["all.example.com", "[::2]"]),
+            ],
+            ..EdgeSnapshot::default()
+        };
+        let shared = Snapshot::from_message(message.clone()).unwrap();
+        assert_eq!(shared.agent_address("one").as_deref(), Some("all.example.com:80"), "by default");
+        assert_eq!(shared.agent_address("two").as_deref(), Some("[::2]:80"));
+        message.servers[0].hosts = vec!["[::1]:8080".into()];
+        let own = Snapshot::from_message(message.clone()).unwrap();
+        assert_eq!(own.agent_address("one").as_deref(), Some("[::1]:8080"));
+        message.servers[0].hosts = Vec::new();
+        let open = Snapshot::from_message(message).unwrap();
+        assert_eq!(open.agent_address("one").as_deref(), Some("[::1]:8080"));
     }
 }

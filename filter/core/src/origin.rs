@@ -48,8 +48,7 @@ impl Hosts {
         let mut allowed: Vec<Vec<u8>> = listed.iter().map(|host| canonical(host)).collect();
         let loopback = local_only && allowed.is_empty();
         if loopback {
-            let authority = public_url.split_once("://").map_or(public_url, |(_, authority)| authority);
-            allowed.push(canonical(authority));
+            allowed.push(canonical(authority(public_url)));
         }
         Hosts { allowed, loopback, default_port }
     }
@@ -67,6 +66,11 @@ impl Hosts {
         self.allowed.contains(&host)
             || (self.loopback && std::str::from_utf8(&host).is_ok_and(is_loopback_authority))
     }
+}
+
+/// Returns host and port of the public URL.
+pub(crate) fn authority(public_url: &str) -> &str {
+    public_url.split_once("://").map_or(public_url, |(_, authority)| authority)
 }
 
 /// Returns the port that a URL of the public URL's scheme need not name, with its colon.

@@ -112,6 +112,18 @@ impl Snapshot {
         self.agent_at(host).or_else(|| default().map(|server| server.name.as_str()))
     }
 
+    /// Returns host and port at which gRPC reaches a server: the first of its hosts that selects it, otherwise the public URL's
+    /// if that does; `None` if nothing does.
+    pub fn agent_address(&self, server: &str) -> Option<String> {
+        let server = self.server(server)?;
+        let selects = |host: &&[u8]| {
+            self.agent(Some(*host)) == Some(server.name.as_str()) && server.hosts.allow(Some(*host))
+        };
+        let public = origin::authority(&self.public_url).as_bytes();
+        let host = server.hosts.listed().iter().map(Vec::as_slice).chain([public]).find(selects)?;
+        agent::with_port(host, origin::default_port(&self.public_url))
+    }
+
     fn agent_at(&self, host: Option<&[u8]>) -> Option<&str> {
         let host = origin::canonical_host(host?, origin::default_port(&self.public_url));
         self.agent_hosts.get(&host)?.as_deref()

@@ -1,6 +1,8 @@
-//! Agent cards: who sees which skill (I-10), signatures of both algorithms that verify with the published keys, the agent at the root.
+//! Agent cards: who sees which skill (I-10), signatures of both algorithms that verify with the published keys, the agent at the
+//! root, the bindings that reach a server.
 
 use asp_a2a::card::{CardKey, CardSignature, VerifyFault, verify};
+use asp_a2a::grpc::generated::{a2a::v1 as v03, lf::a2a::v1 as v10};
 use asp_edge::Caller;
 use asp_json::Json;
 use asp_proto::snapshot::{Binding, ExposureException, Protocol, TargetKind};
@@ -222,4 +224,78 @@ async fn the_card_at_the_root_is_that_of_the_host_or_of_the_default_agent() {
     assert_eq!(direct.status, StatusCode::NOT_FOUND);
     let snapshot = hidden.gateway.snapshot().unwrap();
     assert_eq!(snapshot.edge.agent(None), Some("hidden"));
+}
+
+/// The bindings of a card's interfaces of 1.0 and 0.3 with their URLs, and its transports.
+fn bindings(card: &Value) -> Vec<String> {
+    let of = |list: &str, member: &str| {
+        let interfaces = card[list].as_array().unwrap().iter().filter(|one| one["transport"] != "HTTP+JSON");
+        let kept = interfaces.filter(|one| one["protocolBinding"] != "HTTP+JSON");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        kept.map(|one| [text(&one[member]), text(&one["protocolVersion"]), text(&one["url"])].join(" "))
+            .collect::<Vec<_>>()
+    };
+    [of("supportedInterfaces", "protocolBinding"), of("additionalInterfaces", "transport")].concat()
+}
+
+#[tokio::test]
+async fn grpc_is_among_the_bindings_of_a_server_that_a_host_selects_and_of_the_default_agent() {
+    let card = async |default_agent: &str, hosts: &[&str], server: &str| {
+        let mut inputs = Inputs { default_agent: default_agent.into(), ..agents() };
+        let agent = inputs.servers.iter_mut().find(|known| known.server.name == "agent").unwrap();
+        agent.edge.hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let fixture = Fixture::of(assemble(inputs));
+        let answer =
+            fixture.send(Method::GET, &format!("/{server}/.well-known/agent-card.json"), &[], "").await;
+        let card = parsed(&answer.text);
+        let (_, keys) = keys(&fixture, &card).await;
+        assert!(verify(&card, &keys).is_ok());
+        bindings(card.view())
+    };
+    let with = |url: &str, address: &str| {
+        let rows = [
+            format!("JSONRPC 1.0 {url}"),
+            format!("GRPC 1.0 {address}"),
+            format!("JSONRPC 0.3 {url}"),
+            format!("GRPC 0.3 {address}"),
+            format!("JSONRPC  {url}"),
+            format!("GRPC  {address}"),
+        ];
+        rows.to_vec()
+    };
+    let agent = format!("{PUBLIC_URL}/agent/a2a");
+    let own = ["agent.example.com:8443", "mcp.example.com"];
+    assert_eq!(card("", &own, "agent").await, with(&agent, "agent.example.com:8443"));
+    assert_eq!(card("agent", &[], "agent").await, with(&agent, "mcp.example.com:443"));
+    let closed = format!("{PUBLIC_URL}/closed/a2a");
+    assert_eq!(card("closed", &["agent.example.com"], "closed").await, with(&closed, "mcp.example.com:443"));
+    // The host of the public URL selects another server.
+    let without =
+        |rows: Vec<String>| rows.into_iter().filter(|row| !row.starts_with("GRPC")).collect::<Vec<_>>();
+    assert_eq!(card("closed", &own, "closed").await, without(with(&closed, "")));
+    assert_eq!(card("", &[], "agent").await, without(with(&agent, "")));
+}
+
+#[tokio::test]
+async fn an_extended_card_over_grpc_has_the_form_of_its_version() {
+    let fixture = Fixture::of(assemble(agents()));
+    let router = || asp_gateway::http::router(fixture.gateway.clone());
+    let origin = || http::Uri::from_static("https://agent.example.com");
+    let bearer = format!("Bearer {}", token("alice"));
+    let mut request = tonic::Request::new(v10::GetExtendedAgentCardRequest::default());
+    request.metadata_mut().insert("authorization", bearer.parse().unwrap());
+    let mut client = v10::a2a_service_client::A2aServiceClient::with_origin(router(), origin());
+    let card = client.get_extended_agent_card(request).await.unwrap().into_inner();
+    let bindings: Vec<&str> =
+        card.supported_interfaces.iter().map(|interface| interface.protocol_binding.as_str()).collect();
+    assert_eq!(bindings, ["JSONRPC", "HTTP+JSON", "GRPC"].repeat(2));
+    assert_eq!(card.skills.iter().map(|skill| skill.id.as_str()).collect::<Vec<_>>(), ["say", "agent.tell"]);
+    assert!(!card.signatures.is_empty());
+    let mut request = tonic::Request::new(v03::GetAgentCardRequest::default());
+    request.metadata_mut().insert("authorization", bearer.parse().unwrap());
+    let mut client = v03::a2a_service_client::A2aServiceClient::with_origin(router(), origin());
+    let card = client.get_agent_card(request).await.unwrap().into_inner();
+    let last = card.additional_interfaces.last().unwrap();
+    assert_eq!((last.transport.as_str(), last.url.as_str()), ("GRPC", "mcp.example.com:443"));
+    assert_eq!((card.protocol_version.as_str(), card.skills.len()), ("0.3.0", 2));
 }

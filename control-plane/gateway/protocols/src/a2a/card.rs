@@ -1,12 +1,14 @@
 //! Agent cards for their readers: the compiled card with the skills that the reader may see, signed.
 //!
-//! Owns: the choice of skills. Refuses: to write the rest of a card, which the registry compiles. Keeps true: a card and a
-//! call agree (I-10): a caller sees the skills that it may call; a reader who is not known sees those that a caller of any
-//! org sees unless that org's policy says otherwise, so none of a server that orgs have to enable. `skills` is there even if
-//! it is empty, because clients of 0.3 refuse a card without it.
+//! Owns: the choice of skills, and the interfaces of gRPC, whose address depends on other servers. Refuses: to write the rest of a
+//! card, which the registry compiles. Keeps true: a card names gRPC only where it reaches the server; a card and a call agree
+//! (I-10): a caller sees the skills that it may call; a reader who is not known sees those that a caller of any org sees unless
+//! that org's policy says otherwise, so none of a server that orgs have to enable. `skills` is there even if it is empty, because
+//! clients of 0.3 refuse a card without it.
 
 use std::sync::Arc;
 
+use asp_a2a::Generation;
 use asp_a2a::card::{Algorithm, CardSigner};
 use asp_call::digest;
 use asp_edge::Caller;
@@ -15,6 +17,7 @@ use asp_json::{Json, Members};
 use asp_pipeline::pipeline::entitlement::{ServerView, anonymous};
 use asp_proto::snapshot::{AuthScheme, Protocol};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
+use serde_json::{Value, json};
 
 use crate::replica::Replica;
 
@@ -52,7 +55,11 @@ impl ReaderCard {
         caller: Option<&Caller>,
     ) -> Option<ReaderCard> {
         let text = server.message.a2a_card.replace("${public_url}", &gateway.config.public_url);
-        let mut card = Members::of(&Json::parse(text.as_bytes()).ok()?);
+        let compiled = Json::parse(text.as_bytes()).ok()?;
+        let mut card = Members::of(&compiled);
+        if let Some(address) = snapshot.edge.agent_address(&server.message.name) {
+            put_grpc(&mut card, compiled.view(), &address);
+        }
         card.insert("skills", skills(gateway, snapshot, server, caller)?);
         Some(ReaderCard { card: card.to_json(), keys: gateway.card_keys.signers().await })
     }
@@ -87,6 +94,22 @@ impl ReaderCard {
             self.card.clone()
         })
     }
+}
+
+/// Adds the interfaces of gRPC, each after the others of its version.
+fn put_grpc(card: &mut Members, compiled: &Value, address: &str) {
+    let listed = |name: &str| compiled.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (interfaces, mut transports) = (listed("supportedInterfaces"), listed("additionalInterfaces"));
+    let of = |generation: Generation| {
+        let version = json!(generation.as_str());
+        let mut found = interfaces.clone();
+        found.retain(|interface| interface.get("protocolVersion") == Some(&version));
+        found.push(json!({"url": address, "protocolBinding": "GRPC", "protocolVersion": version}));
+        found
+    };
+    card.insert("supportedInterfaces", Value::from([of(Generation::V10), of(Generation::V03)].concat()));
+    transports.push(json!({"url": address, "transport": "GRPC"}));
+    card.insert("additionalInterfaces", Value::from(transports));
 }
 
 /// Returns the skills that the reader may see, in list order; `None` if the server is hidden from the caller.
