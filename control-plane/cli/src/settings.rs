@@ -85,7 +85,8 @@ pub struct Settings {
     /// (docs/operator-lists.md) [default: none]
     #[arg(long, env = ENV_UPSTREAMS, default_value = "", value_parser = list_entries)]
     upstream_entries: List<ListEntry>,
-    /// Server whose agent card answers at `/.well-known/agent-card.json` unless one server lists the Host [default: none]
+    /// Server that answers gRPC of A2A, and whose agent card answers at `/.well-known/agent-card.json`, unless one server lists the
+    /// Host [default: none]
     #[arg(long, env = "ASP_DEFAULT_AGENT", value_parser = server_name)]
     pub default_agent: Option<String>,
     /// Edge filter, as a path that Envoy can read
