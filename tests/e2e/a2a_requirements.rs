@@ -1,5 +1,5 @@
 //! The requirements of A2A's official suites, the TCKs of 1.0 and 0.3 and ACTS, and faults that other implementations had,
-//! as tests of ours: one trial for each id in `tests/vectors/a2a`, through Envoy with a token, over JSON-RPC and REST,
+//! as tests of ours: one trial for each id in `tests/vectors/a2a`, through Envoy with a token, over JSON-RPC, REST and gRPC,
 //! against `primitives/a2a-conformance`.
 //!
 //! Keeps true: an id without a test is printed as ignored with its reason, and is never a success; the tables have every id

@@ -9,7 +9,7 @@ use asp_e2e::stack::Stack;
 use serde_json::{Value, json};
 
 use crate::message::modern;
-use crate::trial::{Shared, trials};
+use crate::trial::{DEFAULT_AGENT, Shared, trials};
 
 trials! { advertised:
     whatever_is_shown_to_an_org_answers,
@@ -119,8 +119,8 @@ async fn answers_over_a2a(stack: &Stack, token: &str, server: &str) -> Result<()
     Ok(())
 }
 
-/// Metadata of a server that lists mcp names a resource that is there; a server has an agent card if it lists a2a, and the
-/// platform has none.
+/// Metadata of a server that lists mcp names a resource that is there; a server has an agent card if it lists a2a, and at the
+/// root is that of the default agent.
 async fn documents(admin: &Admin<'_>, server: &str) -> Result<()> {
     let stack = admin.stack;
     let state = admin.ask("GET", &format!("/api/registry/orgs/acme/servers/{server}"), &Value::Null).await?;
@@ -133,12 +133,13 @@ async fn documents(admin: &Admin<'_>, server: &str) -> Result<()> {
         let resource = text(&metadata.json()?, "/resource");
         ensure!(resource.ends_with(&format!("/{server}/mcp")), "{resource}");
     }
-    let of_server = format!("/{server}/.well-known/agent-card.json");
+    let path = format!("/{server}/.well-known/agent-card.json");
+    let card = http1::get(stack.edge(), &path, &[]).await?;
     let expected = if lists("a2a") { 200 } else { 404 };
-    for (path, expected) in [(of_server, expected), ("/.well-known/agent-card.json".into(), 404)] {
-        let status = http1::get(stack.edge(), &path, &[]).await?.status;
-        ensure!(status == expected, "{path}: {status}");
-    }
+    ensure!(card.status == expected, "{path}: {}", card.status);
+    let root = http1::get(stack.edge(), "/.well-known/agent-card.json", &[]).await?;
+    let url = text(&root.json()?, "/url");
+    ensure!(url.ends_with(&format!("/{DEFAULT_AGENT}/a2a")), "{}: {url}", root.status);
     Ok(())
 }
 

@@ -12,6 +12,8 @@ use crate::{attacks, policy};
 
 /// Error lines that the shared tests cause on purpose.
 const EXPECTED: &[&str] = &[];
+/// The agent of the shared stack's root, which gRPC reaches at any host.
+pub(crate) const DEFAULT_AGENT: &str = "a2a-conformance";
 /// The same of the platform that is attacked: a key whose scope the org's bound has no more.
 const OF_ATTACKS: &[&str] = &["which machines of the org may not have"];
 
@@ -50,7 +52,8 @@ impl Shared {
     pub(crate) async fn stack(&self) -> Result<&Stack> {
         let start = || async {
             let dead_upstream = Some("everything.internal".to_string());
-            Stack::start(Options { dead_upstream, ..Options::repository()? }).await
+            let environment = vec![("ASP_DEFAULT_AGENT", DEFAULT_AGENT.to_string())];
+            Stack::start(Options { dead_upstream, environment, ..Options::repository()? }).await
         };
         let stack =
             self.stack.get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) }).await;

@@ -1,4 +1,4 @@
-//! One HTTP/2 request with prior knowledge, whose body may end in trailers.
+//! One HTTP/2 request with prior knowledge, whose body may end in trailers, as that of its response may.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::http1::Response;
 const EXCHANGE: Duration = Duration::from_secs(30);
 
 /// Sends `request` over a connection of its own; with `trailers`, the last data frame does not end the
-/// stream, the trailers do.
+/// stream, the trailers do. Trailers of the response come after its headers.
 pub async fn send(
     address: SocketAddr,
     request: Request<Vec<u8>>,
@@ -52,11 +52,14 @@ async fn exchange(
     let body = StreamBody::new(futures::stream::iter(frames));
     let response = sender.send_request(Request::from_parts(head, body)).await?;
     let (head, body) = response.into_parts();
-    let body = body.collect().await?.to_bytes().to_vec();
+    let body = body.collect().await?;
     driver.abort();
+    let trailers = body.trailers().cloned().unwrap_or_default();
+    let body = body.to_bytes().to_vec();
     let headers = head
         .headers
         .iter()
+        .chain(&trailers)
         .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
     Ok(Response { status: head.status.as_u16(), headers, body })

@@ -1,5 +1,6 @@
-//! A client of one binding: it makes requests of the tables' steps and reads the answers.
+//! A client of any of the bindings: it makes requests of the tables' steps and reads the answers.
 
+mod grpc;
 mod request;
 
 use std::collections::BTreeMap;
@@ -108,6 +109,12 @@ impl<'a> Conversation<'a> {
 
     /// Sends a step and returns its answer, whatever it says.
     pub(super) async fn send(&self, step: &Step) -> Result<Reply> {
+        if self.binding == Binding::Grpc && step.operation != Operation::Card {
+            let method = request::rpc_method(step.operation)?;
+            let params = request::params(step, &|value: &Value| self.fill(value));
+            let headers = request::headers(step, self.token(step).await?.as_deref(), Some(grpc::MEDIA_TYPE));
+            return grpc::send(self.stack.edge(), method, &params, &headers).await;
+        }
         let response = http1::send(self.stack.edge(), &self.request(step).await?).await?;
         self.read(step.operation, response)
     }
@@ -118,14 +125,18 @@ impl<'a> Conversation<'a> {
     }
 
     async fn request(&self, step: &Step) -> Result<Request> {
-        let token = match step.token {
+        let token = self.token(step).await?;
+        request::build(self.binding, step, token.as_deref(), &|value: &Value| self.fill(value))
+    }
+
+    async fn token(&self, step: &Step) -> Result<Option<String>> {
+        Ok(match step.token {
             Sender::Alice => Some(self.alice.clone()),
             Sender::Bob => Some(self.stack.token(&["--org", "acme", "--user", "bob"]).await?),
             Sender::Other => Some(self.stack.token(&["--org", "globex", "--user", "alice"]).await?),
             Sender::Wrong => Some("not-a-token".to_owned()),
             Sender::None => None,
-        };
-        request::build(self.binding, step, token.as_deref(), &|value: &Value| self.fill(value))
+        })
     }
 
     /// Puts saved values in the place of their names: a text that is a name becomes the value, within a text it
@@ -219,10 +230,11 @@ impl<'a> Conversation<'a> {
             .with_context(|| format!("no error is called {name}"))?;
         let (code, http, details) = match self.binding {
             Binding::JsonRpc => (wanted.code, 200, "data"),
-            Binding::Rest | Binding::Grpc => (i64::from(wanted.http), wanted.http, "details"),
+            Binding::Rest => (i64::from(wanted.http), wanted.http, "details"),
+            Binding::Grpc => (i64::try_from(grpc::code(wanted.status)?)?, 200, "details"),
         };
         ensure!(found["code"] == code && reply.response.status == http, "the error is not {name}");
-        if self.binding == Binding::Rest {
+        if self.binding != Binding::JsonRpc {
             ensure!(found["status"] == wanted.status, "the status is not {}", wanted.status);
         }
         let Some(reason) = wanted.reason else { return Ok(()) };
@@ -258,7 +270,8 @@ fn check_events(
 ) -> Result<()> {
     let events = &reply.events;
     let kind = reply.response.header("content-type").unwrap_or_default();
-    ensure!(kind.starts_with("text/event-stream"), "no stream of events");
+    // Whether a method of gRPC is one that streams is in its definition.
+    ensure!(kind.starts_with("text/event-stream") || kind == grpc::MEDIA_TYPE, "no stream of events");
     let count = expected.count.unwrap_or(events.len());
     ensure!(events.len() >= expected.min.max(1) && events.len() == count, "{} events", events.len());
     let (Some(first), Some(last)) = (events.first(), events.last()) else { bail!("no event") };

@@ -1,4 +1,5 @@
-//! Requests of A2A 1.0 over JSON-RPC and REST, by hand: their form is what the tests are about.
+//! Requests of A2A 1.0 over JSON-RPC and REST, by hand: their form is what the tests are about. Parameters and headers are
+//! those of gRPC too.
 
 use anyhow::{Context, Result, bail};
 use asp_e2e::http1::Request;
@@ -28,20 +29,27 @@ pub(super) fn build(binding: Binding, step: &Step, token: Option<&str>, fill: Fi
             ("POST".into(), BASE.into(), envelope(rpc_method(operation)?, params(step, fill)))
         }
         (operation, Binding::Rest) => rest(operation, params(step, fill))?,
-        (operation, Binding::Grpc) => bail!("{operation:?} over gRPC is not tested here"),
+        (operation, Binding::Grpc) => bail!("{operation:?} is not HTTP/1.1 over gRPC"),
     };
-    let mut headers = vec![("accept".to_owned(), "application/json, text/event-stream".to_owned())];
-    headers.push(("a2a-version".into(), "1.0".into()));
-    headers.extend(token.map(|token| ("authorization".into(), format!("Bearer {token}"))));
-    if !body.is_empty() {
-        headers.push(("content-type".into(), "application/json".into()));
+    let media_type = (!body.is_empty()).then_some("application/json");
+    let mut headers = headers(step, token, media_type);
+    if !step.headers.contains_key("accept") {
+        headers.push(("accept".into(), "application/json, text/event-stream".into()));
     }
+    let headers = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
+    Ok(Request { method, target, headers, body })
+}
+
+/// Returns the headers of a step over any binding.
+pub(super) fn headers(step: &Step, token: Option<&str>, media_type: Option<&str>) -> Vec<(String, String)> {
+    let mut headers = vec![("a2a-version".to_owned(), "1.0".to_owned())];
+    headers.extend(token.map(|token| ("authorization".into(), format!("Bearer {token}"))));
+    headers.extend(media_type.map(|media_type| ("content-type".into(), media_type.into())));
     for (name, value) in &step.headers {
         headers.retain(|(existing, _)| existing != name);
         headers.extend(value.clone().map(|value| (name.clone(), value)));
     }
-    let headers = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
-    Ok(Request { method, target, headers, body })
+    headers
 }
 
 fn raw(step: &Step, fill: Fill<'_>) -> (String, String, Vec<u8>) {
@@ -59,7 +67,8 @@ fn envelope(method: &str, params: Value) -> Vec<u8> {
     json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params}).to_string().into_bytes()
 }
 
-fn rpc_method(operation: Operation) -> Result<&'static str> {
+/// Returns the name of an operation's method, which gRPC has too.
+pub(super) fn rpc_method(operation: Operation) -> Result<&'static str> {
     Ok(match operation {
         Operation::Send => "SendMessage",
         Operation::Stream => "SendStreamingMessage",
@@ -77,7 +86,7 @@ fn rpc_method(operation: Operation) -> Result<&'static str> {
 }
 
 /// Returns the parameters of a step: its own, or those of its message.
-fn params(step: &Step, fill: Fill<'_>) -> Value {
+pub(super) fn params(step: &Step, fill: Fill<'_>) -> Value {
     if let Some(params) = &step.params {
         return fill(params);
     }
