@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod a2a_clients;
+mod a2a_push;
 mod a2a_requirements;
 mod admin_api;
 mod advertised;
@@ -104,6 +105,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     changes::trials,
     clients::trials,
     a2a_clients::trials,
+    a2a_push::trials,
     conformance::trials,
     a2a_requirements::trials,
     crowd::trials,

@@ -1,6 +1,7 @@
-//! The recorder on the wire: a tap that passes every byte on, and one record of every MCP message that passed any tap.
+//! The recorder on the wire: a tap that passes every byte on, and one record of every message of MCP and A2A that passed any tap.
 //!
-//! Each message is held against the official JSON Schema of its revision. Faults are: whatever the platform or an
+//! Each message is held against the official definitions: of MCP the JSON Schema of its revision, of A2A the protocol buffers
+//! and the JSON Schema of its version. Faults are: whatever the platform or an
 //! upstream sends that does not fit, and whatever a client that names itself (`User-Agent`) sends that does not fit and is
 //! not refused. A suite may be wrong on purpose; then it must hear an error. Requests that tests write by hand have no
 //! name: only their answers are judged.
@@ -8,7 +9,9 @@
 //! Keeps true: no message is changed or held back; what is recorded of it is recorded before it is passed on, so that who
 //! has an answer finds it in the record.
 
+mod a2a;
 mod connection;
+mod definitions;
 mod link;
 mod reader;
 mod record;

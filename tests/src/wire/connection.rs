@@ -9,6 +9,8 @@ use super::record::{Exchange, Record};
 
 /// Largest body, and largest event of a stream, that is read.
 const BODY_BYTES: usize = 17 << 20;
+/// Media types of MCP and A2A.
+const JSON: [&str; 2] = ["application/json", "application/a2a+json"];
 /// Most requests of a connection that wait for their responses.
 const PENDING: usize = 64;
 
@@ -120,7 +122,7 @@ impl Connection {
                 self.record.answered(&mut exchange, &head);
                 let kind = match head.header("content-type") {
                     _ if head.header("content-encoding").is_some() => Kind::Other,
-                    Some(kind) if kind.starts_with("application/json") => Kind::Json,
+                    Some(kind) if JSON.iter().any(|json| kind.starts_with(json)) => Kind::Json,
                     Some(kind) if kind.starts_with("text/event-stream") => Kind::Events,
                     _ => Kind::Other,
                 };
@@ -128,7 +130,7 @@ impl Connection {
             }
             Part::Data(data) => {
                 let Some(answering) = &mut self.answering else { return };
-                if answering.kind == Kind::Other || !answering.exchange.is_mcp {
+                if answering.kind == Kind::Other || !answering.exchange.is_read() {
                     return;
                 }
                 answering.body.extend_from_slice(&data);
@@ -147,7 +149,7 @@ impl Connection {
 
     fn end(&mut self) {
         let Some(mut answering) = self.answering.take() else { return };
-        if answering.kind == Kind::Json && answering.exchange.is_mcp {
+        if answering.kind == Kind::Json && answering.exchange.is_read() {
             self.record.told(&mut answering.exchange, &answering.body);
         }
         self.record.ended(answering.exchange);

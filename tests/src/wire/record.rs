@@ -2,6 +2,7 @@
 //!
 //! Keeps true: bounded: sessions, the ids of each, and different faults; what is beyond them is counted.
 
+mod agents;
 mod sessions;
 mod verdict;
 
@@ -11,11 +12,14 @@ use anyhow::Result;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use self::agents::AgentExchange;
 use self::sessions::Sessions;
 pub use self::verdict::Verdict;
+use super::a2a::AgentDefinitions;
+use super::definitions::Problem;
 use super::link::Link;
 use super::reader::Head;
-use super::schema::{MODERN, Problem, REVISIONS, Schemas, Sender};
+use super::schema::{MODERN, REVISIONS, Schemas, Sender};
 
 /// What a request without a word of its revision is taken for (MCP 2025-06-18, transports, protocol version header).
 const UNNAMED: &str = "2025-03-26";
@@ -36,6 +40,7 @@ const SHOWN: usize = 800;
 /// Everything that was seen.
 pub struct Record {
     schemas: Schemas,
+    agents: AgentDefinitions,
     state: Mutex<State>,
 }
 
@@ -49,7 +54,7 @@ struct State {
     faults: BTreeMap<String, Fault>,
 }
 
-/// What a revision serves: who sends which method.
+/// What a revision of MCP, or a version of A2A over a binding, serves: who sends which method.
 type Served = (&'static str, Sender, String);
 
 /// The same thing wrong, however often.
@@ -61,11 +66,14 @@ struct Fault {
 /// One request and its response.
 pub(super) struct Exchange {
     link: Link,
-    pub(super) is_mcp: bool,
+    is_mcp: bool,
+    /// Of A2A.
+    agent: Option<AgentExchange>,
     pub(super) is_head: bool,
     who: String,
     /// Whether the client says what it is, as official ones do and the tests' own requests, also wrong ones, do not.
     is_named: bool,
+    /// Of A2A the version and the binding.
     revision: &'static str,
     session: Option<String>,
     status: u16,
@@ -82,9 +90,16 @@ struct Sent {
     open: bool,
 }
 
+impl Exchange {
+    /// Whether its messages are held against definitions.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_mcp || self.agent.is_some()
+    }
+}
+
 impl Record {
     pub(super) fn new() -> Result<Record> {
-        Ok(Record { schemas: Schemas::read()?, state: Mutex::default() })
+        Ok(Record { schemas: Schemas::read()?, agents: AgentDefinitions::read()?, state: Mutex::default() })
     }
 
     pub(super) fn unread(&self) {
@@ -101,6 +116,7 @@ impl Record {
             is_mcp: path
                 .strip_suffix("/mcp")
                 .is_some_and(|server| server.rfind('/').is_none_or(|at| at == 0)),
+            agent: None,
             is_head: head.method == "HEAD",
             who: format!("{} ({})", link.client, header("user-agent").unwrap_or_else(|| "unnamed".into())),
             is_named: head.header("user-agent").is_some(),
@@ -110,6 +126,7 @@ impl Record {
             sent: Vec::new(),
         };
         if !exchange.is_mcp {
+            self.agent_asked(&mut exchange, head, body);
             return exchange;
         }
         let bodies = if head.method == "POST" { messages(body).unwrap_or_default() } else { Vec::new() };
@@ -183,12 +200,10 @@ impl Record {
 
     /// A message of the server, or a batch of them.
     pub(super) fn told(&self, exchange: &mut Exchange, text: &[u8]) {
-        let Some(all) = messages(text) else {
-            let shown: String = String::from_utf8_lossy(text).chars().take(SHOWN).collect();
-            let problem = Problem::new("this is no JSON".into());
-            self.state.lock().fault(exchange, Sender::Server, "-", &problem, &shown);
-            return;
-        };
+        if exchange.agent.is_some() {
+            return self.agent_says(exchange, text);
+        }
+        let Some(all) = messages(text) else { return self.unreadable(exchange, text) };
         let mut state = self.state.lock();
         for message in &all {
             state.messages += 1;
@@ -199,6 +214,12 @@ impl Record {
                 None => self.result(&mut state, exchange, message),
             }
         }
+    }
+
+    fn unreadable(&self, exchange: &Exchange, text: &[u8]) {
+        let shown: String = String::from_utf8_lossy(text).chars().take(SHOWN).collect();
+        let problem = Problem::new("this is no JSON".into());
+        self.state.lock().fault(exchange, Sender::Server, "-", &problem, &shown);
     }
 
     /// A request or a notification of the server.

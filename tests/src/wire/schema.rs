@@ -2,42 +2,24 @@
 //!
 //! Keeps true: which methods there are, and who sends them, is read from the schemas; nothing of it is written here.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
-use jsonschema::Validator;
-use parking_lot::Mutex;
-use serde_json::{Value, json};
+use anyhow::Result;
+use serde_json::Value;
 
-use crate::tool;
+use super::definitions::{Definitions, Problem, vector};
 
 /// Every revision there is a schema of, oldest first.
 pub(super) const REVISIONS: [&str; 4] = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 pub(super) const MODERN: &str = "2026-07-28";
 /// The first revision that knows a JSON-RPC error without an id.
 const ERRORS_WITHOUT_ID: &str = "2025-11-25";
-/// Errors shown of one message.
-const SHOWN: usize = 3;
 
 /// Who says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Sender {
     Client,
     Server,
-}
-
-/// What does not fit, and where in the message.
-#[derive(Clone, Debug)]
-pub(super) struct Problem {
-    pub(super) pointer: String,
-    pub(super) error: String,
-}
-
-impl Problem {
-    pub(super) fn new(error: String) -> Problem {
-        Problem { pointer: String::new(), error }
-    }
 }
 
 /// All revisions.
@@ -63,8 +45,8 @@ impl Schemas {
         let Some(dictionary) = self.of(revision) else { return Vec::new() };
         let code = message.pointer("/error/code").and_then(Value::as_i64);
         match code.and_then(|code| dictionary.errors.get(&code)) {
-            Some(definition) => dictionary.problems(definition, message),
-            None => dictionary.problems(dictionary.envelope_of_errors(), message),
+            Some(definition) => dictionary.definitions.problems(definition, message),
+            None => dictionary.definitions.problems(dictionary.envelope_of_errors(), message),
         }
     }
 }
@@ -72,9 +54,7 @@ impl Schemas {
 /// One revision; the extensions that are versioned with it belong to it.
 pub(super) struct Dictionary {
     pub(super) revision: &'static str,
-    document: Value,
-    place: &'static str,
-    validators: Mutex<HashMap<String, Arc<Validator>>>,
+    definitions: Definitions,
     /// Who sends what as a request: its definition.
     pub(super) requests: BTreeMap<(Sender, String), String>,
     pub(super) notifications: BTreeMap<(Sender, String), String>,
@@ -84,20 +64,13 @@ pub(super) struct Dictionary {
 
 impl Dictionary {
     fn read(revision: &'static str) -> Result<Dictionary> {
-        let mut document = file(&format!("schema-{revision}.json"))?;
-        let place = if document.get("$defs").is_some() { "$defs" } else { "definitions" };
+        let mut definitions = Definitions::new(vector(&format!("mcp-schema/schema-{revision}.json"))?);
         if revision == MODERN {
-            let extension = file("tasks-extension.json")?;
-            let more = extension.get(place).and_then(Value::as_object).context("definitions of tasks")?;
-            let definitions =
-                document.get_mut(place).and_then(Value::as_object_mut).context("definitions")?;
-            definitions.extend(more.clone());
+            definitions.extend(&vector("mcp-schema/tasks-extension.json")?)?;
         }
         let mut dictionary = Dictionary {
             revision,
-            document,
-            place,
-            validators: Mutex::default(),
+            definitions,
             requests: BTreeMap::new(),
             notifications: BTreeMap::new(),
             errors: BTreeMap::new(),
@@ -123,31 +96,22 @@ impl Dictionary {
     }
 
     fn definition(&self, name: &str) -> Option<&Value> {
-        self.document.get(self.place)?.get(name)
+        self.definitions.get(name)
     }
 
     /// The methods of a union and their definitions.
     fn methods(&self, union: &str, sender: Sender) -> Vec<((Sender, String), String)> {
-        let Some(definition) = self.definition(union) else { return Vec::new() };
-        let method =
-            |definition: &Value| definition.pointer("/properties/method/const")?.as_str().map(String::from);
-        let members = definition.get("anyOf").and_then(Value::as_array);
-        let Some(members) = members else {
-            // The union of one.
-            return method(definition).into_iter().map(|name| ((sender, name), union.to_owned())).collect();
-        };
-        let names = members.iter().filter_map(|member| member.get("$ref")?.as_str()?.rsplit('/').next());
-        names.filter_map(|name| Some(((sender, method(self.definition(name)?)?), name.to_owned()))).collect()
+        let methods = self.definitions.methods(union);
+        methods.into_iter().map(|(method, definition)| ((sender, method), definition)).collect()
     }
 
     fn coded_errors(&self) -> BTreeMap<i64, String> {
-        let definitions = self.document.get(self.place).and_then(Value::as_object);
         let code = |definition: &Value| {
             let parts = definition.pointer("/properties/error/allOf")?.as_array()?;
             parts.iter().find_map(|part| part.pointer("/properties/code/const")?.as_i64())
         };
-        let definitions = definitions.into_iter().flatten();
-        definitions.filter_map(|(name, definition)| Some((code(definition)?, name.clone()))).collect()
+        let coded = |(name, definition): (&String, &Value)| Some((code(definition)?, name.clone()));
+        self.definitions.all().filter_map(coded).collect()
     }
 
     fn envelope_of_errors(&self) -> &'static str {
@@ -164,8 +128,8 @@ impl Dictionary {
         let Some(definition) = table.get(&(sender, method.to_owned())) else {
             return vec![Problem::new(format!("{} knows no {method} of the {sender:?}", self.revision))];
         };
-        let problems = self.problems(envelope, message);
-        if problems.is_empty() { self.problems(definition, message) } else { problems }
+        let problems = self.definitions.problems(envelope, message);
+        if problems.is_empty() { self.definitions.problems(definition, message) } else { problems }
     }
 
     /// What is wrong with the result of a request of `sender`.
@@ -177,66 +141,27 @@ impl Dictionary {
             Some(_) => "JSONRPCResultResponse",
             None => "JSONRPCResponse",
         };
-        let problems = self.problems(envelope, message);
+        let problems = self.definitions.problems(envelope, message);
         if !problems.is_empty() {
             return problems;
         }
         let whole = format!("{stem}ResultResponse");
         if self.revision == MODERN && kind == Some("task") && method == "tools/call" {
-            return self.problems_at("/result", "CreateTaskResult", message);
+            return self.definitions.problems_at("/result", "CreateTaskResult", message);
         }
         if self.definition(&whole).is_some() {
-            return self.problems(&whole, message);
+            return self.definitions.problems(&whole, message);
         }
         let result = format!("{stem}Result");
         let result = if self.definition(&result).is_some() { result } else { "EmptyResult".to_owned() };
-        self.problems_at("/result", &result, message)
+        self.definitions.problems_at("/result", &result, message)
     }
-
-    fn problems_at(&self, pointer: &str, definition: &str, message: &Value) -> Vec<Problem> {
-        let part = message.pointer(pointer).unwrap_or(&Value::Null);
-        let at = |problem: Problem| Problem { pointer: format!("{pointer}{}", problem.pointer), ..problem };
-        self.problems(definition, part).into_iter().map(at).collect()
-    }
-
-    fn problems(&self, definition: &str, instance: &Value) -> Vec<Problem> {
-        let validator = match self.validator(definition) {
-            Ok(validator) => validator,
-            Err(error) => return vec![Problem::new(format!("{definition}: {error:#}"))],
-        };
-        let problem = |error: jsonschema::ValidationError<'_>| Problem {
-            pointer: error.instance_path().to_string(),
-            error: format!("{definition}: {}", error.masked()),
-        };
-        validator.iter_errors(instance).take(SHOWN).map(problem).collect()
-    }
-
-    fn validator(&self, definition: &str) -> Result<Arc<Validator>> {
-        let mut validators = self.validators.lock();
-        if let Some(validator) = validators.get(definition) {
-            return Ok(validator.clone());
-        }
-        let place = self.place;
-        let schema = json!({
-            "$schema": self.document.get("$schema"),
-            "$ref": format!("#/{place}/{definition}"),
-            place: self.document.get(place),
-        });
-        let built = jsonschema::options().offline().build(&schema);
-        let validator = Arc::new(built.map_err(|error| anyhow::anyhow!("{error}"))?);
-        validators.insert(definition.to_owned(), validator.clone());
-        Ok(validator)
-    }
-}
-
-fn file(name: &str) -> Result<Value> {
-    let path = tool::root()?.join("tests/vectors/mcp-schema").join(name);
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    serde_json::from_str(&text).context(name.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn wrong(revision: &str, judge: impl Fn(&Dictionary) -> Vec<Problem>) -> bool {

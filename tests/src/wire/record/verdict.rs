@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::a2a::{REST_03, REST_10, RPC_03, RPC_10};
 use super::{Record, Sender};
 
 /// What a record comes to.
@@ -10,6 +11,9 @@ pub struct Verdict {
     pub report: String,
     pub holds: bool,
 }
+
+/// Why no result of these methods is expected.
+const NO_PUSH: &str = "push notifications are refused until they are served";
 
 /// What a revision knows and the platform does not serve: of these revisions (of all, if none), by this sender. A method
 /// that ends with `/` stands for all that begin so.
@@ -29,6 +33,12 @@ const NOT_SERVED: &[(&[&str], Sender, &str, &str)] = &[
         "notifications/cancelled",
         "only over standard input and output; over HTTP a stream of subscriptions ends with its result",
     ),
+    (&[RPC_03], Sender::Server, "tasks/pushNotificationConfig/", NO_PUSH),
+    (&[RPC_10, REST_10, REST_03], Sender::Server, "CreateTaskPushNotificationConfig", NO_PUSH),
+    (&[RPC_10, REST_10, REST_03], Sender::Server, "GetTaskPushNotificationConfig", NO_PUSH),
+    (&[RPC_10, REST_10], Sender::Server, "ListTaskPushNotificationConfigs", NO_PUSH),
+    (&[REST_03], Sender::Server, "ListTaskPushNotificationConfig", NO_PUSH),
+    (&[RPC_10, REST_10, REST_03], Sender::Server, "DeleteTaskPushNotificationConfig", NO_PUSH),
 ];
 
 impl Record {
@@ -36,11 +46,20 @@ impl Record {
     pub fn verdict(&self, whole: bool) -> Verdict {
         let state = self.state.lock();
         let mut report = format!(
-            "the wire: {} messages of {} methods and directions held against their schemas; {} connections not read\n",
+            "the wire: {} messages of {} methods and directions held against their definitions; {} connections not read\n",
             state.messages,
             state.seen.len(),
             state.unread
         );
+        for form in [RPC_10, REST_10, RPC_03, REST_03] {
+            let of_form = |served: &super::Served| served.0 == form && served.1 == Sender::Server;
+            let seen = state.seen.iter().filter(|(served, _)| of_form(served));
+            let methods: Vec<String> =
+                seen.map(|((_, _, method), times)| format!("{method} {times}")).collect();
+            if !methods.is_empty() {
+                let _ = writeln!(report, "  results of {form}: {}", methods.join(", "));
+            }
+        }
         for fault in state.faults.values() {
             let _ = writeln!(report, "  {} times: {}", fault.times, fault.text);
         }
@@ -56,13 +75,16 @@ impl Record {
         Verdict { report, holds }
     }
 
-    /// Every method of every revision, less what is not served.
+    /// Every method of every revision of MCP, and of every version of A2A over each binding, less what is not served.
     fn served(&self) -> impl Iterator<Item = super::Served> {
         let all = self.schemas.all().iter().flat_map(|dictionary| {
             let methods = dictionary.requests.keys().chain(dictionary.notifications.keys());
             methods.map(|(sender, method)| (dictionary.revision, *sender, method.clone()))
         });
-        all.filter(|served| !is_left_out(served))
+        let agents = self.agents.served().flat_map(|(form, method)| {
+            [Sender::Client, Sender::Server].map(|sender| (form, sender, method.clone()))
+        });
+        all.chain(agents).filter(|served| !is_left_out(served))
     }
 }
 

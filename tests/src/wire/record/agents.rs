@@ -1,0 +1,131 @@
+//! Messages of A2A: a request, and its answer or the events of its stream.
+
+use serde_json::Value;
+
+use super::super::a2a::{AgentAnswer, AgentRequest};
+use super::{Exchange, Head, Record, Sender, State, shown};
+
+/// A request to an agent, until it has been answered.
+pub(super) struct AgentExchange {
+    request: AgentRequest,
+    text: String,
+    /// Whether the request has been counted, by its first answer.
+    is_answered: bool,
+}
+
+impl Record {
+    /// A request has come whole, perhaps to an agent.
+    pub(super) fn agent_asked(&self, exchange: &mut Exchange, head: &Head, body: &[u8]) {
+        let Some(request) = self.agents.request(head, body) else { return };
+        self.state.lock().messages += 1;
+        exchange.revision = request.form;
+        let body = serde_json::from_slice::<Value>(body).map(|body| shown(&body)).unwrap_or_default();
+        let text = format!("{} {} {body}", head.method, head.target);
+        exchange.agent = Some(AgentExchange { request, text, is_answered: false });
+    }
+
+    /// An answer of the agent, or an event.
+    pub(super) fn agent_says(&self, exchange: &mut Exchange, text: &[u8]) {
+        let Some(mut agent) = exchange.agent.take() else { return };
+        match serde_json::from_slice::<Value>(text) {
+            Ok(message) => {
+                let answer = self.agents.answer(&agent.request, exchange.status, &message);
+                let mut state = self.state.lock();
+                state.messages += 1;
+                state.judge_agent(exchange, &mut agent, &answer, &shown(&message));
+            }
+            Err(_) => self.unreadable(exchange, text),
+        }
+        exchange.agent = Some(agent);
+    }
+}
+
+impl State {
+    fn judge_agent(
+        &mut self,
+        exchange: &Exchange,
+        agent: &mut AgentExchange,
+        answer: &AgentAnswer,
+        text: &str,
+    ) {
+        let method = agent.request.method.as_str();
+        if answer.is_error {
+            // It shows no result of the method.
+            for problem in &answer.problems {
+                self.fault(exchange, Sender::Server, method, problem, text);
+            }
+        } else {
+            self.judge(exchange, Sender::Server, method, &answer.problems, text);
+        }
+        if agent.is_answered {
+            return;
+        }
+        agent.is_answered = true;
+        // What is wrong must be refused. A right request may be, and was seen.
+        let problems = &agent.request.problems;
+        if problems.is_empty() || !answer.is_error {
+            self.judge(exchange, Sender::Client, method, problems, &agent.text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::link::Link;
+    use crate::wire::reader::{Part, Reader};
+
+    const SEND: &str = r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":
+        {"messageId":"m","role":"ROLE_USER","parts":[{"text":"hello"}]}}}"#;
+    const WRONG: &str = r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":
+        {"messageId":"m","role":"user","parts":[{"text":"hello"}]}}}"#;
+    const TASK: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"task":
+        {"id":"t","status":{"state":"TASK_STATE_COMPLETED"}}}}"#;
+    const REFUSED: &str = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}"#;
+
+    fn head(mut reader: Reader, text: &str) -> Head {
+        reader.push(text.as_bytes());
+        match reader.next(false).unwrap() {
+            Some(Part::Head(head)) => head,
+            _ => panic!("no head"),
+        }
+    }
+
+    /// The record of one exchange.
+    fn record(client: &str, body: &str, answer: &str) -> Record {
+        let record = Record::new().unwrap();
+        let request = head(Reader::requests(), &format!("POST /demo/a2a HTTP/1.1\r\n{client}\r\n"));
+        let mut exchange = record.asked(Link::EDGE, &request, body.as_bytes());
+        record.answered(&mut exchange, &head(Reader::responses(), "HTTP/1.1 200 OK\r\n\r\n"));
+        record.told(&mut exchange, answer.as_bytes());
+        record.ended(exchange);
+        record
+    }
+
+    #[test]
+    fn what_an_agent_sends_must_fit() {
+        assert!(record("", SEND, TASK).verdict(false).holds);
+        let verdict = record("", SEND, &TASK.replace("TASK_STATE_COMPLETED", "completed")).verdict(false);
+        assert!(!verdict.holds && verdict.report.contains("/result/task/status/state"), "{}", verdict.report);
+    }
+
+    #[test]
+    fn a_wrong_request_of_a_named_client_must_be_refused() {
+        let named = "user-agent: sdk\r\n";
+        let verdict = record(named, WRONG, TASK).verdict(false);
+        assert!(!verdict.holds && verdict.report.contains("/params/message/role"), "{}", verdict.report);
+        assert!(record(named, WRONG, REFUSED).verdict(false).holds);
+        assert!(record("", WRONG, TASK).verdict(false).holds, "written by hand");
+    }
+
+    #[test]
+    fn a_method_was_used_by_an_agent_once_it_has_had_a_result() {
+        let seen = |answer: &str, sender: Sender| {
+            let record = record("", SEND, answer);
+            let state = record.state.lock();
+            state.seen.keys().any(|(_, who, method)| *who == sender && method == "SendMessage")
+        };
+        assert!(seen(TASK, Sender::Client) && seen(TASK, Sender::Server));
+        assert!(seen(REFUSED, Sender::Client) && !seen(REFUSED, Sender::Server));
+    }
+}
