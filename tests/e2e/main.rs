@@ -14,6 +14,7 @@ mod any_replica;
 mod apps;
 mod attacks;
 mod boot;
+mod call;
 mod certificate;
 mod changes;
 mod client_certificates;
@@ -121,6 +122,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     pools::trials,
     regions::trials,
     stdio::trials,
+    call::trials,
     stdio_packages::trials,
     upstreams::trials,
     upstreams_live::trials,

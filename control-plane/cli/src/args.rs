@@ -1,5 +1,6 @@
 //! The command line of `asp`.
 
+pub mod call;
 pub mod config;
 pub mod db;
 pub mod dev;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use asp_import::ImportArgs;
 use clap::{Args, Parser, Subcommand};
 
+use call::CallArgs;
 use config::ConfigArgs;
 use dev::DevArgs;
 use machines::MachinesCommand;
@@ -89,6 +91,8 @@ pub enum Command {
     Db(db::DbCommand),
     /// Connects a client that speaks MCP over standard input and output to a server
     Mcp(McpArgs),
+    /// Calls a tool of a server over MCP, or a skill over A2A, and prints the result
+    Call(CallArgs),
     /// Creates, builds, tests and installs plugins
     #[command(subcommand)]
     Plugin(PluginCommand),

@@ -4,6 +4,7 @@ mod answer;
 pub mod apply;
 pub mod audit;
 mod binding;
+pub mod call;
 pub mod client;
 pub mod compile;
 pub mod config;
@@ -60,6 +61,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Revoke(args) => policy::revoke(&args),
         Command::Machines(command) => machines::run(&command),
         Command::Mcp(args) => mcp::run(&args),
+        Command::Call(args) => call::run(&args),
         Command::Import(args) => asp_import::run(&args, &|| {
             credentials::from_environment(&ProcessEnvironment).map_err(Failure::Configuration)
         }),

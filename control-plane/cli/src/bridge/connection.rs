@@ -13,7 +13,7 @@ use asp_platform::event_stream::Frames;
 use asp_platform::secret::Secret;
 use backon::{ExponentialBuilder, Retryable};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Client, Method, Response, StatusCode, Url};
+use reqwest::{Client, ClientBuilder, Method, Response, StatusCode, Url};
 use serde_json::Value;
 
 use super::Bridge;
@@ -36,9 +36,19 @@ pub(crate) struct ServerEndpoint {
     pub(crate) credential: Credential,
 }
 
-/// Returns the URL of a server below a platform's URL.
-pub(crate) fn below(mut platform: Url, server: &str) -> Option<Url> {
-    platform.path_segments_mut().ok()?.pop_if_empty().extend([server, "mcp"]);
+impl ServerEndpoint {
+    /// Returns the settings of an HTTP client; fails if the credential would be sent unencrypted.
+    pub(crate) fn http_client(&self) -> anyhow::Result<ClientBuilder> {
+        match self.credential {
+            Credential::None => Ok(http_client::without_credential(&self.url)),
+            _ => http_client::builder(self.url.as_str(), &ProcessEnvironment),
+        }
+    }
+}
+
+/// Returns the URL of a server's protocol below a platform's URL.
+pub(crate) fn below(mut platform: Url, server: &str, protocol: &str) -> Option<Url> {
+    platform.path_segments_mut().ok()?.pop_if_empty().extend([server, protocol]);
     Some(platform)
 }
 
@@ -52,6 +62,23 @@ pub(crate) enum Credential {
     Minted(Mint),
 }
 
+impl Credential {
+    /// Returns the token to send now.
+    pub(crate) async fn token(&self) -> Result<Option<Secret>, RequestFault> {
+        match self {
+            Credential::None => Ok(None),
+            Credential::Token(token) => Ok(Some(token.clone())),
+            Credential::Minted(mint) => {
+                mint().map(Some).map_err(|error| RequestFault::NotMinted(error.to_string()))
+            }
+            Credential::File(path) => match tokio::fs::read_to_string(path).await {
+                Ok(text) => Ok(Some(Secret::new(text.trim().to_owned()))),
+                Err(error) => Err(RequestFault::NoToken { path: path.clone(), why: error.to_string() }),
+            },
+        }
+    }
+}
+
 /// Mints a token, or fails with the reason.
 pub(crate) type Mint = Arc<dyn Fn() -> anyhow::Result<Secret> + Send + Sync>;
 
@@ -62,7 +89,7 @@ pub(super) struct Connection {
 
 /// A failure to get the server's answer to a request.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RequestFault {
+pub(crate) enum RequestFault {
     #[error("{url} is not reachable; the request was not delivered")]
     NotDelivered { url: Url },
     #[error("{url}: the connection was lost before the answer arrived; the request may have taken effect")]
@@ -91,11 +118,7 @@ impl RequestFault {
 
 impl Connection {
     pub(super) fn new(place: ServerEndpoint) -> anyhow::Result<Connection> {
-        let client = match place.credential {
-            Credential::None => http_client::without_credential(&place.url),
-            _ => http_client::builder(place.url.as_str(), &ProcessEnvironment)?,
-        };
-        let client = client.build().context("create the HTTP client")?;
+        let client = place.http_client()?.build().context("create the HTTP client")?;
         Ok(Connection { client, place })
     }
 
@@ -121,7 +144,7 @@ impl Connection {
             if let Some(message) = message {
                 request = request.header(CONTENT_TYPE, "application/json").body(message.text().to_owned());
             }
-            if let Some(token) = self.token().await? {
+            if let Some(token) = self.place.credential.token().await? {
                 request = request.bearer_auth(token.expose());
             }
             request.send().await.map_err(|error| match error {
@@ -132,20 +155,6 @@ impl Connection {
         };
         let is_undelivered = |fault: &RequestFault| matches!(fault, RequestFault::NotDelivered { .. });
         attempt.retry(PAUSES).sleep(tokio::time::sleep).when(is_undelivered).await
-    }
-
-    async fn token(&self) -> Result<Option<Secret>, RequestFault> {
-        match &self.place.credential {
-            Credential::None => Ok(None),
-            Credential::Token(token) => Ok(Some(token.clone())),
-            Credential::Minted(mint) => {
-                mint().map(Some).map_err(|error| RequestFault::NotMinted(error.to_string()))
-            }
-            Credential::File(path) => match tokio::fs::read_to_string(path).await {
-                Ok(text) => Ok(Some(Secret::new(text.trim().to_owned()))),
-                Err(error) => Err(RequestFault::NoToken { path: path.clone(), why: error.to_string() }),
-            },
-        }
     }
 
     /// Reads the whole of an answer that is not a stream.

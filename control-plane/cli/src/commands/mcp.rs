@@ -16,7 +16,7 @@ use crate::serve::stop;
 use crate::settings::listen::DEFAULT_PORT;
 
 const ENV_EDGE_URL: &str = "ASP_EDGE_URL";
-const ENV_TOKEN: &str = "ASP_TOKEN";
+pub(super) const ENV_TOKEN: &str = "ASP_TOKEN";
 const ENV_TOKEN_FILE: &str = "ASP_TOKEN_FILE";
 /// Time that hanging tasks have after the client is gone.
 const REST: Duration = Duration::from_secs(1);
@@ -26,7 +26,8 @@ pub fn run(args: &McpArgs) -> Result<(), Failure> {
     if let Some(directory) = &args.embedded {
         return super::dev::embedded(directory, args.server.clone());
     }
-    let place = place(args, &ProcessEnvironment)?;
+    let server = args.server.as_deref().unwrap_or_default();
+    let place = endpoint(args.url.as_deref(), server, "mcp", &ProcessEnvironment)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let outcome = runtime.block_on(bridge::run(place, async {
@@ -39,13 +40,18 @@ pub fn run(args: &McpArgs) -> Result<(), Failure> {
     Ok(outcome?)
 }
 
-fn place(args: &McpArgs, environment: &dyn Environment) -> Result<ServerEndpoint, Failure> {
-    let base = args.url.clone().or_else(|| environment.get(ENV_EDGE_URL));
+/// Returns the endpoint of a server's protocol below the URL of the command line, or else of the environment.
+pub(super) fn endpoint(
+    stated: Option<&str>,
+    server: &str,
+    protocol: &str,
+    environment: &dyn Environment,
+) -> Result<ServerEndpoint, Failure> {
+    let base = stated.map(str::to_owned).or_else(|| environment.get(ENV_EDGE_URL));
     let base = base.unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_PORT}"));
-    let name = if args.url.is_some() { "--url" } else { ENV_EDGE_URL };
+    let name = if stated.is_some() { "--url" } else { ENV_EDGE_URL };
     let is_good = |url: &Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
-    let server = args.server.as_deref().unwrap_or_default();
-    let url = Url::parse(&base).ok().filter(is_good).and_then(|url| bridge::below(url, server));
+    let url = Url::parse(&base).ok().filter(is_good).and_then(|url| bridge::below(url, server, protocol));
     let url = url.ok_or_else(|| Failure::bad(name, format!("`{base}` is not an http or https URL")))?;
     let credential = match (environment.get(ENV_TOKEN), environment.get(ENV_TOKEN_FILE)) {
         (Some(_), Some(_)) => {
@@ -65,9 +71,8 @@ mod tests {
     use super::*;
 
     fn placed(url: Option<&str>, variables: &[(&str, &str)]) -> Result<ServerEndpoint, Failure> {
-        let args = McpArgs { server: Some("demo".into()), url: url.map(str::to_owned), embedded: None };
         let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
-        place(&args, &variables)
+        endpoint(url, "demo", "mcp", &variables)
     }
 
     #[test]

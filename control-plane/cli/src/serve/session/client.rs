@@ -36,7 +36,7 @@ impl EmbeddedClient {
         let EmbeddedClient::Waits(wanted) = self else { return Ok(()) };
         let server = server_of(wanted.as_deref(), servers)?;
         let base = served.urls.edge.parse().context("the gateway's own URL")?;
-        let url = bridge::below(base, server).context("the gateway's own URL")?;
+        let url = bridge::below(base, server, "mcp").context("the gateway's own URL")?;
         let issuer = Arc::clone(&served.issuer);
         let credential = Credential::Minted(Arc::new(move || ready::client_token(&issuer)));
         // Runs until the client is gone, which ends the process; nothing else stops it.
