@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost_reflect::{
-    DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage, Value as Field,
+    DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage, Value as Field,
 };
 use prost_types::value::Kind as ValueKind;
 use prost_types::{ListValue, Struct, Timestamp, Value as ProtoValue};
