@@ -24,7 +24,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "N")]
     pub fleet_seconds: Option<u64>,
     /// How many tokens F36 revokes in each crowd of writers; their times have a 99th percentile
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 100)]
     pub revocations: usize,
     /// Calls of all repeats of F44 together, about whose ends a gateway is killed [2000, 240 with --quick]
     #[arg(long, value_name = "N")]

@@ -138,7 +138,7 @@ impl AgentDefinitions {
         let mut problems = envelope(&message);
         let empty = Value::Object(serde_json::Map::new());
         let params = message.get("params").unwrap_or(&empty);
-        let wrong = self.rules.problems(&method.input, params, Unknown::Refused);
+        let wrong = self.rules.problems(&method.input, params, Unknown::RefusedInRequest);
         problems.extend(wrong.into_iter().map(|problem| problem.below("/params")));
         AgentRequest::new(RPC_10, name, problems)
     }
@@ -168,7 +168,8 @@ impl AgentDefinitions {
             return AgentRequest::new(form, &method.name, Vec::new());
         }
         let whole = route.request(&method.input, variables, query, body);
-        AgentRequest::new(form, &method.name, self.rules.problems(&method.input, &whole, Unknown::Refused))
+        let problems = self.rules.problems(&method.input, &whole, Unknown::RefusedInRequest);
+        AgentRequest::new(form, &method.name, problems)
     }
 
     /// Reads an answer, or an event of a stream, with the HTTP status of the response.

@@ -14,7 +14,7 @@ use crate::login::FORM;
 use crate::plugin::until_async;
 use crate::rest::Rest;
 use crate::revocation::in_two_halves;
-use crate::support::{Answer, Fixture, Modern, inputs, token};
+use crate::support::{Answer, Fixture, Modern, inputs, snapshot, token};
 
 pub(crate) fn star(capacity: u64) -> Limit {
     Limit {
@@ -143,7 +143,7 @@ async fn active(fixture: &Fixture, calls: usize) {
 
 #[tokio::test]
 async fn what_calls_take_of_memory_is_bounded_of_an_org_and_given_back() {
-    let fixture = Fixture::new().remembering(16 << 20);
+    let fixture = Fixture::remembering(snapshot(), 16 << 20);
     let (running, takes) = (remembered(6_000, 60), fixture.clone());
     let running = tokio::spawn(async move { running.send(&takes).await });
     active(&fixture, 1).await;
@@ -165,7 +165,7 @@ async fn what_calls_take_of_memory_is_bounded_of_an_org_and_given_back() {
     let much = remembered(20_000, 1).send(&fixture).await;
     assert_eq!(much.status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(much.json()["error"]["data"]["reason"], "body_too_large", "{}", much.text);
-    assert!(much.json()["error"]["message"].as_str().unwrap().contains("JSON values"), "{}", much.text);
+    assert!(much.json()["error"]["message"].as_str().unwrap().contains("too many values"), "{}", much.text);
 }
 
 /// A call whose body has as many bytes beside its few values.
@@ -178,7 +178,7 @@ fn long(bytes: usize) -> Modern {
 
 #[tokio::test]
 async fn what_was_received_of_bodies_that_have_not_ended_is_bounded_of_an_org_and_given_back() {
-    let fixture = Fixture::new().remembering(1 << 20);
+    let fixture = Fixture::remembering(snapshot(), 1 << 20);
     let first = long(160 << 10);
     let headers: Vec<(&str, &str)> =
         first.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();

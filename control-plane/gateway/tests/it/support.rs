@@ -341,10 +341,10 @@ impl Fixture {
         Fixture { gateway: parts.start().gateway, ..self.clone() }
     }
 
-    /// Another gateway whose requests have as much memory, in bytes; an org half of it.
-    pub(crate) fn remembering(&self, whole: usize) -> Fixture {
+    /// A gateway of this snapshot whose requests have as much memory, in bytes; an org half of it.
+    pub(crate) fn remembering(snapshot: GatewaySnapshot, whole: usize) -> Fixture {
         let memory = AdmissionBounds { whole, per_org: whole / 2 };
-        Fixture { gateway: Parts { memory, ..Parts::new(snapshot()) }.start().gateway, ..self.clone() }
+        Parts { memory, ..Parts::new(snapshot) }.start()
     }
 
     /// Another gateway with few places for calls.

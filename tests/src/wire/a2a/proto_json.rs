@@ -1,7 +1,7 @@
 //! ProtoJSON (protobuf.dev, "ProtoJSON Format") of a message, held against its definition.
 //!
-//! Stricter than the format where it leaves a choice that A2A or its SDKs have made: members have their JSON names, values of
-//! enums are names, timestamps are in UTC, and of a oneof there is exactly one member.
+//! Stricter than the format where it leaves a choice that A2A or its SDKs have made: members of answers have their JSON names,
+//! values of enums are names, timestamps are in UTC, and of a oneof there is exactly one member.
 
 use anyhow::{Context, Result};
 use protox::prost_reflect::{DescriptorPool, ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
@@ -16,6 +16,8 @@ const REQUIRED: i32 = 2;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
     Refused,
+    /// Of a request, whose members may also have the names of the definition, which every reader of ProtoJSON accepts.
+    RefusedInRequest,
     /// Of a document for readers of both versions.
     Ignored,
 }
@@ -75,15 +77,18 @@ impl Check<'_> {
         let name = definition.full_name();
         for (member, value) in members {
             let at = format!("{at}/{member}");
-            match definition.get_field_by_json_name(member) {
+            let original = || self.original(member, definition);
+            match definition.get_field_by_json_name(member).or_else(original) {
                 Some(field) if is_set(&field, value) => self.field(&at, &field, value),
                 Some(_) => {}
                 None if self.unknown == Unknown::Ignored => {}
                 None => self.fault(&at, format!("{name} has no such member")),
             }
         }
+        let takes_original = self.unknown == Unknown::RefusedInRequest;
         let has = |field: &FieldDescriptor| {
-            members.get(field.json_name()).is_some_and(|value| is_set(field, value))
+            let original = || members.get(field.name()).filter(|_| takes_original);
+            members.get(field.json_name()).or_else(original).is_some_and(|value| is_set(field, value))
         };
         for field in definition.fields() {
             if self.rules.is_required(&field) && !has(&field) {
@@ -96,6 +101,11 @@ impl Check<'_> {
                 self.fault(at, format!("{count} members of the oneof {}", oneof.full_name()));
             }
         }
+    }
+
+    /// The field of this name in the definition, if such a name may be used.
+    fn original(&self, name: &str, definition: &MessageDescriptor) -> Option<FieldDescriptor> {
+        definition.get_field_by_name(name).filter(|_| self.unknown == Unknown::RefusedInRequest)
     }
 
     fn field(&mut self, at: &str, field: &FieldDescriptor, value: &Value) {

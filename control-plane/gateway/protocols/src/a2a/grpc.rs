@@ -26,7 +26,9 @@ const MEDIA_TYPE: &str = "application/grpc";
 
 /// Answers one request.
 pub(super) async fn serve(mut request: ProtocolRequest) -> Response {
-    let bytes = whole(once_read(&request.body), &request.body);
+    // A frame that cannot be read is not decoded.
+    let message = read_frame(&request.body).map_or(0, once_read);
+    let bytes = whole(message, &request.body);
     let answered = match request.hold_bytes(bytes) {
         Ok(()) => answer(&request).await,
         Err(fault) => Err(RefusedRequest::of_memory_fault(&fault)),

@@ -5,6 +5,9 @@
 use asp_a2a::{A2aError, A2aFailure, Part, PartContent};
 use serde_json::Value;
 
+/// Media types of results where neither skill nor card names any.
+const RESULTS: [&str; 2] = ["text/plain", "application/json"];
+
 /// Forms of a value that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OutputForms {
@@ -55,9 +58,12 @@ pub(super) fn check_parts(skill: &str, card: &str, parts: &[Part]) -> Result<(),
 
 /// Refuses a client that accepts none of the media types that a skill gives.
 pub(super) fn check_accepted(skill: &str, card: &str, accepted: &[String]) -> Result<(), A2aFailure> {
-    let given = declared(skill, card, ["outputModes", "defaultOutputModes"]);
+    let mut given = declared(skill, card, ["outputModes", "defaultOutputModes"]);
+    if given.is_empty() {
+        given = RESULTS.map(str::to_owned).to_vec();
+    }
     let is_accepted = |given: &String| accepted.iter().any(|mode| overlap(&essence(mode), given));
-    if accepted.is_empty() || given.is_empty() || given.iter().any(is_accepted) {
+    if accepted.is_empty() || given.iter().any(is_accepted) {
         return Ok(());
     }
     let message = format!("this skill gives {}", given.join(", "));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use asp_a2a::grpc::generated::{a2a::v1 as v03, lf::a2a::v1 as v10};
 use asp_a2a::grpc::{decode_status, write_frame};
 use asp_a2a::{A2aError, A2aFailure};
+use asp_proto::snapshot::GatewaySnapshot;
 use asp_registry::{Inputs, assemble};
 use axum::Router;
 use axum::body::Body;
@@ -24,7 +25,11 @@ type ClientV03 = v03::a2a_service_client::A2aServiceClient<Router>;
 const HOST: &str = "mcp.example.com";
 
 fn fixture() -> Fixture {
-    Fixture::of(assemble(Inputs { default_agent: "demo".into(), ..speaking() }))
+    Fixture::of(snapshot())
+}
+
+fn snapshot() -> GatewaySnapshot {
+    assemble(Inputs { default_agent: "demo".into(), ..speaking() })
 }
 
 fn client(fixture: &Fixture, host: &str) -> ClientV10 {
@@ -256,6 +261,8 @@ async fn refusals_are_statuses_with_the_reasons_of_the_other_bindings() {
 
     let large = client.send_message(by("alice", message("echo", &"x".repeat(2 << 20)))).await.unwrap_err();
     assert_eq!(large.code(), Code::ResourceExhausted);
+    let fixture = Fixture::remembering(snapshot(), 16 << 20);
+    let mut client = self::client(&fixture, HOST);
     let mut many = message("echo", "hi");
     many.message.as_mut().unwrap().parts = vec![v10::Part::default(); 400_000];
     let (code, many) = refused(client.send_message(by("alice", many)).await);

@@ -72,7 +72,7 @@ async fn what_is_missing_is_asked_for_with_its_schema_and_answered_by_a_message(
     let ended = answered(&client, &task, &json!([{"text": r#"{"to": 2}"#}])).await;
     assert_eq!(ended["id"], task["id"]);
     completed(&ended, &json!({"counted": 2}));
-    assert_eq!(ended["history"].as_array().unwrap().len(), 4, "two questions and their answers");
+    assert_eq!(ended["history"].as_array().unwrap().len(), 5, "the message, two questions and their answers");
     fixture.gateway.flush().await;
     let events = fixture.audit.events();
     assert_eq!(events.len(), 2, "one call began and finished");
