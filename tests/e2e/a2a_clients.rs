@@ -46,7 +46,7 @@ enum Sdk {
     Node03,
 }
 
-/// What a program saw, by its steps.
+/// Observations of a program, by its steps.
 type Steps = BTreeMap<String, Value>;
 
 trials! { a2a_clients:

@@ -161,7 +161,7 @@ pub(super) struct Events {
     pub(super) count: Option<usize>,
     pub(super) first: Expectation,
     pub(super) last: Expectation,
-    /// Of at least one event.
+    /// Expectations of at least one event.
     pub(super) some: Expectation,
     pub(super) each: Expectation,
     /// Whether every state is one of A2A's, and none comes before an earlier one.

@@ -64,7 +64,7 @@ pub(super) struct AgentRequest {
     pub(super) problems: Vec<Problem>,
 }
 
-/// What an answer is.
+/// Kind of an answer.
 pub(super) struct AgentAnswer {
     pub(super) is_error: bool,
     pub(super) problems: Vec<Problem>,
@@ -220,7 +220,7 @@ impl AgentDefinitions {
         if closer.is_empty() { problems } else { closer }
     }
 
-    /// What is wrong with a card: each version reads its own members of it.
+    /// Faults of a card: each version reads its own members of it.
     fn card(&self, message: &Value) -> Vec<Problem> {
         let mut problems = self.schema.problems("AgentCard", message);
         match self.pool.get_message_by_name("lf.a2a.v1.AgentCard") {
@@ -254,7 +254,7 @@ impl AgentDefinitions {
         problems
     }
 
-    /// What is wrong with the details of an error, each of which names its message.
+    /// Faults of the details of an error, each of which names its message.
     fn details(&self, message: &Value, pointer: &str) -> Vec<Problem> {
         let Some(details) = message.pointer(pointer) else { return Vec::new() };
         let Some(details) = details.as_array() else {
@@ -290,7 +290,7 @@ fn methods(pool: &DescriptorPool, service: &str) -> Result<Vec<Method>> {
     Ok(service.methods().map(method).collect())
 }
 
-/// What is wrong with the envelope of JSON-RPC 2.0.
+/// Faults of the envelope of JSON-RPC 2.0.
 fn envelope(message: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     let is_versioned = message.get("jsonrpc").and_then(Value::as_str) == Some(RPC_VERSION);

@@ -14,7 +14,7 @@ use crate::tool;
 /// Errors shown of one message.
 pub(super) const SHOWN: usize = 3;
 
-/// What does not fit, and where in the message.
+/// A fault, and its place in the message.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) pointer: String,
@@ -76,7 +76,7 @@ impl Definitions {
         names.filter_map(|name| Some((method(self.get(name)?)?, name.to_owned()))).collect()
     }
 
-    /// What is wrong with a part of a message.
+    /// Faults of a part of a message.
     pub(super) fn problems_at(&self, pointer: &str, definition: &str, message: &Value) -> Vec<Problem> {
         let part = message.pointer(pointer).unwrap_or(&Value::Null);
         self.problems(definition, part).into_iter().map(|problem| problem.below(pointer)).collect()

@@ -54,7 +54,7 @@ struct State {
     faults: BTreeMap<String, Fault>,
 }
 
-/// What a revision of MCP, or a version of A2A over a binding, serves: who sends which method.
+/// A method that a revision of MCP, or a version of A2A over a binding, serves, and who sends it.
 type Served = (&'static str, Sender, String);
 
 /// The same thing wrong, however often.
@@ -67,13 +67,13 @@ struct Fault {
 pub(super) struct Exchange {
     link: Link,
     is_mcp: bool,
-    /// Of A2A.
+    /// The exchange of A2A.
     agent: Option<AgentExchange>,
     pub(super) is_head: bool,
     who: String,
     /// Whether the client says what it is, as official ones do and the tests' own requests, also wrong ones, do not.
     is_named: bool,
-    /// Of A2A the version and the binding.
+    /// For A2A the version and the binding.
     revision: &'static str,
     session: Option<String>,
     status: u16,

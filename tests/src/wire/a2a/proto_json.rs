@@ -12,13 +12,13 @@ use super::super::definitions::{Problem, SHOWN};
 /// `google.api.FieldBehavior.REQUIRED`.
 const REQUIRED: i32 = 2;
 
-/// How members are taken that the definition does not have.
+/// Treatment of members that the definition does not have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
     Refused,
-    /// Of a request, whose members may also have the names of the definition, which every reader of ProtoJSON accepts.
+    /// Refused in a request, whose members may also have the names of the definition, which every reader of ProtoJSON accepts.
     RefusedInRequest,
-    /// Of a document for readers of both versions.
+    /// Ignored in a document for readers of both versions.
     Ignored,
 }
 
@@ -33,7 +33,7 @@ impl ProtoJson {
         Ok(ProtoJson { behavior })
     }
 
-    /// What is wrong with `value` as this message.
+    /// Faults of `value` as this message.
     pub(super) fn problems(
         &self,
         definition: &MessageDescriptor,

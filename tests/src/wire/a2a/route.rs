@@ -9,7 +9,7 @@ const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 
 /// Method and path of one operation. The further routes of tenants are not read: the platform refuses those.
 pub(super) struct Route {
-    /// In lower case.
+    /// The method in lower case.
     method: String,
     /// Segments of the path; `*` stands for an id, with the verb after it.
     segments: Vec<String>,

@@ -12,7 +12,7 @@ pub struct Verdict {
     pub holds: bool,
 }
 
-/// Why no result of these methods is expected.
+/// Reason why no result of these methods is expected.
 const NO_PUSH: &str = "push notifications are refused until they are served";
 
 /// What a revision knows and the platform does not serve: of these revisions (of all, if none), by this sender. A method

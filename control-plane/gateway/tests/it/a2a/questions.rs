@@ -86,7 +86,7 @@ async fn a_stream_of_the_earlier_version_ends_with_the_question() {
     assert_eq!(task["status"]["state"], "completed", "{task}");
 }
 
-/// What gateways share apart from their database.
+/// Stores that gateways share apart from their database.
 fn shared() -> Shared {
     Shared {
         directory: Arc::new(MemoryDirectory::default()),
