@@ -9,6 +9,7 @@ use asp_call::call::outcome::Refusal;
 use asp_call::call::{CallKind, CallRequest, ClientAbilities, HeldMemory, Invocation};
 use asp_edge::{Caller, Reason, RequestFacts};
 use asp_json::{Json, Members, held};
+use asp_pipeline::pipeline::admission::AdmissionPermit;
 use asp_platform::secret::Secret;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
@@ -133,15 +134,28 @@ impl ProtocolRequest {
         if bytes <= LITTLE {
             return Ok(());
         }
+        // The reservation made while the body arrived is included in the new one.
+        self.memory = None;
+        self.memory = Some(Arc::new(self.take_memory(bytes)?));
+        Ok(())
+    }
+
+    /// Reserves this much memory besides that of the request; returns both.
+    fn hold_more(&self, bytes: usize) -> Result<Option<HeldMemory>, MemoryFault> {
+        if bytes <= LITTLE {
+            return Ok(self.memory.clone());
+        }
+        let both: HeldMemory = Arc::new((self.memory.clone(), self.take_memory(bytes)?));
+        Ok(Some(both))
+    }
+
+    fn take_memory(&self, bytes: usize) -> Result<AdmissionPermit, MemoryFault> {
         let memory = &self.gateway.memory.of_callers;
         let most = memory.most_of_org();
         if bytes > most {
             return Err(MemoryFault::TooMuch { bytes, most });
         }
-        // The reservation made while the body arrived is included in the new one.
-        self.memory = None;
-        self.memory = Some(Arc::new(memory.take(&self.caller.org, bytes).map_err(MemoryFault::Taken)?));
-        Ok(())
+        memory.take(&self.caller.org, bytes).map_err(MemoryFault::Taken)
     }
 }
 

@@ -11,6 +11,8 @@ use asp_call::call::question::{Answer, Ask, Question};
 use asp_json::{Json, Members};
 use serde_json::Value;
 
+use crate::estimate;
+
 /// Metadata of a message with the name of the skill; a data part may have it beside [`ARGUMENTS`].
 pub(super) const SKILL: &str = "skill";
 /// Member of a data part that names the skill.
@@ -110,6 +112,20 @@ fn input(parts: &[Part]) -> Result<Input, A2aFailure> {
     match Json::parse(text.trim().as_bytes()) {
         Ok(object) if object.is_object() => Ok(Input::Object(object)),
         Ok(_) | Err(_) => Ok(Input::Text(text)),
+    }
+}
+
+/// Returns an upper bound of the memory that the arguments in the texts of a message need, in bytes; 0 without such arguments.
+/// The estimate of the body counts them as texts.
+pub(super) fn estimate_of_texts(parts: &[Part]) -> usize {
+    let texts = parts.iter().filter_map(|part| {
+        let PartContent::Text(text) = &part.content else { return None };
+        Some(text.as_str())
+    });
+    let first = texts.clone().map(str::trim_start).find(|text| !text.is_empty());
+    match first.is_some_and(|text| text.starts_with('{')) {
+        true => texts.map(|text| estimate(text.as_bytes())).sum(),
+        false => 0,
     }
 }
 
@@ -233,6 +249,21 @@ mod tests {
     fn read(parts: Vec<PartContent>, metadata: Value) -> (Option<String>, Input) {
         let SkillRequest { skill, input } = SkillRequest::read(&send(parts, metadata)).unwrap();
         (skill, input)
+    }
+
+    /// Invariant I-4.
+    #[test]
+    fn arguments_in_a_text_need_as_much_memory_as_elsewhere() {
+        let of = |texts: &[&str]| {
+            let parts: Vec<Part> = texts.iter().map(|part| text(part).into()).collect();
+            estimate_of_texts(&parts)
+        };
+        let many = format!(r#"{{"a":[{}]}}"#, vec!["[0]"; 1_000].join(","));
+        assert!(of(&[&many]) >= estimate(many.as_bytes()));
+        let (one, other) = many.split_at(many.len() / 2);
+        assert!(of(&[" ", one, other]) >= estimate(many.as_bytes()));
+        assert_eq!(of(&["a text, and no object: {}"]), 0);
+        assert_eq!(of(&[]), 0);
     }
 
     #[test]

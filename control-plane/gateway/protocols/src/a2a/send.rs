@@ -12,7 +12,7 @@ use asp_call::call::chosen::{self, ChosenId};
 use asp_call::call::follower::CallSnapshot;
 use asp_call::call::outcome::Refusal;
 use asp_call::call::question::CallerAnswer;
-use asp_call::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
+use asp_call::call::{Call, ClientAbilities, HeldMemory, IdempotencyKey, Invocation};
 use asp_json::Json;
 use asp_pipeline::pipeline::entitlement::{ServerView, entitle};
 use asp_pipeline::pipeline::lookup::FoundCall;
@@ -62,6 +62,8 @@ struct NewTask {
     message_id: String,
     /// The message, as the call keeps it.
     opening: Json,
+    /// Memory of the request and of the arguments.
+    memory: Option<HeldMemory>,
 }
 
 async fn start(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask, RefusedRequest> {
@@ -91,6 +93,7 @@ async fn start(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask
 }
 
 fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, RefusedRequest> {
+    let memory = hold_texts(request, send)?;
     let SkillRequest { skill: name, input } = SkillRequest::read(send)?;
     let entry = skill(request, name.as_deref())?;
     let primitive = &entry.primitive;
@@ -104,7 +107,13 @@ fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, Refuse
     let chosen = ChosenId::of(&request.caller, (server, name.as_str()), &entry.primitive.version, &sent);
     let (context, message_id) = (send.message.context_id.clone(), send.message.message_id.clone());
     let opening = history::storable(&send.message);
-    Ok(NewTask { entry, arguments, chosen, context, message_id, opening })
+    Ok(NewTask { entry, arguments, chosen, context, message_id, opening, memory })
+}
+
+/// Reserves the memory of arguments in the texts of a message; returns it with that of the request.
+fn hold_texts(request: &ProtocolRequest, send: &SendRequest) -> Result<Option<HeldMemory>, RefusedRequest> {
+    let held = request.hold_more(message::estimate_of_texts(&send.message.parts));
+    held.map_err(|fault| RefusedRequest::of_memory_fault(&fault))
 }
 
 /// Returns the client's name for a call. It has a slash, which no name over REST has.
@@ -165,6 +174,7 @@ fn invocation(request: &ProtocolRequest, asked: &NewTask) -> Invocation {
             late_arguments: true,
             ..ClientAbilities::default()
         },
+        memory: asked.memory.clone(),
         ..invocation
     }
 }
@@ -235,6 +245,7 @@ async fn answer(
         None => CallSnapshot::of(&call).questions.into_iter().next(),
     };
     let question = question.ok_or_else(|| waits_not("the task does not wait for this message"))?;
+    let _memory = hold_texts(request, send)?;
     let answer = message::answer(&question, message)?;
     let answer = CallerAnswer { answer, message: Some(history::storable(message)) };
     let pipeline = &request.gateway.pipeline;

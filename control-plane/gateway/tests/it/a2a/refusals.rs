@@ -3,7 +3,7 @@
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Client, code, fixture, message, message_id};
+use super::{Client, code, completed, fixture, message, message_id, snapshot};
 use crate::support::{token, token_with_scopes};
 
 #[tokio::test]
@@ -54,6 +54,21 @@ async fn bad_requests_have_the_codes_of_their_faults() {
         assert_eq!(client.refused(method, params.clone()).await, (200, expected), "{method} {params}");
     }
     assert_eq!(client.send(Method::GET, "", "").await.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+/// Invariant I-4.
+#[tokio::test]
+async fn arguments_in_a_text_take_memory_like_others() {
+    let fixture = Fixture::remembering(snapshot(), 4 << 20);
+    let client = Client::of(&fixture, "demo");
+    let sent = |text: &str| {
+        json!({"message": {"messageId": message_id(), "role": "ROLE_USER", "parts": [{"text": text}],
+            "metadata": {"skill": "echo"}}})
+    };
+    let many = json!({"message": "hi", "x": vec![json!([0]); 20_000]}).to_string();
+    assert_eq!(client.refused("SendMessage", sent(&many)).await, (200, -32600));
+    let few = json!({"message": "hi"}).to_string();
+    completed(&client.result("SendMessage", sent(&few)).await["task"], &json!({"message": "hi"}));
 }
 
 #[tokio::test]
