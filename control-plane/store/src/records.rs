@@ -268,7 +268,7 @@ pub trait CallRecords: Send + Sync {
     /// Returns the status of a call like [`CallRecords::find`], without reading its record, capsule, memory or outcome.
     async fn stand(&self, call: CallId) -> Result<Option<Stand>>;
 
-    /// Returns records of a principal at a server.
+    /// Returns records of a principal at a server, without capsule, memory and outcome.
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>>;
 
     /// Stores the end of a call, creating its record if it had none. If quotas are exceeded, other records of its user

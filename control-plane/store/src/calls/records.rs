@@ -26,9 +26,13 @@ fn stand_columns() -> String {
 
 /// Returns all columns of a row `r`.
 fn columns() -> String {
+    format!("{}, r.capsule, r.memory, r.outcome", listed_columns())
+}
+
+/// Returns the columns of a row `r` but those that may be large.
+fn listed_columns() -> String {
     format!(
-        "{}, r.org, r.user_digest, r.plugin, r.context, r.created_ms, r.expires_ms, \
-         r.record, r.seq, r.capsule, r.memory, r.outcome",
+        "{}, r.org, r.user_digest, r.plugin, r.context, r.created_ms, r.expires_ms, r.record, r.seq",
         stand_columns()
     )
 }
@@ -86,11 +90,12 @@ impl<D: CallsDatabase> CallRecords for D {
         };
         // The ids are sorted first: without an index, all that is selected would be.
         let statement = format!(
-            "SELECT r.call_id, {} FROM call_records r WHERE r.call_id IN (SELECT i.call_id FROM call_records i \
-             WHERE i.principal = $1 AND i.server = $2 AND ($3 IS NULL OR (i.{time}, i.call_id) < ($3, $4)) \
-             AND i.expires_ms > now_ms() ORDER BY i.{time} DESC, i.call_id DESC LIMIT $5) \
-             ORDER BY r.{time} DESC, r.call_id DESC",
-            columns()
+            "SELECT r.call_id, {}, CAST(NULL AS BYTEA) AS capsule, CAST(NULL AS BYTEA) AS memory, \
+             CAST(NULL AS BYTEA) AS outcome FROM call_records r WHERE r.call_id IN \
+             (SELECT i.call_id FROM call_records i WHERE i.principal = $1 AND i.server = $2 \
+             AND ($3 IS NULL OR (i.{time}, i.call_id) < ($3, $4)) AND i.expires_ms > now_ms() \
+             ORDER BY i.{time} DESC, i.call_id DESC LIMIT $5) ORDER BY r.{time} DESC, r.call_id DESC",
+            listed_columns()
         );
         let (time_ms, call) = before.unzip();
         let rows = self.rows(statement!(statement, principal, server, time_ms, call, limit)).await?;

@@ -346,6 +346,10 @@ async fn lists_a_principals_calls_at_a_server_the_latest_first(records: &dyn Cal
     assert_eq!(list(Some(31), 9).await, all[1..]);
     assert_eq!(list(Some(33), 9).await, all[2..]);
     assert!(list(Some(32), 9).await.is_empty());
+    let listing =
+        Listing { principal: [9; 16], server: "demo", order: ListOrder::Created, before: None, limit: 9 };
+    let last = records.list(&listing).await.unwrap().pop().unwrap().1;
+    assert_eq!((last.record, last.outcome), (text("told"), text("")), "outcomes may be large");
     for n in [33, 31] {
         next_millisecond().await;
         records.put(&mine(n), LIVING, State::InputRequired, text("asked")).await.unwrap();
