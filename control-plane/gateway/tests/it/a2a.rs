@@ -302,6 +302,32 @@ async fn tasks_are_listed_in_pages_and_only_ones_own() {
     }
 }
 
+/// Invariant I-4.
+#[tokio::test]
+async fn a_page_has_a_bounded_size_in_bytes() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let long = "x".repeat(60_000);
+    for _ in 0..40 {
+        client.result("SendMessage", message("echo", json!({"message": long}))).await;
+    }
+    let whole = client.result("ListTasks", json!({"pageSize": 100})).await;
+    assert_eq!((whole["tasks"].as_array().unwrap().len(), &whole["nextPageToken"]), (40, &json!("")));
+    let mut params = json!({"pageSize": 100, "includeArtifacts": true});
+    let (mut ids, mut pages) = (std::collections::BTreeSet::new(), 0);
+    loop {
+        let page = client.result("ListTasks", params.clone()).await;
+        ids.extend(page["tasks"].as_array().unwrap().iter().map(|task| task["id"].to_string()));
+        pages += 1;
+        assert!(page.to_string().len() < 5 << 20, "page {pages}");
+        if page["nextPageToken"] == "" {
+            break;
+        }
+        params["pageToken"] = page["nextPageToken"].clone();
+    }
+    assert_eq!((ids.len(), pages), (40, 2));
+}
+
 #[tokio::test]
 async fn the_task_that_changed_last_is_listed_first() {
     let fixture = fixture();

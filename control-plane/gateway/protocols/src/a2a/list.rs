@@ -1,11 +1,11 @@
 //! The caller's tasks at one agent, those whose state changed last first.
 //!
 //! Keeps true: the status of a task has the time by which the task is placed; a task that changes between two pages may be
-//! on neither, and none is on both; a page is bounded work, so a filter that few tasks pass may leave it short and still
-//! have a next page; a page token is valid for one list of one caller; `totalSize` counts the tasks up to the end of the
+//! on neither, and none is on both; a page is bounded work and bytes, so a filter that few tasks pass, or large artifacts, may
+//! leave it short and still have a next page; a page token is valid for one list of one caller; `totalSize` counts the tasks up to the end of the
 //! page, and one more if there are others, because nobody counts all records of a caller.
 
-use asp_a2a::{A2aError, A2aFailure, Task, TaskPage, TaskQuery, TaskState, Timestamp};
+use asp_a2a::{A2aError, A2aFailure, PartContent, Task, TaskPage, TaskQuery, TaskState, Timestamp};
 use asp_call::call::remote::{CallCursor, ListOrder, ListedCall};
 use asp_call::seal::Purpose;
 use asp_pipeline::pipeline::entitlement::ServerView;
@@ -21,6 +21,8 @@ const DEFAULT_PAGE: u32 = 50;
 const ROWS: u32 = 100;
 /// Maximum number of reads for one page.
 const MAX_READS: usize = 5;
+/// Size of the artifacts and messages of a page, in bytes, from which it has no further task: as much as clients of gRPC accept.
+const MAX_BYTES: usize = 4 << 20;
 
 /// Place in a list.
 struct PageToken {
@@ -38,6 +40,7 @@ pub(super) async fn list(request: &ProtocolRequest, query: &TaskQuery) -> Result
     let before = token.as_ref().map_or(0, |token| token.count);
     let wanted = usize::try_from(page_size).unwrap_or(usize::MAX);
     let (mut tasks, mut next) = (Vec::new(), token.map(|token| token.after));
+    let (mut bytes, mut is_full) = (0, false);
     for _ in 0..MAX_READS {
         let server = &request.server.message.name;
         let page =
@@ -49,8 +52,11 @@ pub(super) async fn list(request: &ProtocolRequest, query: &TaskQuery) -> Result
                 next = None;
                 break;
             }
-            tasks.extend(filtered_task(request, query, listed).await?);
-            if tasks.len() == wanted {
+            let task = filtered_task(request, query, listed).await?;
+            bytes += task.as_ref().map_or(0, size);
+            tasks.extend(task);
+            is_full = tasks.len() == wanted || bytes >= MAX_BYTES;
+            if is_full {
                 if at + 1 < page.calls.len() {
                     // The rest of what was read is on the next page.
                     next = Some(place(listed));
@@ -58,7 +64,7 @@ pub(super) async fn list(request: &ProtocolRequest, query: &TaskQuery) -> Result
                 break;
             }
         }
-        if tasks.len() == wanted || next.is_none() {
+        if is_full || next.is_none() {
             break;
         }
     }
@@ -94,6 +100,19 @@ async fn filtered_task(
     let mut task = task::of_found(&found, contents);
     task.status.timestamp = Some(Timestamp(listed.updated_ms));
     Ok(query.status.is_none_or(|status| status == task.status.state).then_some(task))
+}
+
+/// Returns the size of a task's artifacts and messages, in bytes.
+fn size(task: &Task) -> usize {
+    let of_artifacts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
+    let of_messages = task.history.iter().flat_map(|message| &message.parts);
+    let parts = of_artifacts.chain(of_messages).map(|part| match &part.content {
+        PartContent::Text(text) | PartContent::Url(text) => text.len(),
+        PartContent::Raw(bytes) => bytes.as_str().len(),
+        PartContent::Data(data) => data.text().len(),
+    });
+    let metadata = task.artifacts.iter().filter_map(|artifact| artifact.metadata.as_ref());
+    parts.chain(metadata.map(|metadata| metadata.text().len())).sum()
 }
 
 /// Whether the caller can see the skill of a record.
