@@ -4,7 +4,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Client, code, completed, fixture, message, message_id, snapshot};
-use crate::support::{token, token_with_scopes};
+use crate::support::{Fixture, token, token_with_scopes};
 
 #[tokio::test]
 async fn bad_requests_have_the_codes_of_their_faults() {
