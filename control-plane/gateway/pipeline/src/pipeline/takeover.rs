@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::event::Event;
-use asp_call::call::outcome::{Outcome, Output, Refusal, after_handover};
+use asp_call::call::outcome::{Outcome, Output, Refusal, Withdrawal, after_handover};
 use asp_call::call::started::StartGuard;
 use asp_call::call::{Call, CallRequest, IdempotencyKey, Invocation, State};
 use asp_call::durable::active::{AbandonedCall, ActiveFault};
@@ -300,6 +300,10 @@ impl CallTask {
     /// Continues a call that waited for arguments: it goes through the stages from that question on.
     async fn ask_again(&self, snapshot: &Arc<Snapshot>, record: Record) -> Result<(Output, bool), Refusal> {
         let call = &self.call;
+        // Its caller may have sent the answer before.
+        if snapshot.revoked(&call.caller) {
+            return Err(Refusal::Withdrawn(Withdrawal::TokenRevoked));
+        }
         let entitled =
             entitlement::entitle(snapshot, &call.server, &call.caller, &call.entry, call.protocol)?;
         let key = call.idempotency_key.clone().map(IdempotencyKey::Explicit);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use asp_gateway::gateway::{EVENT_BYTES, Gateway, Shared};
-use asp_proto::snapshot::GatewaySnapshot;
+use asp_proto::snapshot::{GatewaySnapshot, RevokedBefore};
 use asp_protocols::mcp::elsewhere;
 use asp_registry::assemble;
 use asp_store::answers::MemoryAnswers;
@@ -11,15 +11,17 @@ use asp_store::bus::MemoryBus;
 use asp_store::followers::MemoryFollowers;
 use asp_store::inbox::MemoryInbox;
 use asp_store::outbox::MemoryOutbox;
+use asp_store::records::{CallRecords, State};
 use asp_store::sessions::MemoryDirectory;
 use http::StatusCode;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::questions::reply;
 use super::{Client, completed, fixture, message, message_id, snapshot, speaking};
 use crate::plugin::until_some;
 use crate::rest::asking;
-use crate::support::Fixture;
+use crate::support::{Fixture, now};
 
 /// The servers of the tests, in which these primitives require a name and a number.
 fn requiring(ids: &[&str]) -> GatewaySnapshot {
@@ -179,6 +181,32 @@ async fn a_task_whose_gateway_is_lost_while_it_asks_is_asked_again_elsewhere() {
     completed(&ended, &json!({"counted": 2}));
     let joined = client.result("SendMessage", sent).await["task"].clone();
     assert_eq!((&joined["id"], &joined["status"]["state"]), (&task["id"], &ended["status"]["state"]));
+}
+
+/// The next gateway has the revocation from its start, and asks nobody for the call.
+#[tokio::test]
+async fn a_task_that_asks_ends_with_its_token_where_it_is_taken_over() {
+    let first = fixture();
+    first.gateway.pipeline.internals().active.renew().await.unwrap();
+    let sent = message("count", json!({"delayMs": 0}));
+    let task = Client::of(&first, "demo").result("SendMessage", sent).await["task"].clone();
+    assert_eq!(asked(&task)["required"], json!(["to"]));
+    first.gateway.pipeline.internals().active.retire().await;
+    let mut inputs = speaking();
+    let (org, user) = ("acme".into(), "alice".into());
+    inputs.revoked_before = vec![RevokedBefore { org, user, not_after_iat: now() }];
+    let second = first.with_stores(assemble(inputs), |stores| {
+        stores.active = first.active.clone();
+        stores.ledger = first.ledger.clone();
+    });
+    second.gateway.pipeline.internals().active.renew().await.unwrap();
+    tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&second.gateway)));
+    let id: Uuid = task["id"].as_str().unwrap().parse().unwrap();
+    until_some("the task ends", async || {
+        let row = first.active.find(id.into_bytes()).await.unwrap();
+        row.filter(|row| row.state == State::Cancelled)
+    })
+    .await;
 }
 
 /// I-3: a gateway that stops leaves what waits for arguments to the next one.
