@@ -399,7 +399,10 @@ impl CallTask {
                 tracing::warn!(call = %call.id, trace = %call.trace, %error, "row of a call was not confirmed in time; if this gateway is lost, the outcome may be unknown: check the store's response times");
                 Ok(())
             }
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                missing::note_stored(call);
+                Ok(())
+            }
         }
     }
 

@@ -26,6 +26,10 @@ mod history;
 pub use asked::{Answer, Ask, CallerAnswer, Question};
 pub use history::{History, Turn};
 
+/// Start of the ids of questions for missing arguments. A gateway that takes a call over asks the last one again until the
+/// arguments with its answer are stored.
+pub const ARGUMENTS: &str = "asp.arguments.";
+
 /// Maximum number of open questions per call.
 const MAX_OPEN: usize = 16;
 /// Maximum number of saved answers that are remembered; more than an inbox has entries.

@@ -22,7 +22,7 @@ use crate::call::Call;
 use crate::call::authority::Departure;
 use crate::call::event::Event;
 use crate::call::event::log::LoggedEvent;
-use crate::call::question::{Answer, CallerAnswer};
+use crate::call::question::{ARGUMENTS, Answer, CallerAnswer, Questions};
 use crate::call::remote::InputFault;
 use crate::digest;
 use crate::outage_log::OutageLog;
@@ -114,8 +114,14 @@ impl InboxEntry {
                 return true;
             }
         }
-        call.questions.is_saved(question) || (self.is_applied && !call.ownership.resumes.is_set())
+        is_done(&call.questions, question, (self.is_applied, call.ownership.resumes.is_set()))
     }
+}
+
+/// Whether the answer to a question may be removed. `resumes`: whether the stored records suffice to continue the call.
+fn is_done(questions: &Questions, question: &str, (is_applied, resumes): (bool, bool)) -> bool {
+    let is_asked_again = resumes || question.starts_with(ARGUMENTS);
+    questions.is_saved(question) || (is_applied && !is_asked_again)
 }
 
 impl Inboxes {
@@ -262,4 +268,21 @@ fn id(org: &str, call: Uuid) -> InboxId {
 /// Returns the context of a seal, which opens only in the inbox of its call and under its name.
 fn place(call: Uuid, name: EntryName) -> Vec<u8> {
     [call.as_bytes().as_slice(), &name].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Invariant I-13.
+    #[test]
+    fn an_answer_stays_until_it_is_stored_if_the_next_gateway_would_ask_again() {
+        let questions = Questions::default();
+        assert!(is_done(&questions, "q", (true, false)) && !is_done(&questions, "q", (false, false)));
+        for (question, resumes) in [("q", true), ("asp.arguments.1", false)] {
+            assert!(!is_done(&questions, question, (true, resumes)), "{question}");
+            questions.note_saved(question.to_owned());
+            assert!(is_done(&questions, question, (true, resumes)), "{question}");
+        }
+    }
 }

@@ -5,8 +5,9 @@
 //! at one gateway together; if the gateway is lost or stops, another one asks the same question again; arguments of which
 //! none is missing are refused at once if they do not fit, as those of any client.
 
+use asp_call::call::Call;
 use asp_call::call::outcome::Refusal;
-use asp_call::call::question::{Answer, Ask, Question, input_timeout, put};
+use asp_call::call::question::{ARGUMENTS, Answer, Ask, Question, input_timeout, put};
 use asp_call::durable::record::Record;
 use asp_json::{Json, Members};
 use asp_snapshot::schema::Schema;
@@ -45,7 +46,7 @@ impl CallTask {
                 // Checked here, by the schema of all arguments.
                 relayed: true,
             };
-            let question = put(call, Question { id: format!("asp.arguments.{}", input.question), ask })?;
+            let question = put(call, Question { id: id(input.question), ask })?;
             let left = until.saturating_duration_since(Instant::now());
             let answered = question.within(left).answered(call).await;
             if answered == Err(Refusal::Cancelled) && self.pipeline.has_stopped(call) {
@@ -78,9 +79,24 @@ impl CallTask {
                 tracing::warn!(call = %call.id, trace = %call.trace, %error, "arguments of a waiting call could not be stored; if this gateway is lost, the next one asks for them again: check the store");
                 Ok(())
             }
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                (1..input.question).for_each(|before| call.questions.note_saved(id(before)));
+                Ok(())
+            }
         }
     }
+}
+
+/// Notes that the row of a call has its arguments with the answers to all questions for them.
+pub(super) fn note_stored(call: &Call) {
+    if call.authority.begun_with().late_arguments {
+        (1..=MAX_ASKED).for_each(|question| call.questions.note_saved(id(question)));
+    }
+}
+
+/// Returns the id of a question.
+fn id(question: u32) -> String {
+    format!("{ARGUMENTS}{question}")
 }
 
 /// Returns the required arguments that are missing.
