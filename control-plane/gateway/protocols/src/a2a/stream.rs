@@ -1,9 +1,10 @@
 //! The changes of one task, from a first snapshot to its end.
 //!
-//! Keeps true: every stream of a task has the same events in the same order; events that the call's log has dropped are
-//! reported as a gap; the end comes once and last; the end of a stream ends no task; nothing is sent under a token that has
-//! expired or was revoked. A client of 1.0 gets the whole task once more at the end; clients of 0.3 accept one task a stream.
-//! A call that answers with a message has a stream of this message alone.
+//! Keeps true: every stream of a task has the same events in the same order; an event is published to other gateways before a
+//! client gets it (I-3); events that the call's log has dropped are reported as a gap; the end comes once and last; the end of
+//! a stream ends no task; nothing is sent under a token that has expired or was revoked. A client of 1.0 gets the whole task
+//! once more at the end; clients of 0.3 accept one task a stream. A call that answers with a message has a stream of this
+//! message alone.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -97,6 +98,7 @@ impl TaskStream {
                 (snapshot.next_event, task::of_snapshot(&call, &snapshot, contents))
             }
         };
+        wait_until_published(&call, first).await;
         Ok(TaskStream {
             gateway: request.gateway.clone(),
             caller: request.caller.clone(),
@@ -150,6 +152,7 @@ impl TaskStream {
             return Some(self.gap(oldest));
         }
         self.position = self.position.max(self.follower.position());
+        wait_until_published(&self.call, self.position).await;
         self.take(shown).await
     }
 
@@ -232,6 +235,13 @@ impl TaskStream {
     fn is_over(&self) -> bool {
         let revoked = || self.gateway.snapshot().is_none_or(|snapshot| snapshot.revoked(&self.caller));
         self.until.is_some_and(|until| until <= Instant::now()) || revoked()
+    }
+}
+
+/// Waits until other gateways can read the events before number `next`: a client that comes back elsewhere misses none.
+async fn wait_until_published(call: &Call, next: u64) {
+    if let Some(publication) = call.ownership.publication() {
+        publication.wait_for(next).await;
     }
 }
 
