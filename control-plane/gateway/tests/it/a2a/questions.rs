@@ -87,7 +87,7 @@ async fn a_stream_of_the_earlier_version_ends_with_the_question() {
 }
 
 /// Stores that gateways share apart from their database.
-fn shared() -> Shared {
+pub(super) fn shared() -> Shared {
     Shared {
         directory: Arc::new(MemoryDirectory::default()),
         bus: Arc::new(MemoryBus::default()),

@@ -1,9 +1,19 @@
 //! Streams of tasks.
 
-use http::Method;
-use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Client, fixture, message, message_id};
+use asp_gateway::gateway::Shared;
+use asp_store::outbox::{AppendOutcome, Batch, MemoryOutbox, Outbox, OutboxError, StoredEvents};
+use asp_store::records::{CallId, OwnerId};
+use async_trait::async_trait;
+use http::Method;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::questions::shared;
+use super::{Client, fixture, message, message_id, snapshot};
 
 /// The results in a stream of JSON-RPC responses.
 fn results(events: Vec<Value>) -> Vec<Value> {
@@ -66,4 +76,72 @@ async fn a_task_is_followed_over_rest_from_where_it_is_and_goes_on_without_a_str
     assert_eq!(events[0]["task"]["id"], id.as_str(), "{events:?}");
     let last = &events.last().unwrap()["task"];
     assert_eq!((&last["status"]["state"], &last["id"]), (&json!("TASK_STATE_COMPLETED"), &json!(id)));
+}
+
+/// An outbox to which it is a long way.
+#[derive(Default)]
+struct DistantOutbox(MemoryOutbox);
+
+#[async_trait]
+impl Outbox for DistantOutbox {
+    async fn append(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        batch: Batch<'_>,
+        keep: Duration,
+    ) -> Result<AppendOutcome, OutboxError> {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        self.0.append(call, owner, batch, keep).await
+    }
+
+    async fn take(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        keep: Duration,
+    ) -> Result<Option<StoredEvents>, OutboxError> {
+        self.0.take(call, owner, keep).await
+    }
+
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>, OutboxError> {
+        self.0.read(call, from).await
+    }
+}
+
+/// I-3: a client whose gateway is lost finds all that it has seen at another one.
+#[tokio::test]
+async fn other_gateways_can_read_an_event_before_a_client_gets_it() {
+    let outbox = Arc::new(DistantOutbox::default());
+    let base = fixture();
+    let fixture = base.with_stores(snapshot(), |stores| {
+        stores.active = base.active.clone();
+        stores.ledger = base.ledger.clone();
+        stores.shared = Some(Shared { outbox: outbox.clone(), ..shared() });
+    });
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
+    let client = Client::of(&fixture, "demo");
+    let headers: Vec<(&str, &str)> =
+        client.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let params = message("count", json!({"to": 3, "delayMs": 10}));
+    let request = json!({"jsonrpc": "2.0", "id": 7, "method": "SendStreamingMessage", "params": params});
+    let answer = fixture.open(Method::POST, "/demo/a2a", &headers, &request.to_string()).await;
+    let mut body = answer.into_body();
+    let mut steps = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.unwrap().into_data().unwrap();
+        let Some(data) = std::str::from_utf8(&frame).unwrap().strip_prefix("data: ") else { continue };
+        let event: Value = serde_json::from_str(data.trim_end()).unwrap();
+        let update = &event["result"]["statusUpdate"];
+        if update["metadata"]["asp/progress"].is_null() {
+            continue;
+        }
+        steps += 1;
+        let task = Uuid::parse_str(update["taskId"].as_str().unwrap()).unwrap();
+        let stored = outbox.read(task.into_bytes(), 0).await.unwrap().expect("the events of the task");
+        // The event with number 0 has generation 2.
+        let generation = update["metadata"]["asp/generation"].as_u64().unwrap();
+        assert!(generation <= stored.next() + 1, "{} is stored: {event}", stored.next());
+    }
+    assert_eq!(steps, 3);
 }
