@@ -52,7 +52,11 @@ impl Shared {
     pub(crate) async fn stack(&self) -> Result<&Stack> {
         let start = || async {
             let dead_upstream = Some("everything.internal".to_string());
-            let environment = vec![("ASP_DEFAULT_AGENT", DEFAULT_AGENT.to_string())];
+            let environment = vec![
+                ("ASP_DEFAULT_AGENT", DEFAULT_AGENT.to_string()),
+                // Tasks that wait for an answer run beside the calls of a thousand clients.
+                ("ASP_MAX_CALLS_PER_ORG", "4096".to_string()),
+            ];
             Stack::start(Options { dead_upstream, environment, ..Options::repository()? }).await
         };
         let stack =
