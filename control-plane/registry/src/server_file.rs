@@ -120,8 +120,7 @@ pub(crate) struct ServerAuth {
     pub audiences: Vec<String>,
 }
 
-/// Contents of the A2A agent card apart from the skills. In `url`, `${public_url}` stands for the platform's public
-/// URL.
+/// Contents of the A2A agent card apart from the skills.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Card {
@@ -129,7 +128,7 @@ pub(crate) struct Card {
     pub name: Option<String>,
     /// Description of the agent; the server's when absent.
     pub description: Option<String>,
-    /// URL of the agent; `${public_url}/<server>/a2a` when absent.
+    /// Has no effect: the agent's URL is `<public URL>/<server>/a2a`.
     pub url: Option<String>,
     pub provider: Option<Provider>,
     pub documentation_url: Option<String>,

@@ -78,8 +78,10 @@ fn the_tool_is_the_printed_one_but_for_nullable() {
 #[test]
 fn the_card_is_the_printed_one_and_what_is_true_besides() {
     let card: Value = serde_json::from_str(&compliance().agent_card).expect("the card is JSON");
-    let url = "https://a2a.webex.com/compliance/v1";
+    let url = "${public_url}/webex-compliance/a2a";
     let mut expected = printed("card.json");
+    // A card that the platform signs sends nobody elsewhere with a token.
+    expected["url"] = url.into();
     // The platform serves REST at the same URL.
     expected["additionalInterfaces"] =
         json!([{"url": url, "transport": "JSONRPC"}, {"url": url, "transport": "HTTP+JSON"}]);

@@ -4,7 +4,8 @@
 //! of 1.0, and the top-level fields of 0.3. A reader of either version ignores the fields of the other. In every URL
 //! `${public_url}` stands for the platform's public URL; the gateway replaces it, and adds the skills that the reader may
 //! see, when it serves the card. Keeps true: nothing is empty but the scopes of a requirement, because official SDKs drop
-//! what is empty before they verify a signature; abilities are those of the platform, whatever `server.yaml` claims.
+//! what is empty before they verify a signature; abilities and URL are those of the platform, whatever `server.yaml` claims:
+//! clients send their tokens to the URL of a card that the platform has signed.
 //! Sources: A2A 0.3.0 section 5.5, A2A 1.0 `AgentCard`.
 
 use asp_proto::snapshot;
@@ -19,7 +20,7 @@ const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
 
 /// Compiles the card without its skills, which depend on the reader.
 pub(super) fn card(file: &ServerFile, server: &snapshot::Server) -> Value {
-    let Card { name, description, url, provider, documentation_url, icon_url, .. } = &file.card;
+    let Card { name, description, provider, documentation_url, icon_url, .. } = &file.card;
     let name = first([name.as_deref(), Some(&server.title), Some(&server.name)]);
     let description = first([description.as_deref(), Some(&server.description), Some(name)]);
     let mut card = Map::new();
@@ -36,8 +37,7 @@ pub(super) fn card(file: &ServerFile, server: &snapshot::Server) -> Value {
     }
     put(&mut card, "defaultInputModes", modes(&file.card.default_input_modes));
     put(&mut card, "defaultOutputModes", modes(&file.card.default_output_modes));
-    let url = url.clone().unwrap_or_else(|| format!("${{public_url}}/{}/a2a", file.name));
-    put_interfaces(&mut card, &url);
+    put_interfaces(&mut card, &format!("${{public_url}}/{}/a2a", file.name));
     put_security(&mut card, file);
     Value::Object(card)
 }
