@@ -1,5 +1,5 @@
-//! What the platform advertises works: every name, URL and permission that it shows to an org is asked for, what a server
-//! does not list is shown nowhere, and a plugin that it calls off is in no list.
+//! Advertisements of the platform that have to work: every name, URL and permission that it shows to an org is asked for,
+//! what a server does not list is shown nowhere, and a plugin that it calls off is in no list.
 
 use std::collections::HashSet;
 

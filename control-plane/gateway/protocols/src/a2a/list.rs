@@ -2,8 +2,8 @@
 //!
 //! Keeps true: the status of a task has the time by which the task is placed; a task that changes between two pages may be
 //! on neither, and none is on both; a page is bounded work and bytes, so a filter that few tasks pass, or large artifacts, may
-//! leave it short and still have a next page; a page token is valid for one list of one caller; `totalSize` counts the tasks up to the end of the
-//! page, and one more if there are others, because nobody counts all records of a caller.
+//! leave it short and still have a next page; a page token is valid for one list of one caller; `totalSize` counts the tasks
+//! up to the end of the page, and one more if there are others, because nobody counts all records of a caller.
 
 use asp_a2a::{A2aError, A2aFailure, PartContent, Task, TaskPage, TaskQuery, TaskState, Timestamp};
 use asp_call::call::remote::{CallCursor, ListOrder, ListedCall};
@@ -39,8 +39,10 @@ pub(super) async fn list(request: &ProtocolRequest, query: &TaskQuery) -> Result
     let token = query.page_token.as_deref().map(|token| open(request, &context, token)).transpose()?;
     let before = token.as_ref().map_or(0, |token| token.count);
     let wanted = usize::try_from(page_size).unwrap_or(usize::MAX);
-    let (mut tasks, mut next) = (Vec::new(), token.map(|token| token.after));
-    let (mut bytes, mut is_full) = (0, false);
+    let mut tasks = Vec::new();
+    let mut next = token.map(|token| token.after);
+    let mut bytes = 0;
+    let mut is_full = false;
     for _ in 0..MAX_READS {
         let server = &request.server.message.name;
         let page =

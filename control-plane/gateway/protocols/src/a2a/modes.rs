@@ -58,12 +58,15 @@ pub(super) fn check_parts(skill: &str, card: &str, parts: &[Part]) -> Result<(),
 
 /// Refuses a client that accepts none of the media types that a skill gives.
 pub(super) fn check_accepted(skill: &str, card: &str, accepted: &[String]) -> Result<(), A2aFailure> {
+    if accepted.is_empty() {
+        return Ok(());
+    }
     let mut given = declared(skill, card, ["outputModes", "defaultOutputModes"]);
     if given.is_empty() {
         given = RESULTS.map(str::to_owned).to_vec();
     }
     let is_accepted = |given: &String| accepted.iter().any(|mode| overlap(&essence(mode), given));
-    if accepted.is_empty() || given.iter().any(is_accepted) {
+    if given.iter().any(is_accepted) {
         return Ok(());
     }
     let message = format!("this skill gives {}", given.join(", "));

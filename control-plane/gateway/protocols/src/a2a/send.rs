@@ -105,7 +105,8 @@ fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, Refuse
     let server = request.server.message.name.as_str();
     let name = name_of(&entry, &send.message.message_id);
     let chosen = ChosenId::of(&request.caller, (server, name.as_str()), &entry.primitive.version, &sent);
-    let (context, message_id) = (send.message.context_id.clone(), send.message.message_id.clone());
+    let context = send.message.context_id.clone();
+    let message_id = send.message.message_id.clone();
     let opening = history::storable(&send.message);
     Ok(NewTask { entry, arguments, chosen, context, message_id, opening, memory })
 }

@@ -2,22 +2,16 @@
 
 use std::sync::Arc;
 
-use asp_gateway::gateway::{EVENT_BYTES, Gateway, Shared};
+use asp_gateway::gateway::Gateway;
 use asp_proto::snapshot::{GatewaySnapshot, RevokedBefore};
 use asp_protocols::mcp::elsewhere;
 use asp_registry::assemble;
-use asp_store::answers::MemoryAnswers;
-use asp_store::bus::MemoryBus;
-use asp_store::followers::MemoryFollowers;
-use asp_store::inbox::MemoryInbox;
-use asp_store::outbox::MemoryOutbox;
 use asp_store::records::{CallRecords, State};
-use asp_store::sessions::MemoryDirectory;
 use http::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::questions::reply;
+use super::questions::{reply, shared};
 use super::{Client, completed, fixture, message, message_id, snapshot, speaking};
 use crate::plugin::until_some;
 use crate::rest::asking;
@@ -234,15 +228,7 @@ async fn a_task_that_asks_survives_a_restart() {
 /// I-3, I-13.
 #[tokio::test]
 async fn a_task_that_asks_at_one_gateway_is_shown_and_answered_at_another() {
-    let shared = Shared {
-        directory: Arc::new(MemoryDirectory::default()),
-        bus: Arc::new(MemoryBus::default()),
-        inbox: Arc::new(MemoryInbox::default()),
-        followers: Arc::new(MemoryFollowers::default()),
-        outbox: Arc::new(MemoryOutbox::default()),
-        event_bytes: EVENT_BYTES,
-        answers: Arc::new(MemoryAnswers::default()),
-    };
+    let shared = shared();
     let base = fixture();
     let gateway = || {
         base.with_stores(snapshot(), |stores| {
