@@ -57,6 +57,10 @@ from_failure!(sqlx::Error => ArchiveError::Database);
 /// Revisions added if no past revision is given: more than a database changes within the age of a backup.
 const FAR: u64 = 1_000_000;
 
+/// Moves the numbers of later deliveries past the imported ones.
+const NUMBER_DELIVERIES: &str = "SELECT setval(pg_get_serial_sequence('push_deliveries', 'seq'), \
+     COALESCE(MAX(seq), 0) + 1, FALSE) FROM push_deliveries";
+
 /// A database: SQLite's three files, or PostgreSQL.
 pub enum ArchiveDatabase {
     Files { control: PathBuf, calls: PathBuf, audit: PathBuf },
@@ -256,6 +260,7 @@ impl OpenDatabase {
             for statement in former_events::after_import() {
                 sqlx::query(AssertSqlSafe(statement)).execute(&mut **first).await?;
             }
+            sqlx::query(NUMBER_DELIVERIES).execute(&mut **first).await?;
         }
         for part in self.parts {
             part.commit().await?;

@@ -6,6 +6,7 @@
 
 mod keys;
 mod ledger;
+mod push;
 mod quotas;
 mod records;
 mod statement;

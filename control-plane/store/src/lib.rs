@@ -50,6 +50,7 @@ pub mod packages;
 pub mod postgres;
 mod private;
 pub mod published_keys;
+pub mod push;
 pub mod records;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -17,6 +17,7 @@ use asp_store::control::{
 };
 use asp_store::ledger::{self, Budget};
 use asp_store::postgres::Postgres;
+use asp_store::push;
 use asp_store::records::{self, CallQuotas, CallRecords, OwnerId, State};
 use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 use bytes::Bytes;
@@ -72,6 +73,7 @@ async fn full() -> TempDir {
     let calls = Arc::new(SqliteCalls::open(&at("calls.db")).await.unwrap());
     ledger::suite::run(Arc::clone(&calls) as Arc<_>).await;
     records::suite::run(calls.as_ref()).await;
+    push::suite::run(calls.as_ref()).await;
     let key = records::suite::key(200);
     let memory = Bytes::from_static(b"m");
     calls.put(&key, OwnerId([9; 16]), State::Working, Bytes::from_static(b"\0r")).await.unwrap();

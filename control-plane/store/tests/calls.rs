@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest, suite};
 use asp_store::published_keys::{self, PublishedKeys};
+use asp_store::push;
 use asp_store::records::{self, CallQuotas, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
 use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 use bytes::Bytes;
@@ -93,6 +94,12 @@ async fn the_sqlite_published_keys_pass_the_suite_and_outlive_their_gateway() {
     let still: Vec<_> =
         again.published().await.unwrap().into_iter().map(|one| (one.owner, one.key)).collect();
     assert_eq!(still, seen);
+}
+
+#[tokio::test]
+async fn the_sqlite_pushes_pass_the_suite() {
+    let directory = tempfile::tempdir().unwrap();
+    push::suite::run(&SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap()).await;
 }
 
 #[tokio::test]

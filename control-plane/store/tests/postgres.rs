@@ -14,6 +14,7 @@ use asp_store::gateway_registry::{self, GatewayRegistry, GatewayReport};
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, SchemaError, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
+use asp_store::push;
 use asp_store::records::{self, CallQuotas, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
 use bytes::Bytes;
 use sqlx::{Connection, PgConnection};
@@ -195,6 +196,12 @@ async fn the_published_keys_pass_the_suite_and_end_by_the_databases_clock() {
     let key = published_keys::suite::key("new");
     calls.publish(OwnerId([1; 16]), &key, LEASE).await.unwrap();
     assert_eq!(fresh.number("SELECT COUNT(*) FROM token_keys").await, 1, "what is over is deleted");
+}
+
+#[tokio::test]
+async fn the_pushes_pass_the_suite() {
+    let fresh = Fresh::start().await;
+    push::suite::run(&fresh.calls()).await;
 }
 
 #[tokio::test]

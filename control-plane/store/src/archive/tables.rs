@@ -131,7 +131,7 @@ impl ArchiveTable {
 }
 
 /// All tables of an archive, in its order.
-pub(super) const TABLES: [ArchiveTable; 23] = [
+pub(super) const TABLES: [ArchiveTable; 25] = [
     ArchiveTable { seeded: true, ..table!("control_revision", 1, id: Integer, revision: Integer) },
     table!("resources", 1, name: Text, revision: Integer),
     table!("servers", 1, name: Text, sources: Text, content_hash: Text, updated_at: Integer, a2a_at: Integer),
@@ -170,7 +170,17 @@ pub(super) const TABLES: [ArchiveTable; 23] = [
         ..table!("call_records", 1, call_id: Bytes, org: Text, principal: Bytes, user_digest: Bytes,
             server: Text, plugin: Text, context: Text, state: Text, created_ms: Integer, updated_ms: Integer,
             expires_ms: Integer, resumable: Flag, seq: Integer, bytes: Integer, owner: Bytes, record: Bytes,
-            capsule: Bytes, memory("answers"): Bytes, outcome: Bytes)
+            capsule: Bytes, memory("answers"): Bytes, outcome: Bytes, pushes: Integer)
+    },
+    ArchiveTable {
+        home: SqliteFile::Calls,
+        ..table!("push_configs", 2, call_id: Bytes, config: Text, org: Text, origin: Text,
+            created_ms: Integer, sealed: Bytes)
+    },
+    ArchiveTable {
+        home: SqliteFile::Calls,
+        ..table!("push_deliveries", 1, seq: Integer, call_id: Bytes, config: Text, org: Text, state: Text,
+            at_ms: Integer, due_ms: Integer, attempts: Integer, claim: Bytes, dead: Integer, fault: Text)
     },
     ArchiveTable {
         home: SqliteFile::Audit,

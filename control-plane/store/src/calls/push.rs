@@ -1,0 +1,212 @@
+//! The [`PushStore`] of several processes. Triggers on the records of calls add deliveries, and delete them with
+//! their record.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{CallStatement, CallsDatabase, changes, row};
+use crate::columns::Columns;
+use crate::push::{
+    ClaimId, DeadLetter, Delivery, MAX_OF_CALL, MAX_OF_ORG, PushStore, PushStoreError, PutReceiver,
+    ReceiverRow, Result,
+};
+use crate::records::{BELIEVED, CallId, OwnerId, State};
+
+from_failure!(sqlx::Error => PushStoreError::Unavailable);
+
+/// Columns of a dead letter in row `d`, and its receiver in row `k`.
+const DEAD: &str = "SELECT d.seq, d.call_id, d.config, d.org, d.state, d.at_ms, d.attempts, d.fault, \
+     COALESCE(k.origin, '') AS origin FROM push_deliveries d \
+     LEFT JOIN push_configs k ON k.call_id = d.call_id AND k.config = d.config \
+     WHERE d.dead = 1 AND ($1 = '' OR d.org = $1)";
+
+#[async_trait]
+impl<D: CallsDatabase> PushStore for D {
+    async fn put_receiver(&self, call: CallId, org: &str, receiver: &ReceiverRow) -> Result<PutReceiver> {
+        // Before the receiver: a state that is stored in between is its first delivery below.
+        let mark = statement!("UPDATE call_records SET pushes = 1 WHERE call_id = $1", call);
+        if !changes(self, mark).await? {
+            return Ok(PutReceiver::NoCall);
+        }
+        let insert = "INSERT INTO push_configs AS k (call_id, config, org, origin, created_ms, sealed) \
+             SELECT $1, $2, $3, $4, now_ms(), $5 WHERE EXISTS (SELECT 1 FROM call_records WHERE call_id = $1) \
+             AND (SELECT COUNT(*) FROM push_configs WHERE call_id = $1 AND config <> $2) < $6 \
+             AND (SELECT COUNT(*) FROM push_configs WHERE org = $3 AND (call_id <> $1 OR config <> $2)) < $7 \
+             ON CONFLICT (call_id, config) DO UPDATE SET origin = excluded.origin, sealed = excluded.sealed";
+        let ReceiverRow { config, origin, sealed } = receiver;
+        let (config, origin) = (config.as_str(), origin.as_str());
+        let insert = statement!(insert, call, config, org, origin, sealed, MAX_OF_CALL, MAX_OF_ORG);
+        if !changes(self, insert).await? {
+            return Ok(PutReceiver::Full);
+        }
+        let first = "INSERT INTO push_deliveries (call_id, config, org, state, at_ms, due_ms) \
+             SELECT r.call_id, k.config, k.org, r.state, r.updated_ms, r.updated_ms FROM call_records r \
+             JOIN push_configs k ON k.call_id = r.call_id WHERE r.call_id = $1 AND k.config = $2 \
+             AND r.state NOT IN ('submitted', 'working') AND NOT EXISTS (SELECT 1 FROM push_deliveries d \
+             WHERE d.call_id = $1 AND d.config = $2 AND d.state = r.state AND d.at_ms = r.updated_ms)";
+        self.execute(statement!(first, call, config)).await?;
+        Ok(PutReceiver::Stored)
+    }
+
+    async fn receivers(&self, call: CallId) -> Result<Vec<ReceiverRow>> {
+        let statement = "SELECT config, origin, sealed FROM push_configs WHERE call_id = $1 \
+             ORDER BY created_ms, config";
+        let rows = self.rows(statement!(statement, call)).await?;
+        let receiver = |row: &D::Row| {
+            let (config, origin) = (row.text("config")?, row.text("origin")?);
+            Ok(ReceiverRow { config, origin, sealed: row.blob("sealed")? })
+        };
+        Ok(rows.iter().map(receiver).collect::<sqlx::Result<_>>()?)
+    }
+
+    async fn remove_receiver(&self, call: CallId, config: &str) -> Result<bool> {
+        let receiver = "DELETE FROM push_configs WHERE call_id = $1 AND config = $2";
+        let removed = changes(self, statement!(receiver, call, config)).await?;
+        // One that is added in between has no receiver, and is deleted when it is claimed.
+        let deliveries = "DELETE FROM push_deliveries WHERE call_id = $1 AND config = $2";
+        self.execute(statement!(deliveries, call, config)).await?;
+        Ok(removed)
+    }
+
+    async fn has_receivers(&self) -> Result<bool> {
+        Ok(row(self, CallStatement::new("SELECT config FROM push_configs LIMIT 1")).await?.is_some())
+    }
+
+    async fn claim_deliveries(&self, claim: ClaimId, lease: Duration, limit: u32) -> Result<Vec<Delivery>> {
+        let statement = "UPDATE push_deliveries SET due_ms = now_ms() + $1, claim = $2, attempts = attempts + 1 \
+             WHERE seq IN (SELECT d.seq FROM push_deliveries d WHERE d.due_ms <= now_ms() AND d.dead = 0 \
+             AND NOT EXISTS (SELECT 1 FROM push_deliveries e WHERE e.call_id = d.call_id \
+             AND e.config = d.config AND e.dead = 0 AND e.seq < d.seq) \
+             ORDER BY d.due_ms LIMIT $3 FOR UPDATE SKIP LOCKED)";
+        if self.execute(statement!(statement, lease, claim, limit)).await? == 0 {
+            return Ok(Vec::new());
+        }
+        let statement = "SELECT d.seq, d.call_id, d.config, d.org, d.state, d.at_ms, d.attempts, \
+             now_ms() - d.at_ms AS age_ms, k.sealed FROM push_deliveries d \
+             LEFT JOIN push_configs k ON k.call_id = d.call_id AND k.config = d.config WHERE d.claim = $1 \
+             ORDER BY d.seq";
+        let rows = self.rows(statement!(statement, claim)).await?;
+        let mut claimed = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let delivery = read_delivery(row, claim)?;
+            if delivery.sealed.is_empty() {
+                // Its receiver was deleted.
+                self.end_delivery(&delivery).await?;
+            } else {
+                claimed.push(delivery);
+            }
+        }
+        Ok(claimed)
+    }
+
+    async fn end_delivery(&self, delivery: &Delivery) -> Result<bool> {
+        let statement = "DELETE FROM push_deliveries WHERE seq = $1 AND claim = $2";
+        Ok(changes(self, statement!(statement, delivery.seq, delivery.claim)).await?)
+    }
+
+    async fn retry_delivery(&self, delivery: &Delivery, after: Duration, fault: &str) -> Result<bool> {
+        let noted = "UPDATE push_deliveries SET fault = $3 WHERE seq = $1 AND claim = $2";
+        if !changes(self, statement!(noted, delivery.seq, delivery.claim, fault)).await? {
+            return Ok(false);
+        }
+        Ok(release(self, delivery, after).await?)
+    }
+
+    async fn postpone_delivery(&self, delivery: &Delivery, after: Duration) -> Result<bool> {
+        let noted = "UPDATE push_deliveries SET attempts = attempts - 1 WHERE seq = $1 AND claim = $2";
+        if !changes(self, statement!(noted, delivery.seq, delivery.claim)).await? {
+            return Ok(false);
+        }
+        Ok(release(self, delivery, after).await?)
+    }
+
+    async fn bury_delivery(&self, delivery: &Delivery, fault: &str) -> Result<bool> {
+        let statement =
+            "UPDATE push_deliveries SET dead = 1, claim = NULL, fault = $3 WHERE seq = $1 AND claim = $2";
+        Ok(changes(self, statement!(statement, delivery.seq, delivery.claim, fault)).await?)
+    }
+
+    async fn fail_lost_calls(&self, me: OwnerId) -> Result<u64> {
+        let statement = format!(
+            "UPDATE call_records AS r SET state = $1, updated_ms = now_ms() \
+             WHERE r.call_id IN (SELECT call_id FROM push_configs) AND r.owner IS NOT NULL AND r.owner <> $2 \
+             AND NOT r.resumable AND r.state IN ('submitted', 'working', 'input_required', 'auth_required') \
+             AND NOT EXISTS (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms + {} > now_ms())",
+            BELIEVED.as_millis()
+        );
+        Ok(self.execute(statement!(statement, State::Failed.as_str(), me.0)).await?)
+    }
+
+    async fn dead_letters(&self, org: &str, before: i64, limit: u32) -> Result<Vec<DeadLetter>> {
+        let statement = format!("{DEAD} AND d.seq < $2 ORDER BY d.seq DESC LIMIT $3");
+        let rows = self.rows(statement!(statement, org, before, limit)).await?;
+        Ok(rows.iter().map(read_dead).collect::<sqlx::Result<_>>()?)
+    }
+
+    async fn dead_letter(&self, org: &str, seq: i64) -> Result<Option<DeadLetter>> {
+        let found = row(self, statement!(format!("{DEAD} AND d.seq = $2"), org, seq)).await?;
+        Ok(found.as_ref().map(read_dead).transpose()?)
+    }
+
+    async fn replay_dead_letter(&self, org: &str, seq: i64) -> Result<bool> {
+        let statement = "UPDATE push_deliveries SET dead = 0, attempts = 0, due_ms = now_ms() \
+             WHERE seq = $1 AND dead = 1 AND ($2 = '' OR org = $2)";
+        Ok(changes(self, statement!(statement, seq, org)).await?)
+    }
+
+    async fn drop_dead_letter(&self, org: &str, seq: i64) -> Result<bool> {
+        let statement = "DELETE FROM push_deliveries WHERE seq = $1 AND dead = 1 AND ($2 = '' OR org = $2)";
+        Ok(changes(self, statement!(statement, seq, org)).await?)
+    }
+}
+
+/// Ends the claim of a delivery. All of its receiver's deliveries wait, so that no claim reads them in vain.
+async fn release<D: CallsDatabase>(database: &D, delivery: &Delivery, after: Duration) -> sqlx::Result<bool> {
+    let statement = "UPDATE push_deliveries SET due_ms = now_ms() + $3, claim = NULL WHERE dead = 0 \
+         AND call_id = $4 AND config = $5 AND EXISTS \
+         (SELECT 1 FROM push_deliveries h WHERE h.seq = $1 AND h.claim = $2)";
+    let Delivery { seq, claim, call, config, .. } = delivery;
+    let released =
+        database.execute(statement!(statement, *seq, *claim, after, *call, config.as_str())).await?;
+    Ok(released > 0)
+}
+
+fn read_delivery(row: &impl Columns, claim: ClaimId) -> sqlx::Result<Delivery> {
+    let age = u64::try_from(row.number("age_ms")?).unwrap_or_default();
+    Ok(Delivery {
+        seq: row.number("seq")?,
+        claim,
+        call: row.id("call_id")?,
+        config: row.text("config")?,
+        org: row.text("org")?,
+        state: read_state(row)?,
+        at_ms: row.number("at_ms")?,
+        age: Duration::from_millis(age),
+        attempts: read_attempts(row)?,
+        sealed: row.blob("sealed")?,
+    })
+}
+
+fn read_dead(row: &impl Columns) -> sqlx::Result<DeadLetter> {
+    Ok(DeadLetter {
+        seq: row.number("seq")?,
+        call: row.id("call_id")?,
+        config: row.text("config")?,
+        org: row.text("org")?,
+        origin: row.text("origin")?,
+        state: read_state(row)?,
+        at_ms: row.number("at_ms")?,
+        attempts: read_attempts(row)?,
+        fault: row.text("fault")?,
+    })
+}
+
+fn read_state(row: &impl Columns) -> sqlx::Result<State> {
+    let name = row.text("state")?;
+    State::parse(&name).ok_or_else(|| sqlx::Error::Decode(format!("`{name}` is not a state").into()))
+}
+
+fn read_attempts(row: &impl Columns) -> sqlx::Result<u32> {
+    Ok(u32::try_from(row.number("attempts")?).unwrap_or_default())
+}
