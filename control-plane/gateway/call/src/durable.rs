@@ -2,6 +2,7 @@
 pub mod active;
 mod event_budget;
 pub mod inbox;
+pub mod pushes;
 pub mod record;
 pub mod shared_calls;
 pub mod shared_events;

@@ -53,11 +53,13 @@ pub enum Purpose {
     Inbox,
     /// The private half of a key that signs agent cards, in the store.
     CardKey,
+    /// The URL and the secrets of a receiver of push notifications, in the store.
+    Push,
 }
 
 impl Purpose {
     /// All purposes, and the label of each.
-    const ALL: [(Purpose, &'static [u8]); 17] = [
+    const ALL: [(Purpose, &'static [u8]); 18] = [
         (Purpose::Session, b"asp/session/1\0"),
         (Purpose::Cursor, b"asp/cursor/1\0"),
         (Purpose::RequestState, b"asp/request-state/1\0"),
@@ -75,6 +77,7 @@ impl Purpose {
         (Purpose::CallEvent, b"asp/call-event/1\0"),
         (Purpose::Inbox, b"asp/inbox/1\0"),
         (Purpose::CardKey, b"asp/card-key/1\0"),
+        (Purpose::Push, b"asp/push/1\0"),
     ];
 
     fn label(self) -> &'static [u8] {

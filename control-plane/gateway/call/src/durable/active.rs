@@ -15,6 +15,7 @@ use asp_store::records::{CallId, CallRecords, Lease, OwnerId, RecordKey, STEADY,
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use self::abandoned::AbandonedCall;
@@ -57,6 +58,12 @@ const AWAY_AFTER: u32 = 2;
 #[error("active calls: {0}")]
 pub struct ActiveFault(String);
 
+impl ActiveFault {
+    pub(super) fn of(error: &impl std::fmt::Display) -> ActiveFault {
+        ActiveFault(error.to_string())
+    }
+}
+
 impl From<LedgerError> for ActiveFault {
     fn from(error: LedgerError) -> ActiveFault {
         ActiveFault(error.to_string())
@@ -87,6 +94,8 @@ pub struct ActiveTable {
     endings: Endings,
     /// Calls for which the store did not answer whether it assigned them to this gateway.
     unconfirmed: UnconfirmedTakeovers,
+    /// Notified when a state of a call is stored.
+    stored: Notify,
 }
 
 impl ActiveTable {
@@ -111,6 +120,7 @@ impl ActiveTable {
             lapsed: AtomicBool::new(false),
             endings: Endings::default(),
             unconfirmed: UnconfirmedTakeovers::default(),
+            stored: Notify::new(),
         }
     }
 
@@ -127,6 +137,11 @@ impl ActiveTable {
     /// Returns the followers of calls, if there are other gateways.
     pub fn followers(&self) -> Option<&Arc<SharedFollowers>> {
         self.shared.as_ref().map(|shared| &shared.followers)
+    }
+
+    /// Waits until a state or an end of a call has been stored since the last wait.
+    pub(super) async fn state_stored(&self) {
+        self.stored.notified().await;
     }
 
     pub fn owner(&self) -> OwnerId {
@@ -161,6 +176,7 @@ impl ActiveTable {
         call.ownership.begin_put();
         let saved = in_time(self.store.put(key, self.owner, state, record)).await?;
         call.ownership.end_put(saved == Save::Stored);
+        self.stored.notify_one();
         Ok(saved)
     }
 
@@ -403,7 +419,7 @@ fn end_taken_over(call: &Call) {
     call.cancel();
 }
 
-async fn in_time<T, E: std::fmt::Display>(
+pub(super) async fn in_time<T, E: std::fmt::Display>(
     storing: impl Future<Output = Result<T, E>>,
 ) -> Result<T, ActiveFault> {
     match tokio::time::timeout(STORE_TIMEOUT, storing).await {

@@ -181,6 +181,11 @@ impl Record {
         })
     }
 
+    /// Returns the caller and the server.
+    pub fn requester(self) -> (Caller, String) {
+        (self.caller, self.server)
+    }
+
     /// Whether the call's deadline has passed.
     pub fn is_past(&self) -> bool {
         self.deadline_ms <= unix_ms()

@@ -152,6 +152,12 @@ impl Pipeline {
         })
     }
 
+    /// Finds a call in the same way for the principal that started it, on whose behalf its states are sent.
+    pub async fn peek_for_requester(self: &Arc<Self>, id: Uuid) -> Result<Option<FoundCall>, StoreFault> {
+        let Some((caller, server)) = self.active.requester(id).await? else { return Ok(None) };
+        Ok(self.peek(id, &caller, &server).await?.map(|(found, _)| found))
+    }
+
     /// Returns the call if this gateway has it, and no other one continues it.
     pub fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let call = self.registry.attach(id, caller, server);

@@ -219,6 +219,15 @@ impl ActiveTable {
         })
     }
 
+    /// Returns the caller and the server of a call; `None` if it has no record that opens with this gateway's keys.
+    pub async fn requester(&self, call: Uuid) -> Result<Option<(Caller, String)>, ActiveFault> {
+        if self.is_away() {
+            return Err(ActiveFault("the store does not answer".into()));
+        }
+        let Some(row) = in_time(self.store.find(*call.as_bytes())).await? else { return Ok(None) };
+        Ok(self.opened(&call, &row).map(Record::requester))
+    }
+
     /// Returns the status of a known call, for pollers until `deadline`, the end of its time: while it runs, only its
     /// state is read.
     pub async fn brief_status(

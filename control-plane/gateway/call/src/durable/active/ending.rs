@@ -300,7 +300,10 @@ impl ActiveTable {
                 Err(error) => Err(error),
             };
             let error = match found {
-                Ok(ending) => return ending,
+                Ok(ending) => {
+                    self.stored.notify_one();
+                    return ending;
+                }
                 Err(error) => error,
             };
             if waiting.is_none() {
