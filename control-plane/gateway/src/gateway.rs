@@ -28,6 +28,8 @@ use asp_pipeline::pipeline::{Pipeline, PipelineDeps};
 use asp_pipeline::sessions::Sessions;
 use asp_pipeline::subscriptions;
 use asp_platform::runtime_health::RuntimeHealth;
+use asp_protocols::a2a::push::sender;
+use asp_protocols::push::PushOrigins;
 use asp_protocols::replica::{Replica, Settings};
 use asp_runtime_client::runtimes::Runtimes;
 use asp_snapshot::{PartChanges, PartFaults, Snapshot};
@@ -35,6 +37,7 @@ use asp_store::audit::AuditLog;
 use asp_store::blobs::Blobs;
 use asp_store::counter::Counters;
 use asp_store::ledger::Ledger;
+use asp_store::push::PushStore;
 use asp_store::records::CallRecords;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -77,6 +80,8 @@ pub struct Config {
     pub token_keys: Arc<TokenKeys>,
     /// Audiences of these tokens, and the primitives that get them.
     pub token_audiences: TokenAudiences,
+    /// Origins of receivers of push notifications that may be private or speak plain HTTP.
+    pub push_origins: PushOrigins,
     /// Plugin runtimes; [`Runtimes::none`] if there are none.
     pub runtimes: Runtimes,
     /// Models of the platform, for delegations.
@@ -106,6 +111,8 @@ pub struct Stores {
     pub blobs: Arc<dyn Blobs>,
     /// Counters of rate limits.
     pub counters: Arc<dyn Counters>,
+    /// Receivers and outbox of push notifications, in the database of the records; `None` if none are sent.
+    pub pushes: Option<Arc<dyn PushStore>>,
     /// State of sessions and calls shared among gateways, if there are several.
     pub shared: Option<Shared>,
 }
@@ -149,6 +156,7 @@ impl Gateway {
         let (replicas, of_calls, answers) =
             shared::in_common(config.stores.shared, &counters, &sealer, minter.keys.owner());
         let active = wiring::active_table(config.stores.active, &minter, &sealer, &registry, of_calls);
+        let push = wiring::push_service(config.stores.pushes, &active, &sealer, config.push_origins)?;
         let deps = PluginDeps {
             saved: SavedCalls { active: active.clone() },
             artifacts: artifacts.clone(),
@@ -175,6 +183,7 @@ impl Gateway {
             card_keys: CardKeys::new(minter.keys.store(), sealer.clone()),
             minter,
             pipeline,
+            push,
             memory: RequestMemory::new(config.memory),
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,
@@ -321,6 +330,11 @@ impl Gateway {
                 tracing::warn!(%error, "calls of dead gateways could not be taken over; they wait until a retry in seconds succeeds: check the store");
             }
         }
+    }
+
+    /// Sends push notifications until the gateway is dropped; run it as a task.
+    pub fn send_pushes(&self) -> impl Future<Output = ()> + Send + use<> {
+        sender::send(Arc::downgrade(&self.replica))
     }
 
     /// Returns the health of the plugin runtimes, for operators.

@@ -155,6 +155,19 @@ impl Outbound {
         self.public(url)
     }
 
+    /// Checks a URL as [`Outbound::of_origins`] does, and that the name of a public one resolves to public addresses alone,
+    /// before anything is sent there. Returns its origin.
+    pub async fn check_origin(&self, url: &str, origins: &[String]) -> Result<String, OutboundError> {
+        let Destination { client, url } = self.of_origins(url, origins)?;
+        if std::ptr::eq(client, &self.public)
+            && let Some(name) = url.domain()
+        {
+            let found = tokio::time::timeout(CONNECT_TIMEOUT, public_addresses(name)).await;
+            found.map_err(|_| OutboundError::Denied)?.map_err(|_| OutboundError::Denied)?;
+        }
+        Ok(url.origin().ascii_serialization())
+    }
+
     fn public(&self, url: Url) -> Result<Destination<'_>, OutboundError> {
         let host = url.host_str().ok_or(OutboundError::Url)?;
         let has_credentials = !url.username().is_empty() || url.password().is_some();
@@ -194,14 +207,21 @@ struct PublicResolver;
 impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            if found.is_empty() || !found.iter().all(|address| is_public(address.ip())) {
-                return Err(Box::new(OutboundError::Denied).into());
-            }
-            let addresses: Addrs = Box::new(found.into_iter());
+            let addresses: Addrs = Box::new(public_addresses(name.as_str()).await?.into_iter());
             Ok(addresses)
         })
     }
+}
+
+/// Resolves a name; refuses one with any address that is not public.
+async fn public_addresses(
+    name: &str,
+) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
+    let found: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
+    if found.is_empty() || !found.iter().all(|address| is_public(address.ip())) {
+        return Err(Box::new(OutboundError::Denied));
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -311,6 +331,19 @@ mod tests {
             let found = outbound.destination(&format!("http://crm.internal{path}"), &upstreams, BY);
             assert_eq!(found.is_ok(), served, "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_resolved_before_anything_is_sent_unless_its_origin_is_listed() {
+        let outbound = Outbound::new().unwrap();
+        let origins = ["http://localhost:8080".to_owned()];
+        let listed = outbound.check_origin("http://localhost:8080/hook?x=1", &origins).await.unwrap();
+        assert_eq!(listed, "http://localhost:8080");
+        for url in ["https://localhost/", "https://localhost:8080/", "https://127.0.0.1/", "http://example.com/"] {
+            assert!(outbound.check_origin(url, &origins).await.is_err(), "{url}");
+        }
+        // A public address needs no resolution.
+        assert_eq!(outbound.check_origin("https://8.8.8.8/x", &[]).await.unwrap(), "https://8.8.8.8");
     }
 
     #[tokio::test]

@@ -41,6 +41,13 @@ fn receive_bus_messages(process: &Process, gateway: &Arc<Gateway>) {
     process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
 }
 
+/// Sends push notifications until this process stops accepting work; what is due then is sent by another gateway.
+fn send_pushes(process: &Process, gateway: &Gateway) {
+    let sending = gateway.send_pushes();
+    let stop = process.stop.clone();
+    process.tasks.spawn(async move { stop.run_until_cancelled_owned(sending).await });
+}
+
 /// Takes over calls that other gateways have left behind, until this process stops accepting work.
 fn take_over(process: &Process, gateway: &Arc<Gateway>) {
     let taking = Gateway::take_over_calls(Arc::downgrade(gateway));
@@ -67,6 +74,7 @@ pub(super) async fn start(
         sealer: Arc::new(sealer(settings)?),
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
         token_audiences: settings.gateway.token_audiences.clone(),
+        push_origins: settings.gateway.push_origins.clone(),
         settings: asp_protocols::replica::Settings {
             public_url: process.public_url.clone(),
             dev: settings.dev,
@@ -79,6 +87,7 @@ pub(super) async fn start(
             active: calls.calls(),
             blobs: objects::artifacts(settings, stores).await?,
             counters,
+            pushes: Some(calls.calls()),
             shared,
         },
         runtimes: runtimes::open(process)?,
@@ -106,6 +115,7 @@ pub(super) async fn start(
     open_database(process, stores, &gateway);
     take_over(process, &gateway);
     receive_bus_messages(process, &gateway);
+    send_pushes(process, &gateway);
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {

@@ -14,6 +14,7 @@ use asp_store::gateway_registry::GatewayRegistry;
 use asp_store::ledger::{Budget, Ledger};
 use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
 use asp_store::published_keys::PublishedKeys;
+use asp_store::push::PushStore;
 use asp_store::records::{CallQuotas, CallRecords};
 use asp_store::sqlite::{SpooledAudit, SqliteAudit, SqliteCalls};
 
@@ -37,8 +38,8 @@ pub(super) enum Stores {
 }
 
 /// A database of calls, whichever kind it is of.
-pub(super) trait CallDatabase: Ledger + CallRecords + PublishedKeys {}
-impl<T: Ledger + CallRecords + PublishedKeys> CallDatabase for T {}
+pub(super) trait CallDatabase: Ledger + CallRecords + PublishedKeys + PushStore {}
+impl<T: Ledger + CallRecords + PublishedKeys + PushStore> CallDatabase for T {}
 
 /// A gateway's stores for calls.
 pub(super) enum CallStores {
@@ -145,7 +146,7 @@ async fn start(server: &Server) -> anyhow::Result<Postgres> {
 }
 
 impl CallStores {
-    /// Returns the ledger and the records of calls, and where gateways publish the keys of their tokens.
+    /// Returns the ledger and the records of calls, where gateways publish the keys of their tokens, and their push notifications.
     pub(super) fn calls(&self) -> Arc<dyn CallDatabase> {
         match self {
             CallStores::Files(calls, _) => calls.clone(),

@@ -10,6 +10,7 @@ use asp_identity::issuers::credentials::NamedCredentials;
 use asp_identity::minting::{TokenAudience, TokenAudiences};
 use asp_platform::operator_list::ListEntry;
 use asp_platform::secret::Secret;
+use asp_protocols::push::{PushOrigin, PushOrigins};
 use asp_xds::contract::{ALL_POOLS, DEFAULT_POOL};
 use clap::{ArgAction, Args};
 
@@ -20,6 +21,7 @@ use super::source::Checks;
 use super::values::{List, choice, is_origin, list, list_entries, number, socket_address};
 
 pub const ENV_TOKEN_AUDIENCES: &str = "ASP_TOKEN_AUDIENCES";
+pub const ENV_PUSH_ORIGINS: &str = "ASP_PUSH_ORIGINS";
 
 /// Minimum length of a seal key in bytes; it is hashed to an AES-256 key.
 const MIN_SEAL_KEY: usize = 32;
@@ -48,6 +50,11 @@ pub struct GatewaySection {
     /// (docs/operator-lists.md) [default: none; every origin with `--dev`]
     #[arg(long, env = ENV_TOKEN_AUDIENCES, value_parser = list_entries)]
     audience_entries: Option<List<ListEntry>>,
+    /// Origins of receivers of push notifications that may be private or speak plain HTTP, and the primitives whose tasks may
+    /// be sent there: `http(s)://host[:port];for=server/*,…` (docs/operator-lists.md) [default: none; every origin with
+    /// `--dev`]
+    #[arg(long, env = ENV_PUSH_ORIGINS, value_parser = list_entries)]
+    push_entries: Option<List<ListEntry>>,
     /// JSON file of the credentials with which gateways authenticate to services (docs/identity.md) [default: none]
     #[arg(long, env = ENV_CREDENTIALS)]
     credentials_file: Option<PathBuf>,
@@ -86,6 +93,9 @@ pub struct GatewaySection {
     /// Audiences of the platform's tokens
     #[arg(skip = TokenAudiences::Every)]
     pub token_audiences: TokenAudiences,
+    /// Origins of receivers of push notifications
+    #[arg(skip = PushOrigins::Every)]
+    pub push_origins: PushOrigins,
     /// Models of the platform, for delegations
     #[arg(skip)]
     pub delegates: Endpoints,
@@ -101,25 +111,44 @@ impl GatewaySection {
             checks.fault("ASP_TOKEN_KEY", "is required with ASP_TOKEN_KEY_PREVIOUS");
         }
         self.token_audiences = self.audiences(checks);
+        self.push_origins = self.receivers(checks);
         self.delegates = self.delegate_args.section(checks);
         self.credentials = credentials::read(checks, self.credentials_file.as_deref());
     }
 
     fn audiences(&self, checks: &mut Checks<'_>) -> TokenAudiences {
-        let entries = match &self.audience_entries {
-            None if checks.dev => return TokenAudiences::Every,
-            entries => entries.as_deref().unwrap_or_default(),
-        };
-        let mut listed = Vec::new();
-        for (origin, primitives) in checks.operator_list(ENV_TOKEN_AUDIENCES, entries, is_origin) {
-            if !is_origin(&origin) {
-                let message = format!("must be http(s)://host[:port];for=…, not `{origin}`");
-                checks.fault(ENV_TOKEN_AUDIENCES, message);
-            }
-            listed.push(TokenAudience { origin, primitives });
-        }
-        TokenAudiences::Listed(listed)
+        let listed = origin_list(checks, ENV_TOKEN_AUDIENCES, self.audience_entries.as_deref());
+        let audience = |(origin, primitives)| TokenAudience { origin, primitives };
+        listed.map_or(TokenAudiences::Every, |listed| {
+            TokenAudiences::Listed(listed.into_iter().map(audience).collect())
+        })
     }
+
+    fn receivers(&self, checks: &mut Checks<'_>) -> PushOrigins {
+        let listed = origin_list(checks, ENV_PUSH_ORIGINS, self.push_entries.as_deref());
+        let origin = |(origin, primitives)| PushOrigin { origin, primitives };
+        listed.map_or(PushOrigins::Every, |listed| {
+            PushOrigins::Listed(listed.into_iter().map(origin).collect())
+        })
+    }
+}
+
+/// Returns the origins of an operator list with their primitives; `None` for every origin, in development without the list.
+fn origin_list(
+    checks: &mut Checks<'_>,
+    name: &'static str,
+    entries: Option<&[ListEntry]>,
+) -> Option<Vec<(String, Vec<String>)>> {
+    if entries.is_none() && checks.dev {
+        return None;
+    }
+    let listed = checks.operator_list(name, entries.unwrap_or_default(), is_origin);
+    for (origin, _) in &listed {
+        if !is_origin(origin) {
+            checks.fault(name, format!("must be http(s)://host[:port];for=…, not `{origin}`"));
+        }
+    }
+    Some(listed)
 }
 
 fn seal_key(text: &str) -> Result<Secret, String> {

@@ -10,7 +10,7 @@ use crate::error::{A2aError, A2aFailure, FieldViolation};
 use crate::json::answer::{read_answer, read_stream_event, write_answer, write_stream_event};
 use crate::json::request::{PathIds, read_operation, write_operation};
 use crate::json::{Dialect, read_value, writer};
-use crate::model::{A2aAnswer, OperationKind, Request, StreamEvent};
+use crate::model::{A2aAnswer, OperationKind, Request, StreamEvent, Task};
 use crate::version::Generation;
 
 /// Methods of both versions.
@@ -122,6 +122,11 @@ pub fn encode_answer(id: Option<&str>, generation: Generation, answer: &A2aAnswe
 /// Writes a response with an event of a stream, on one line; `id` is JSON.
 pub fn encode_event(id: Option<&str>, generation: Generation, event: &StreamEvent) -> String {
     response(id, "result", &write_stream_event(event, Dialect::of_jsonrpc(generation)))
+}
+
+/// Writes the body of a push notification: an event without an envelope, which is the bare task in 0.3.
+pub fn encode_notification(generation: Generation, task: Task) -> String {
+    write_stream_event(&StreamEvent::Task(task), Dialect::of_jsonrpc(generation))
 }
 
 /// Writes a response with an error, on one line; `id` is JSON. Both versions have one form.

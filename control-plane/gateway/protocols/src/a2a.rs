@@ -21,6 +21,7 @@ mod message;
 mod modes;
 mod operations;
 mod parts;
+pub mod push;
 mod refused;
 mod rest;
 mod send;

@@ -21,6 +21,7 @@ pub mod a2a;
 mod events;
 pub mod login;
 pub mod mcp;
+pub mod push;
 pub mod registry;
 pub mod replica;
 pub mod request_state;

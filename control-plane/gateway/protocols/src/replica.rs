@@ -15,6 +15,8 @@ use asp_pipeline::sessions::Sessions;
 use asp_pipeline::subscriptions::Subscriptions;
 use asp_snapshot::Snapshot;
 
+use crate::push::PushService;
+
 /// The public part of the configuration.
 pub struct Settings {
     /// Origin that clients use, without a trailing slash.
@@ -40,6 +42,8 @@ pub struct Replica {
     pub issuers: Issuers,
     /// Open responses that wait for a change.
     pub waiting: Arc<Admission>,
+    /// Push notifications; `None` if this replica sends none.
+    pub push: Option<PushService>,
     /// Memory that requests hold until their calls have ended.
     pub memory: RequestMemory,
     /// The snapshot in force; `None` before the first.

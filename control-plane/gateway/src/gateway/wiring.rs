@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use asp_store::answers::{Answers, QuickLedger};
 use asp_store::ledger::{Ledger, MemoryLedger};
+use asp_store::push::PushStore;
 use asp_store::records::CallRecords;
 
 use asp_backends::outbound::auth::{Authorizer, CallHeaders};
@@ -11,6 +12,7 @@ use asp_backends::plugin::{PluginBackend, PluginDeps};
 use asp_backends::{BackendTable, OutboundError};
 use asp_call::call::registry::CallRegistry;
 use asp_call::durable::active::ActiveTable;
+use asp_call::durable::pushes::Pushes;
 use asp_call::durable::shared_calls::SharedCalls;
 use asp_call::seal::Sealer;
 use asp_call::telemetry::metrics::Metrics;
@@ -19,6 +21,7 @@ use asp_identity::minting::Minter;
 use asp_pipeline::pipeline::Pipeline;
 use asp_pipeline::pipeline::ledger::Ledgers;
 use asp_pipeline::subscriptions::{self, Subscriptions};
+use asp_protocols::push::{PushOrigins, PushService};
 use asp_runtime_client::runtimes::Runtimes;
 
 pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: CallHeaders) -> Authorizer {
@@ -58,6 +61,17 @@ pub(super) fn listening(
     let listener = Arc::downgrade(&subscriptions);
     pipeline.listen(listener);
     subscriptions
+}
+
+/// Returns what sends push notifications, if there is a store for them.
+pub(super) fn push_service(
+    store: Option<Arc<dyn PushStore>>,
+    active: &Arc<ActiveTable>,
+    sealer: &Arc<Sealer>,
+    origins: PushOrigins,
+) -> Result<Option<PushService>, OutboundError> {
+    let pushes = store.map(|store| Arc::new(Pushes::new(store, active.clone(), sealer.clone())));
+    pushes.map(|pushes| PushService::new(pushes, origins)).transpose()
 }
 
 pub(super) fn ledgers(

@@ -15,6 +15,7 @@ use asp_identity::minting::{TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{AdmissionBounds, MEMORY};
 use asp_pipeline::subscriptions;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
+use asp_protocols::push::PushOrigins;
 use asp_protocols::replica::Settings;
 use asp_registry::{Inputs, assemble, check};
 use asp_store::audit::MemoryAudit;
@@ -148,6 +149,7 @@ impl Parts {
             ledger: ledger.clone(),
             blobs: Arc::new(MemoryBlobs::default()),
             counters: Arc::new(MemoryCounters::default()),
+            pushes: None,
             shared: None,
         };
         Parts {
@@ -174,6 +176,7 @@ impl Parts {
         let gateway = Gateway::new(Config {
             token_keys: Arc::new(self.token_keys),
             token_audiences: self.token_audiences,
+            push_origins: PushOrigins::Every,
             told: self.told,
             sealer: Arc::new(Sealer::new(&[self.key; 32], None).unwrap()),
             settings: Settings {

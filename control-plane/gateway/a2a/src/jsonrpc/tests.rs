@@ -134,6 +134,15 @@ fn a_response_has_the_form_of_its_version() {
         encode_event(Some("1"), Generation::V10, &event),
         r#"{"jsonrpc":"2.0","id":1,"result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"hi"}]}}}"#
     );
+    let task = || Task { id: "t".into(), ..Task::default() };
+    assert_eq!(
+        encode_notification(Generation::V10, task()),
+        r#"{"task":{"id":"t","status":{"state":"TASK_STATE_UNSPECIFIED"}}}"#
+    );
+    assert_eq!(
+        encode_notification(Generation::V03, task()),
+        r#"{"kind":"task","id":"t","status":{"state":"unknown"}}"#
+    );
     assert_eq!(
         encode_error(None, &A2aError::Parse.into()),
         r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Invalid JSON payload"}}"#

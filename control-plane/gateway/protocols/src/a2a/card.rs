@@ -61,6 +61,11 @@ impl ReaderCard {
             put_grpc(&mut card, compiled.view(), &address);
         }
         card.insert("skills", skills(gateway, snapshot, server, caller)?);
+        if gateway.push.is_some() {
+            let mut capabilities = card.get("capabilities").map(Members::of).unwrap_or_default();
+            capabilities.insert("pushNotifications", true);
+            card.insert("capabilities", capabilities.to_json());
+        }
         Some(ReaderCard { card: card.to_json(), keys: gateway.card_keys.signers().await })
     }
 

@@ -49,7 +49,7 @@ pub(super) async fn look_up(
 }
 
 /// Returns the primitive of a task; `None` for a call over another protocol.
-fn entry<'a>(request: &'a ProtocolRequest, found: &'a FoundCall) -> Option<&'a ListedPrimitive> {
+pub(super) fn entry<'a>(request: &'a ProtocolRequest, found: &'a FoundCall) -> Option<&'a ListedPrimitive> {
     let put = found.put().filter(|put| put.protocol == Protocol::A2a)?;
     match found {
         FoundCall::Here(call) => Some(&*call.entry),

@@ -1,8 +1,7 @@
 //! The operations of A2A, whatever binding a request came over.
 //!
-//! Keeps true: a cancelled task stays cancelled, however often it is cancelled, and an ended one is never cancelled; push
-//! notifications are refused as A2A defines it, because no card promises them; a caller has a card of its own where the public
-//! card says so.
+//! Keeps true: a cancelled task stays cancelled, however often it is cancelled, and an ended one is never cancelled; a caller has
+//! a card of its own where the public card says so.
 
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use super::card::{card_for, has_extended_card};
 use super::found::{find, report, settled};
 use super::list::list;
 use super::modes::OutputForms;
+use super::push;
 use super::refused::RefusedRequest;
 use super::send::{self, SentTask};
 use super::stream::{StreamStart, TaskStream};
@@ -43,7 +43,7 @@ pub(super) async fn perform(
         return Err(A2aFailure::invalid_field("tenant", "this agent has no tenants; leave it out").into());
     }
     let answer = match operation {
-        Operation::Send(send) => A2aAnswer::Sent(send_message(request, &send).await?),
+        Operation::Send(send) => A2aAnswer::Sent(send_message(request, generation, &send).await?),
         Operation::Stream(send) => return stream_message(request, generation, &send).await,
         Operation::GetTask { id, history_length } => {
             let found = find(request, &id).await?;
@@ -52,17 +52,29 @@ pub(super) async fn perform(
         Operation::ListTasks(query) => A2aAnswer::Tasks(list(request, &query).await?),
         Operation::CancelTask { id, .. } => A2aAnswer::Task(cancel(request, &id).await?),
         Operation::Subscribe { id } => return subscribe(request, generation, &id).await,
-        Operation::CreatePush(_)
-        | Operation::GetPush { .. }
-        | Operation::ListPush { .. }
-        | Operation::DeletePush { .. } => return Err(A2aError::PushNotificationNotSupported.into()),
+        Operation::CreatePush(config) => A2aAnswer::Push(push::create(request, generation, config).await?),
+        Operation::GetPush { task_id, id } => {
+            A2aAnswer::Push(push::get(request, &task_id, id.as_deref()).await?)
+        }
+        Operation::ListPush { task_id, page_size, page_token } => {
+            let page = push::list(request, &task_id, page_size, page_token.as_deref()).await?;
+            A2aAnswer::Pushes(page)
+        }
+        Operation::DeletePush { task_id, id } => {
+            push::delete(request, &task_id, &id).await?;
+            A2aAnswer::Deleted
+        }
         Operation::ExtendedCard => A2aAnswer::Card(extended_card(request).await?),
     };
     Ok(OperationResult::Answer(Box::new(answer)))
 }
 
-async fn send_message(request: &ProtocolRequest, send: &SendRequest) -> Result<SendResult, RefusedRequest> {
-    let SentTask { mut found, .. } = send::take(request, send).await?;
+async fn send_message(
+    request: &ProtocolRequest,
+    generation: Generation,
+    send: &SendRequest,
+) -> Result<SendResult, RefusedRequest> {
+    let SentTask { mut found, .. } = send::take(request, generation, send).await?;
     if !send.configuration.return_immediately {
         found = settled(request, found).await?;
     }
@@ -86,7 +98,7 @@ async fn stream_message(
     generation: Generation,
     send: &SendRequest,
 ) -> Result<OperationResult, RefusedRequest> {
-    let SentTask { found, is_new } = send::take(request, send).await?;
+    let SentTask { found, is_new } = send::take(request, generation, send).await?;
     let start = if is_new { StreamStart::Beginning } else { StreamStart::Now };
     follow(request, generation, found, (start, contents(send))).await
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use asp_a2a::{A2aError, A2aFailure, Message, SendRequest};
+use asp_a2a::{A2aError, A2aFailure, Generation, SendRequest};
 use asp_call::call::chosen::{self, ChosenId};
 use asp_call::call::follower::CallSnapshot;
 use asp_call::call::outcome::Refusal;
@@ -21,8 +21,9 @@ use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 use serde_json::Value;
 
-use super::found::{find, look_up};
+use super::found::{entry, find, look_up};
 use super::message::{self, QUESTION, SkillRequest};
+use super::push;
 use super::refused::{RefusedRequest, unknown_skill};
 use super::{history, modes};
 use crate::ProtocolRequest;
@@ -38,17 +39,20 @@ pub(super) struct SentTask {
 }
 
 /// Takes a message.
-pub(super) async fn take(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask, RefusedRequest> {
-    if send.configuration.push.is_some() {
-        return Err(A2aError::PushNotificationNotSupported.into());
-    }
+pub(super) async fn take(
+    request: &ProtocolRequest,
+    generation: Generation,
+    send: &SendRequest,
+) -> Result<SentTask, RefusedRequest> {
     for id in &send.message.reference_task_ids {
         find(request, id).await?;
     }
-    match &send.message.task_id {
-        Some(task) => answer(request, task, send).await,
-        None => start(request, send).await,
-    }
+    let sent = match &send.message.task_id {
+        Some(task) => answer(request, task, send).await?,
+        None => start(request, send).await?,
+    };
+    push::register_sent(request, generation, &sent.found, &send.configuration).await?;
+    Ok(sent)
 }
 
 /// Content of a message that starts a task.
@@ -68,6 +72,7 @@ struct NewTask {
 
 async fn start(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask, RefusedRequest> {
     let asked = read(request, send)?;
+    push::check(request, &asked.entry, &send.configuration).await?;
     if let Some(known) = look_up(request, asked.chosen.id()).await? {
         return joined(request, &asked, known).await;
     }
@@ -224,6 +229,9 @@ async fn answer(
 ) -> Result<SentTask, RefusedRequest> {
     let message = &send.message;
     let found = find(request, task).await?;
+    if let Some(entry) = entry(request, &found) {
+        push::check(request, entry, &send.configuration).await?;
+    }
     let context = found.put().map(|put| put.context).unwrap_or_default();
     if message.context_id.as_ref().is_some_and(|named| *named != context) {
         let description = "is not the context of the task";

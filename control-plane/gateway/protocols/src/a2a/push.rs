@@ -1,0 +1,168 @@
+//! Push notifications: the receivers of a task's states, and what they are sent.
+//!
+//! Owns: the operations on push configurations. Refuses: to decide when a state is due, which the outbox does
+//! (`asp_call::durable::pushes`). Keeps true: only a task's caller sees and changes its receivers, and for anyone else there
+//! is no such task (I-10); a receiver's address is checked before its task starts; credentials are never returned.
+
+mod notification;
+mod pace;
+pub mod sender;
+
+use asp_a2a::{
+    A2aError, A2aFailure, Generation, PushAuthentication, PushConfig, PushPage, SendConfiguration,
+};
+use asp_call::durable::pushes::{PushReceiver, PutReceiver};
+use asp_pipeline::pipeline::lookup::FoundCall;
+use asp_snapshot::ListedPrimitive;
+use uuid::Uuid;
+
+use super::found::{entry, find};
+use super::refused::RefusedRequest;
+use crate::ProtocolRequest;
+use crate::push::PushService;
+
+/// Message for an address that is not allowed.
+const REFUSED_URL: &str =
+    "must be an https URL of a public address, without credentials, or of an origin that the platform's operator allows";
+
+/// Creates a configuration, or replaces the one with its id.
+pub(super) async fn create(
+    request: &ProtocolRequest,
+    generation: Generation,
+    config: PushConfig,
+) -> Result<PushConfig, RefusedRequest> {
+    service(request)?;
+    let found = find(request, &config.task_id).await?;
+    register(request, generation, &found, &config, Uuid::now_v7()).await
+}
+
+/// Returns a configuration; without an id the task's first one, which is its only one in 0.3.
+pub(super) async fn get(
+    request: &ProtocolRequest,
+    task: &str,
+    id: Option<&str>,
+) -> Result<PushConfig, RefusedRequest> {
+    let mut configs = all(request, task).await?.into_iter();
+    let found = configs.find(|config| id.is_none() || config.id.as_deref() == id);
+    found.ok_or_else(|| A2aFailure::task_not_found(task).into())
+}
+
+/// Returns a page of configurations. A page token is the number of those on the pages before.
+pub(super) async fn list(
+    request: &ProtocolRequest,
+    task: &str,
+    page_size: Option<u32>,
+    page_token: Option<&str>,
+) -> Result<PushPage, RefusedRequest> {
+    let mut configs = all(request, task).await?;
+    let before: usize = page_token.unwrap_or("0").parse().map_err(|_| {
+        RefusedRequest::from(A2aFailure::invalid_field("pageToken", "is not valid for this list"))
+    })?;
+    configs.drain(..before.min(configs.len()));
+    let size = page_size.map_or(usize::MAX, |size| usize::try_from(size).unwrap_or(usize::MAX));
+    let mut page = PushPage::default();
+    if size > 0 && configs.len() > size {
+        configs.truncate(size);
+        page.next_page_token = before.saturating_add(size).to_string();
+    }
+    page.configs = configs;
+    Ok(page)
+}
+
+/// Deletes a configuration and what its receiver has not received; one that does not exist is deleted already.
+pub(super) async fn delete(request: &ProtocolRequest, task: &str, id: &str) -> Result<(), RefusedRequest> {
+    let service = service(request)?;
+    let found = find(request, task).await?;
+    let removed = service.pushes.remove(found.id(), id).await;
+    removed.map(drop).map_err(|fault| RefusedRequest::of_store(fault.into()))
+}
+
+/// Checks the configuration of a message before anything of the message is done.
+pub(super) async fn check(
+    request: &ProtocolRequest,
+    entry: &ListedPrimitive,
+    configuration: &SendConfiguration,
+) -> Result<(), RefusedRequest> {
+    match &configuration.push {
+        Some(config) => origin(request, entry, config).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Stores the configuration of a message for its task. The message sent again replaces it.
+pub(super) async fn register_sent(
+    request: &ProtocolRequest,
+    generation: Generation,
+    found: &FoundCall,
+    configuration: &SendConfiguration,
+) -> Result<(), RefusedRequest> {
+    let Some(config) = &configuration.push else { return Ok(()) };
+    register(request, generation, found, config, found.id()).await.map(drop)
+}
+
+/// Stores a configuration; `other` becomes its id if it has none.
+async fn register(
+    request: &ProtocolRequest,
+    generation: Generation,
+    found: &FoundCall,
+    config: &PushConfig,
+    other: Uuid,
+) -> Result<PushConfig, RefusedRequest> {
+    let service = service(request)?;
+    let task = found.id();
+    let unknown = || RefusedRequest::from(A2aFailure::task_not_found(&task.to_string()));
+    let entry = entry(request, found).ok_or_else(unknown)?;
+    let origin = origin(request, entry, config).await?;
+    let authentication = config.authentication.clone().unwrap_or_default();
+    let receiver = PushReceiver {
+        id: config.id.clone().unwrap_or_else(|| other.to_string()),
+        url: config.url.clone(),
+        token: config.token.clone(),
+        schemes: authentication.schemes,
+        credentials: authentication.credentials,
+        version: generation.as_str().to_owned(),
+        server: request.server.message.name.clone(),
+        primitive: entry.primitive.id.clone(),
+    };
+    match service.pushes.put(task, &request.caller.org, origin, &receiver).await {
+        Ok(PutReceiver::Stored) => Ok(shown(task, receiver)),
+        Ok(PutReceiver::NoCall) => Err(unknown()),
+        Ok(PutReceiver::Full) => {
+            let description = "the task or its org has too many push configurations: delete one";
+            Err(A2aFailure::invalid_field("pushNotificationConfig", description).into())
+        }
+        Err(fault) => Err(RefusedRequest::of_store(fault.into())),
+    }
+}
+
+/// Returns the configurations of a task of the caller, oldest first.
+async fn all(request: &ProtocolRequest, task: &str) -> Result<Vec<PushConfig>, RefusedRequest> {
+    let service = service(request)?;
+    let id = find(request, task).await?.id();
+    let receivers = service.pushes.of_call(id).await;
+    let receivers = receivers.map_err(|fault| RefusedRequest::of_store(fault.into()))?;
+    Ok(receivers.into_iter().map(|receiver| shown(id, receiver)).collect())
+}
+
+/// Returns a receiver as its caller sees it.
+fn shown(task: Uuid, receiver: PushReceiver) -> PushConfig {
+    let PushReceiver { id, url, token, schemes, .. } = receiver;
+    let authentication =
+        (!schemes.is_empty()).then_some(PushAuthentication { schemes, credentials: None });
+    PushConfig { id: Some(id), task_id: task.to_string(), url, token, authentication }
+}
+
+fn service(request: &ProtocolRequest) -> Result<&PushService, RefusedRequest> {
+    request.gateway.push.as_ref().ok_or_else(|| A2aError::PushNotificationNotSupported.into())
+}
+
+/// Checks the address of a receiver, and returns its origin.
+async fn origin(
+    request: &ProtocolRequest,
+    entry: &ListedPrimitive,
+    config: &PushConfig,
+) -> Result<String, RefusedRequest> {
+    let primitive = (request.server.message.name.as_str(), entry.primitive.id.as_str());
+    let origin = service(request)?.check(&config.url, primitive).await;
+    origin.map_err(|_| A2aFailure::invalid_field("url", REFUSED_URL).into())
+}

@@ -1,0 +1,241 @@
+//! The sender of push notifications: takes what is due from the outbox, and sends each state to its receiver.
+//!
+//! Keeps true: each state is sent until its receiver has answered with success, or it is a dead letter; a receiver gets the
+//! states of a task one after the other; answers are read to a bound and for a bounded time, and no redirect is followed.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use asp_a2a::{Task, TaskStatus, Timestamp};
+use asp_call::call::State;
+use asp_call::durable::active::ActiveFault;
+use asp_call::durable::pushes::DuePush;
+use asp_outbound::{body, retry_after};
+use asp_pipeline::pipeline::lookup::FoundCall;
+use http::StatusCode;
+use reqwest::Response;
+use tokio::time::{Instant, timeout};
+
+use super::notification::Notification;
+use super::pace::{is_dead, pause};
+use crate::a2a::task::{self, TaskContents};
+use crate::push::{ANSWERS_WITHIN, LanePlace, PushService};
+use crate::replica::Replica;
+
+/// Maximum number of deliveries of one claim.
+const BATCH: u32 = 64;
+/// Pause after a look, in which states that are stored together become one claim.
+const GATHERS: Duration = Duration::from_millis(20);
+/// Time that a delivery waits for a place at its host before it is given back.
+const WAITS: Duration = Duration::from_secs(5);
+/// Time for which a delivery without a place is given back, at least.
+const BUSY: Duration = Duration::from_millis(500);
+/// Time of an answer within which its receiver counts as quick.
+const QUICK: Duration = Duration::from_secs(2);
+/// Time within which a call whose end is stored has its outcome here.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Maximum size of an answer that is read, so that its connection can be used again.
+const MAX_ANSWER: usize = 16 << 10;
+/// Interval at which calls of lost gateways are looked for, and whether there are receivers at all.
+const LOST_EVERY: Duration = Duration::from_secs(5);
+
+/// Result of an attempt.
+enum Attempt {
+    Received,
+    /// Nothing was sent: the state is not known here yet.
+    NotYet,
+    Failed { fault: String, asked: Option<Duration> },
+    /// It will not be received, however often it is sent.
+    Refused(&'static str),
+}
+
+impl Attempt {
+    fn failed(fault: &str) -> Attempt {
+        Attempt::Failed { fault: fault.to_owned(), asked: None }
+    }
+}
+
+/// Sends notifications until the replica is dropped; run it as a task.
+pub async fn send(replica: Weak<Replica>) {
+    let Some(pushes) = replica.upgrade().and_then(|gateway| Some(gateway.push.as_ref()?.pushes.clone()))
+    else {
+        return;
+    };
+    let mut looked: Option<Instant> = None;
+    let mut is_failing = false;
+    loop {
+        pushes.wait().await;
+        let Some(gateway) = replica.upgrade() else { return };
+        let Some(service) = &gateway.push else { return };
+        if gateway.pipeline.is_leaving() || gateway.snapshot().is_none() {
+            tokio::time::sleep(GATHERS).await;
+            continue;
+        }
+        let mut done = Ok(());
+        if looked.is_none_or(|at| at.elapsed() >= LOST_EVERY) {
+            looked = Some(Instant::now());
+            done = look(service).await;
+        }
+        if done.is_ok() && service.pushes.is_used() {
+            done = send_due(&gateway, service).await;
+        }
+        match &done {
+            Err(error) if !is_failing => {
+                tracing::warn!(%error, "push notifications wait, because their outbox cannot be read: check the store");
+            }
+            Ok(()) | Err(_) => {}
+        }
+        is_failing = done.is_err();
+        tokio::time::sleep(GATHERS).await;
+    }
+}
+
+async fn look(service: &PushService) -> Result<(), ActiveFault> {
+    service.pushes.look().await?;
+    let lost = service.pushes.fail_lost_calls().await?;
+    if lost > 0 {
+        tracing::warn!(calls = lost, "calls of lost gateways were stored as failed, and their receivers are notified");
+    }
+    Ok(())
+}
+
+/// Sends everything that is due and has a place.
+async fn send_due(gateway: &Arc<Replica>, service: &PushService) -> Result<(), ActiveFault> {
+    loop {
+        let room = u32::try_from(service.lanes.room()).unwrap_or(u32::MAX).min(BATCH);
+        if room == 0 {
+            return Ok(());
+        }
+        let due = service.pushes.due(room).await?;
+        let is_last = due.len() < usize::try_from(room).unwrap_or(usize::MAX);
+        for push in due {
+            let place = service.lanes.enter(&host(&push), push.org());
+            // In tasks of their own: none waits for another one.
+            tokio::spawn(deliver(Arc::clone(gateway), push, place));
+        }
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns the host and port of a receiver; empty for one that does not open.
+fn host(push: &DuePush) -> String {
+    let url = push.receiver.as_ref().and_then(|receiver| reqwest::Url::parse(&receiver.url).ok());
+    url.map(|url| url.origin().ascii_serialization()).unwrap_or_default()
+}
+
+/// Sends one notification, and stores the result.
+async fn deliver(gateway: Arc<Replica>, push: DuePush, place: Option<LanePlace>) {
+    let Some(service) = &gateway.push else { return };
+    let busy = BUSY + BUSY.mul_f64(rand::random::<f64>());
+    let stored = match place {
+        None => service.pushes.postpone(&push, busy).await,
+        Some(mut place) => match place.start(WAITS).await {
+            false => service.pushes.postpone(&push, busy).await,
+            true => {
+                let began = Instant::now();
+                let attempt = attempt(&gateway, service, &push).await;
+                place.note(began.elapsed() < QUICK && !matches!(attempt, Attempt::NotYet));
+                drop(place);
+                store(service, &push, attempt, busy).await
+            }
+        },
+    };
+    if let Err(error) = stored {
+        // Its lease ends, and it is sent again.
+        tracing::debug!(call = %push.call(), %error, "result of a push notification could not be stored");
+    }
+}
+
+async fn store(
+    service: &PushService,
+    push: &DuePush,
+    attempt: Attempt,
+    busy: Duration,
+) -> Result<bool, ActiveFault> {
+    let (fault, asked, is_final) = match attempt {
+        Attempt::Received => return service.pushes.end(push).await,
+        Attempt::NotYet => return service.pushes.postpone(push, busy).await,
+        Attempt::Failed { fault, asked } => (fault, asked, is_dead(push.attempts(), push.age())),
+        Attempt::Refused(fault) => (fault.to_owned(), None, true),
+    };
+    if is_final {
+        tracing::warn!(call = %push.call(), org = push.org(), attempts = push.attempts(), %fault, "push notification was not received and is a dead letter");
+        return service.pushes.bury(push, &fault).await;
+    }
+    service.pushes.retry(push, pause(push.attempts(), rand::random(), asked), &fault).await
+}
+
+async fn attempt(gateway: &Arc<Replica>, service: &PushService, push: &DuePush) -> Attempt {
+    let Some(receiver) = &push.receiver else {
+        return Attempt::Refused("the receiver was sealed with another key");
+    };
+    let found = match gateway.pipeline.peek_for_requester(push.call()).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return Attempt::Refused("the task is gone, or its caller may no longer see it"),
+        Err(_) => return Attempt::NotYet,
+    };
+    let Some(task) = task_of(&found, push).await else { return Attempt::NotYet };
+    let Ok(destination) = service.destination(receiver) else {
+        return Attempt::Refused("the address is not allowed");
+    };
+    let Some(mut notification) = Notification::of(receiver, task) else {
+        return Attempt::Refused("a header cannot have the token or the credentials");
+    };
+    notification.sign(gateway, push, &destination.url).await;
+    let Notification { headers, body } = notification;
+    let request = destination.client.post(destination.url).headers(headers).body(body);
+    let answer = async { Ok::<_, reqwest::Error>(read(request.send().await?).await) };
+    match timeout(ANSWERS_WITHIN, answer).await {
+        Ok(Ok(attempt)) => attempt,
+        Ok(Err(error)) => Attempt::failed(reason(&error)),
+        Err(_) => Attempt::failed("no answer in time"),
+    }
+}
+
+async fn read(response: Response) -> Attempt {
+    let status = response.status();
+    let asked = retry_after(response.headers());
+    // For the connection alone; a longer answer ends it.
+    let _ = body(response, MAX_ANSWER).await;
+    match status {
+        status if status.is_success() => Attempt::Received,
+        StatusCode::GONE => Attempt::Refused("HTTP 410"),
+        status => Attempt::Failed { fault: format!("HTTP {}", status.as_u16()), asked },
+    }
+}
+
+/// Returns why there was no answer, without addresses.
+fn reason(error: &reqwest::Error) -> &'static str {
+    if error.is_timeout() {
+        "no answer in time"
+    } else if error.is_connect() {
+        "no connection to a public address"
+    } else {
+        "the connection broke"
+    }
+}
+
+/// Returns the task in the state that is due. If it has moved on since, its earlier state is reported alone; `None` if the
+/// end is not known here yet.
+async fn task_of(found: &FoundCall, push: &DuePush) -> Option<Task> {
+    if let Some(call) = found.call().filter(|_| push.state().is_terminal()) {
+        // The end is stored first, and reported afterwards.
+        timeout(ENDS_WITHIN, call.finished()).await.ok()?;
+    }
+    let mut task = task::of_found(found, TaskContents { history: Some(0), artifacts: true });
+    if !push.state().is_terminal() && state(found) != push.state() {
+        let status = TaskStatus { state: task::state_of(push.state()), ..TaskStatus::default() };
+        task = Task { id: task.id, context_id: task.context_id, status, ..Task::default() };
+    }
+    task.status.timestamp = Some(Timestamp(push.at_ms()));
+    Some(task)
+}
+
+fn state(found: &FoundCall) -> State {
+    match found {
+        FoundCall::Here(call) => call.outcome().map_or_else(|| call.state(), |outcome| outcome.state()),
+        FoundCall::Elsewhere(call) => call.state,
+    }
+}

@@ -1,0 +1,213 @@
+//! The notifications that are on their way: how many at a time, to one host, for one org, and in all.
+//!
+//! Keeps true: a host that did not answer quickly the last time gets one at a time, so that slow hosts take few places; no org
+//! takes all places; what finds none is given back to the outbox, and nothing waits here for long.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_platform::quota::Counts;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+/// Maximum number of notifications in all, of one org, and to one host that answers quickly.
+const WHOLE: usize = 1_024;
+const PER_ORG: usize = 256;
+const PER_HOST: usize = 16;
+/// Maximum number that wait for a place at such a host.
+const WAITING_PER_HOST: usize = 64;
+/// Maximum number of hosts that are known to answer quickly while nothing is sent to them.
+const KNOWN_HOSTS: usize = 4_096;
+
+/// Places of notifications.
+#[derive(Default)]
+pub(crate) struct Lanes(Mutex<LaneTable>);
+
+#[derive(Default)]
+struct LaneTable {
+    whole: usize,
+    orgs: Counts<String>,
+    hosts: HashMap<String, Lane>,
+}
+
+/// Notifications to one host.
+#[derive(Default)]
+struct Lane {
+    running: usize,
+    waiting: usize,
+    /// Whether the host answered quickly the last time.
+    is_quick: bool,
+    freed: Arc<Notify>,
+}
+
+impl Lane {
+    fn most_running(&self) -> usize {
+        if self.is_quick { PER_HOST } else { 1 }
+    }
+
+    fn has_place(&self) -> bool {
+        let waiting = if self.is_quick { WAITING_PER_HOST } else { 0 };
+        self.running + self.waiting < self.most_running() + waiting
+    }
+}
+
+/// Place of one notification, given back on drop.
+pub(crate) struct LanePlace {
+    lanes: Arc<Lanes>,
+    host: String,
+    org: String,
+    is_running: bool,
+}
+
+impl Lanes {
+    /// Returns the number of free places in all.
+    pub(crate) fn room(&self) -> usize {
+        WHOLE.saturating_sub(self.0.lock().whole)
+    }
+
+    /// Takes a place for a notification of `org` to `host`; `None` if there is none.
+    pub(crate) fn enter(self: &Arc<Lanes>, host: &str, org: &str) -> Option<LanePlace> {
+        let mut table = self.0.lock();
+        let has_place = table.hosts.get(host).is_none_or(Lane::has_place);
+        if !has_place || table.whole >= WHOLE || !table.orgs.add_within(PER_ORG, org.to_owned(), 1) {
+            return None;
+        }
+        table.whole += 1;
+        table.hosts.entry(host.to_owned()).or_default().waiting += 1;
+        let (host, org) = (host.to_owned(), org.to_owned());
+        Some(LanePlace { lanes: Arc::clone(self), host, org, is_running: false })
+    }
+}
+
+impl LanePlace {
+    /// Waits at most `longest` until the host may get the notification; returns whether it may.
+    pub(crate) async fn start(&mut self, longest: Duration) -> bool {
+        let until = Instant::now() + longest;
+        loop {
+            let freed = match self.try_start() {
+                Ok(()) => return true,
+                Err(freed) => freed,
+            };
+            if timeout_at(until, freed.notified()).await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    fn try_start(&mut self) -> Result<(), Arc<Notify>> {
+        let mut table = self.lanes.0.lock();
+        // Its lane stays while it has a place.
+        let Some(lane) = table.hosts.get_mut(&self.host) else { return Ok(()) };
+        if lane.running >= lane.most_running() {
+            return Err(lane.freed.clone());
+        }
+        lane.waiting -= 1;
+        lane.running += 1;
+        self.is_running = true;
+        if lane.waiting > 0 && lane.running < lane.most_running() {
+            // Several places may have become free at once.
+            lane.freed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Records whether the host answered quickly.
+    pub(crate) fn note(&self, is_quick: bool) {
+        if let Some(lane) = self.lanes.0.lock().hosts.get_mut(&self.host) {
+            lane.is_quick = is_quick;
+        }
+    }
+}
+
+impl Drop for LanePlace {
+    fn drop(&mut self) {
+        let mut table = self.lanes.0.lock();
+        table.whole -= 1;
+        table.orgs.remove(&self.org, 1);
+        let is_crowded = table.hosts.len() > KNOWN_HOSTS;
+        let Some(lane) = table.hosts.get_mut(&self.host) else { return };
+        if self.is_running {
+            lane.running -= 1;
+        } else {
+            lane.waiting -= 1;
+        }
+        if lane.running + lane.waiting == 0 && (is_crowded || !lane.is_quick) {
+            table.hosts.remove(&self.host);
+        } else {
+            lane.freed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_gets_more_at_a_time_once_it_has_answered_quickly() {
+        let lanes = Arc::new(Lanes::default());
+        let mut first = lanes.enter("a", "acme").unwrap();
+        assert!(first.start(NOW).await);
+        assert!(lanes.enter("a", "acme").is_none(), "one until it has answered");
+        assert!(lanes.enter("b", "acme").is_some());
+        first.note(true);
+        drop(first);
+        let mut places = Vec::new();
+        for _ in 0..PER_HOST + WAITING_PER_HOST {
+            places.push(lanes.enter("a", "acme").unwrap());
+        }
+        assert!(lanes.enter("a", "acme").is_none());
+        for place in &mut places[..PER_HOST] {
+            assert!(place.start(NOW).await);
+        }
+        let mut last = places.pop().unwrap();
+        assert!(!last.start(Duration::from_secs(5)).await, "the host has enough");
+        let slow = places.remove(0);
+        slow.note(false);
+        drop(slow);
+        assert!(!last.start(Duration::from_secs(5)).await, "and is slow by now");
+        places.clear();
+        assert!(last.start(NOW).await);
+        drop(last);
+        assert_eq!((lanes.room(), lanes.0.lock().hosts.len()), (WHOLE, 0), "no slow host is remembered");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiting_notification_starts_when_another_one_ends() {
+        let lanes = Arc::new(Lanes::default());
+        lanes.enter("a", "acme").unwrap().note(true);
+        let mut running = Vec::new();
+        for _ in 0..PER_HOST {
+            let mut place = lanes.enter("a", "acme").unwrap();
+            assert!(place.start(NOW).await);
+            running.push(place);
+        }
+        let mut waiting = [lanes.enter("a", "acme").unwrap(), lanes.enter("a", "acme").unwrap()];
+        let [one, other] = &mut waiting;
+        let freeing = async { running.truncate(PER_HOST - 2) };
+        let long = Duration::from_secs(60);
+        let (one, other, ()) = tokio::join!(one.start(long), other.start(long), freeing);
+        assert!(one && other);
+    }
+
+    /// Invariant I-4.
+    #[test]
+    fn no_org_takes_all_places() {
+        let lanes = Arc::new(Lanes::default());
+        let take = |org: &str| -> Vec<LanePlace> {
+            (0..2 * WHOLE).map_while(|n| lanes.enter(&format!("{org}-{n}"), org)).collect()
+        };
+        let acme = take("acme");
+        assert_eq!(acme.len(), PER_ORG);
+        let others: Vec<Vec<LanePlace>> = ["b", "c", "d", "e"].into_iter().map(take).collect();
+        assert_eq!(others.iter().map(Vec::len).collect::<Vec<_>>(), [PER_ORG, PER_ORG, PER_ORG, 0]);
+        assert_eq!(lanes.room(), 0);
+        drop(others);
+        drop(acme);
+        assert_eq!(lanes.room(), WHOLE);
+    }
+}
