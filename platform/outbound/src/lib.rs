@@ -214,9 +214,7 @@ impl Resolve for PublicResolver {
 }
 
 /// Resolves a name; refuses one with any address that is not public.
-async fn public_addresses(
-    name: &str,
-) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
+async fn public_addresses(name: &str) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
     let found: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
     if found.is_empty() || !found.iter().all(|address| is_public(address.ip())) {
         return Err(Box::new(OutboundError::Denied));
@@ -339,7 +337,9 @@ mod tests {
         let origins = ["http://localhost:8080".to_owned()];
         let listed = outbound.check_origin("http://localhost:8080/hook?x=1", &origins).await.unwrap();
         assert_eq!(listed, "http://localhost:8080");
-        for url in ["https://localhost/", "https://localhost:8080/", "https://127.0.0.1/", "http://example.com/"] {
+        for url in
+            ["https://localhost/", "https://localhost:8080/", "https://127.0.0.1/", "http://example.com/"]
+        {
             assert!(outbound.check_origin(url, &origins).await.is_err(), "{url}");
         }
         // A public address needs no resolution.

@@ -71,7 +71,7 @@ impl PushService {
     ) -> Result<String, OutboundError> {
         let origins = self.origins.of(url, server, primitive);
         check_text(url)?;
-        check_port(&self.outbound.of_origins(url, &origins)?)?;
+        check_target(&self.outbound.of_origins(url, &origins)?)?;
         self.outbound.check_origin(url, &origins).await
     }
 
@@ -80,7 +80,7 @@ impl PushService {
         let PushReceiver { url, server, primitive, .. } = receiver;
         check_text(url)?;
         let destination = self.outbound.of_origins(url, &self.origins.of(url, server, primitive))?;
-        check_port(&destination)?;
+        check_target(&destination)?;
         Ok(destination)
     }
 }
@@ -91,9 +91,11 @@ fn check_text(url: &str) -> Result<(), OutboundError> {
     if url.contains(is_ambiguous) { Err(OutboundError::Url) } else { Ok(()) }
 }
 
-fn check_port(destination: &Destination<'_>) -> Result<(), OutboundError> {
-    let is_refused = destination.url.port().is_some_and(|port| REFUSED_PORTS.contains(&port));
-    if is_refused { Err(OutboundError::Denied) } else { Ok(()) }
+fn check_target(destination: &Destination<'_>) -> Result<(), OutboundError> {
+    let url = &destination.url;
+    let is_web = matches!(url.scheme(), "http" | "https");
+    let is_refused = url.port().is_some_and(|port| REFUSED_PORTS.contains(&port));
+    if is_web && !is_refused { Ok(()) } else { Err(OutboundError::Denied) }
 }
 
 #[cfg(test)]
@@ -113,8 +115,9 @@ mod tests {
         let outbound = Outbound::new().unwrap();
         let found = origins.of(url, server, "find");
         let sent = check_text(url).and_then(|()| outbound.of_origins(url, &found));
-        let is_sent = sent.is_ok_and(|destination| check_port(&destination).is_ok());
-        [is_sent && outbound.check_origin(url, &found).await.is_ok(), is_sent]
+        let is_sent = sent.is_ok_and(|destination| check_target(&destination).is_ok());
+        let is_registered = is_sent && outbound.check_origin(url, &found).await.is_ok();
+        [is_registered, is_sent]
     }
 
     /// The table of B6: nothing but public https addresses, whichever way another one is written.
@@ -167,5 +170,8 @@ mod tests {
         assert_eq!(allowed(&listed(), "http://127.0.0.1:8081/hook", "crm").await, [false, false]);
         assert_eq!(allowed(&listed(), "https://10.0.0.1/", "crm").await, [false, false], "serves nobody");
         assert_eq!(allowed(&PushOrigins::Every, "http://127.0.0.1:1/x", "erp").await, [true, true]);
+        for url in ["ftp://127.0.0.1/", "http://user@127.0.0.1/", "http://127.0.0.1:6379/"] {
+            assert_eq!(allowed(&PushOrigins::Every, url, "erp").await, [false, false], "{url}");
+        }
     }
 }

@@ -14,6 +14,8 @@ use crate::support::{Answer, Fixture, inputs, token};
 mod grpc;
 #[path = "a2a/missing.rs"]
 mod missing;
+#[path = "a2a/push.rs"]
+mod push;
 #[path = "a2a/questions.rs"]
 mod questions;
 #[path = "a2a/refusals.rs"]

@@ -22,8 +22,7 @@ use crate::ProtocolRequest;
 use crate::push::PushService;
 
 /// Message for an address that is not allowed.
-const REFUSED_URL: &str =
-    "must be an https URL of a public address, without credentials, or of an origin that the platform's operator allows";
+const REFUSED_URL: &str = "must be an https URL of a public address, without credentials, or of an origin that the platform's operator allows";
 
 /// Creates a configuration, or replaces the one with its id.
 pub(super) async fn create(
@@ -147,8 +146,7 @@ async fn all(request: &ProtocolRequest, task: &str) -> Result<Vec<PushConfig>, R
 /// Returns a receiver as its caller sees it.
 fn shown(task: Uuid, receiver: PushReceiver) -> PushConfig {
     let PushReceiver { id, url, token, schemes, .. } = receiver;
-    let authentication =
-        (!schemes.is_empty()).then_some(PushAuthentication { schemes, credentials: None });
+    let authentication = (!schemes.is_empty()).then_some(PushAuthentication { schemes, credentials: None });
     PushConfig { id: Some(id), task_id: task.to_string(), url, token, authentication }
 }
 

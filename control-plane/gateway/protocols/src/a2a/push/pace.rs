@@ -32,7 +32,10 @@ mod tests {
         let seconds = |attempts, jitter| pause(attempts, jitter, None).as_secs_f64();
         assert_eq!([1, 2, 3, 4].map(|attempts| seconds(attempts, 0.0)), [1.0, 2.0, 4.0, 8.0]);
         assert_eq!([1, 2, 3].map(|attempts| seconds(attempts, 1.0)), [0.5, 1.0, 2.0]);
-        assert_eq!([10, 11, 33, u32::MAX].map(|attempts| seconds(attempts, 0.0)), [512.0, 900.0, 900.0, 900.0]);
+        assert_eq!(
+            [10, 11, 33, u32::MAX].map(|attempts| seconds(attempts, 0.0)),
+            [512.0, 900.0, 900.0, 900.0]
+        );
         assert_eq!(seconds(0, 0.0), 1.0);
     }
 

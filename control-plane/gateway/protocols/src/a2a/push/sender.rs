@@ -44,7 +44,10 @@ enum Attempt {
     Received,
     /// Nothing was sent: the state is not known here yet.
     NotYet,
-    Failed { fault: String, asked: Option<Duration> },
+    Failed {
+        fault: String,
+        asked: Option<Duration>,
+    },
     /// It will not be received, however often it is sent.
     Refused(&'static str),
 }
@@ -94,7 +97,10 @@ async fn look(service: &PushService) -> Result<(), ActiveFault> {
     service.pushes.look().await?;
     let lost = service.pushes.fail_lost_calls().await?;
     if lost > 0 {
-        tracing::warn!(calls = lost, "calls of lost gateways were stored as failed, and their receivers are notified");
+        tracing::warn!(
+            calls = lost,
+            "calls of lost gateways were stored as failed, and their receivers are notified"
+        );
     }
     Ok(())
 }
