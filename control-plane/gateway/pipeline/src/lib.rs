@@ -5,5 +5,6 @@
 
 pub mod event_id;
 pub mod pipeline;
+pub mod pushes;
 pub mod sessions;
 pub mod subscriptions;

@@ -8,8 +8,8 @@ mod lanes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_call::durable::pushes::{PushReceiver, Pushes};
 use asp_outbound::{Destination, Outbound, OutboundError};
+use asp_pipeline::pushes::{PushReceiver, Pushes};
 use asp_platform::operator_list;
 
 pub(crate) use lanes::{LanePlace, Lanes};
@@ -49,7 +49,7 @@ impl PushOrigins {
     }
 }
 
-/// What a gateway needs to send push notifications.
+/// Parts of a gateway that send push notifications.
 pub struct PushService {
     pub(crate) pushes: Arc<Pushes>,
     pub(crate) lanes: Arc<Lanes>,

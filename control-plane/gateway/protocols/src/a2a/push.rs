@@ -11,8 +11,8 @@ pub mod sender;
 use asp_a2a::{
     A2aError, A2aFailure, Generation, PushAuthentication, PushConfig, PushPage, SendConfiguration,
 };
-use asp_call::durable::pushes::{PushReceiver, PutReceiver};
 use asp_pipeline::pipeline::lookup::FoundCall;
+use asp_pipeline::pushes::{PushReceiver, PutReceiver};
 use asp_snapshot::ListedPrimitive;
 use uuid::Uuid;
 
@@ -124,7 +124,7 @@ async fn register(
         primitive: entry.primitive.id.clone(),
     };
     match service.pushes.put(task, &request.caller.org, origin, &receiver).await {
-        Ok(PutReceiver::Stored) => Ok(shown(task, receiver)),
+        Ok(PutReceiver::Stored) => Ok(to_config(task, receiver)),
         Ok(PutReceiver::NoCall) => Err(unknown()),
         Ok(PutReceiver::Full) => {
             let description = "the task or its org has too many push configurations: delete one";
@@ -140,11 +140,11 @@ async fn all(request: &ProtocolRequest, task: &str) -> Result<Vec<PushConfig>, R
     let id = find(request, task).await?.id();
     let receivers = service.pushes.of_call(id).await;
     let receivers = receivers.map_err(|fault| RefusedRequest::of_store(fault.into()))?;
-    Ok(receivers.into_iter().map(|receiver| shown(id, receiver)).collect())
+    Ok(receivers.into_iter().map(|receiver| to_config(id, receiver)).collect())
 }
 
 /// Returns a receiver as its caller sees it.
-fn shown(task: Uuid, receiver: PushReceiver) -> PushConfig {
+fn to_config(task: Uuid, receiver: PushReceiver) -> PushConfig {
     let PushReceiver { id, url, token, schemes, .. } = receiver;
     let authentication = (!schemes.is_empty()).then_some(PushAuthentication { schemes, credentials: None });
     PushConfig { id: Some(id), task_id: task.to_string(), url, token, authentication }

@@ -147,21 +147,23 @@ impl ActiveTable {
     /// event.
     async fn follow(&self, call: &Call, stored: Option<State>) {
         let mut events = call.events.reader_from(call.events.next_number());
-        let mut last = stored;
+        let mut last = stored.map(|state| (state, open_question(call, state)));
         loop {
             let state = call.state();
             if state.is_terminal() {
                 return;
             }
-            let put = match last {
-                Some(last) if last == state => Ok(()),
+            // Another question is stored as well, because receivers are notified of each.
+            let next = (state, open_question(call, state));
+            let put = match &last {
+                Some(last) if *last == next => Ok(()),
                 Some(_) | None => self.put_state(call, state).await.map(drop),
             };
             if let Some(publication) = call.ownership.publication() {
                 publication.note_record(put.is_ok());
             }
             if put.is_ok() {
-                last = Some(state);
+                last = Some(next);
             }
             if let Err(error) = put {
                 tracing::debug!(call = %call.id, trace = %call.trace, %error, "state of a call could not be stored; other gateways do not see it");
@@ -290,6 +292,12 @@ impl ActiveTable {
             .map_err(|_| ActiveFault("the outcome was stored by a newer version of asp".into()))?;
         Ok(Some(EndedCall { record, kept: Some(kept), ended_ms, left }))
     }
+}
+
+/// Returns the id of the question that the call waits for in this state.
+fn open_question(call: &Call, state: State) -> Option<String> {
+    let waits = matches!(state, State::InputRequired | State::AuthRequired);
+    waits.then(|| call.questions.pending().into_iter().next().map(|question| question.id)).flatten()
 }
 
 /// Returns the time for which the record of a call is valid; `None` for an expired one.

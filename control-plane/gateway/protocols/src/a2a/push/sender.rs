@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use asp_a2a::{Task, TaskStatus, Timestamp};
 use asp_call::call::State;
-use asp_call::durable::active::ActiveFault;
-use asp_call::durable::pushes::DuePush;
 use asp_outbound::{body, retry_after};
-use asp_pipeline::pipeline::lookup::FoundCall;
+use asp_pipeline::pipeline::lookup::{FoundCall, StoreFault};
+use asp_pipeline::pushes::DuePush;
 use http::StatusCode;
 use reqwest::Response;
 use tokio::time::{Instant, timeout};
@@ -40,21 +39,21 @@ const MAX_ANSWER: usize = 16 << 10;
 const LOST_EVERY: Duration = Duration::from_secs(5);
 
 /// Result of an attempt.
-enum Attempt {
+enum DeliveryResult {
     Received,
-    /// Nothing was sent: the state is not known here yet.
+    /// State that is not known here yet; nothing was sent.
     NotYet,
     Failed {
         fault: String,
         asked: Option<Duration>,
     },
-    /// It will not be received, however often it is sent.
+    /// Failure that no further attempt changes.
     Refused(&'static str),
 }
 
-impl Attempt {
-    fn failed(fault: &str) -> Attempt {
-        Attempt::Failed { fault: fault.to_owned(), asked: None }
+impl DeliveryResult {
+    fn failed(fault: &str) -> DeliveryResult {
+        DeliveryResult::Failed { fault: fault.to_owned(), asked: None }
     }
 }
 
@@ -93,7 +92,7 @@ pub async fn send(replica: Weak<Replica>) {
     }
 }
 
-async fn look(service: &PushService) -> Result<(), ActiveFault> {
+async fn look(service: &PushService) -> Result<(), StoreFault> {
     service.pushes.look().await?;
     let lost = service.pushes.fail_lost_calls().await?;
     if lost > 0 {
@@ -106,7 +105,7 @@ async fn look(service: &PushService) -> Result<(), ActiveFault> {
 }
 
 /// Sends everything that is due and has a place.
-async fn send_due(gateway: &Arc<Replica>, service: &PushService) -> Result<(), ActiveFault> {
+async fn send_due(gateway: &Arc<Replica>, service: &PushService) -> Result<(), StoreFault> {
     loop {
         let room = u32::try_from(service.lanes.room()).unwrap_or(u32::MAX).min(BATCH);
         if room == 0 {
@@ -136,13 +135,13 @@ async fn deliver(gateway: Arc<Replica>, push: DuePush, place: Option<LanePlace>)
     let Some(service) = &gateway.push else { return };
     let busy = BUSY + BUSY.mul_f64(rand::random::<f64>());
     let stored = match place {
-        None => service.pushes.postpone(&push, busy).await,
+        None => store(service, &push, DeliveryResult::NotYet, busy).await,
         Some(mut place) => match place.start(WAITS).await {
-            false => service.pushes.postpone(&push, busy).await,
+            false => store(service, &push, DeliveryResult::NotYet, busy).await,
             true => {
                 let began = Instant::now();
                 let attempt = attempt(&gateway, service, &push).await;
-                place.note(began.elapsed() < QUICK && !matches!(attempt, Attempt::NotYet));
+                place.note(began.elapsed() < QUICK && !matches!(attempt, DeliveryResult::NotYet));
                 drop(place);
                 store(service, &push, attempt, busy).await
             }
@@ -157,37 +156,38 @@ async fn deliver(gateway: Arc<Replica>, push: DuePush, place: Option<LanePlace>)
 async fn store(
     service: &PushService,
     push: &DuePush,
-    attempt: Attempt,
+    attempt: DeliveryResult,
     busy: Duration,
-) -> Result<bool, ActiveFault> {
+) -> Result<bool, StoreFault> {
     let (fault, asked, is_final) = match attempt {
-        Attempt::Received => return service.pushes.end(push).await,
-        Attempt::NotYet => return service.pushes.postpone(push, busy).await,
-        Attempt::Failed { fault, asked } => (fault, asked, is_dead(push.attempts(), push.age())),
-        Attempt::Refused(fault) => (fault.to_owned(), None, true),
+        DeliveryResult::Received => return Ok(service.pushes.end(push).await?),
+        DeliveryResult::NotYet => return Ok(service.pushes.postpone(push, busy).await?),
+        DeliveryResult::Failed { fault, asked } => (fault, asked, is_dead(push.attempts(), push.age())),
+        DeliveryResult::Refused(fault) => (fault.to_owned(), None, true),
     };
     if is_final {
         tracing::warn!(call = %push.call(), org = push.org(), attempts = push.attempts(), %fault, "push notification was not received and is a dead letter");
-        return service.pushes.bury(push, &fault).await;
+        return Ok(service.pushes.bury(push, &fault).await?);
     }
-    service.pushes.retry(push, pause(push.attempts(), rand::random(), asked), &fault).await
+    let after = pause(push.attempts(), rand::random(), asked);
+    Ok(service.pushes.retry(push, after, &fault).await?)
 }
 
-async fn attempt(gateway: &Arc<Replica>, service: &PushService, push: &DuePush) -> Attempt {
+async fn attempt(gateway: &Arc<Replica>, service: &PushService, push: &DuePush) -> DeliveryResult {
     let Some(receiver) = &push.receiver else {
-        return Attempt::Refused("the receiver was sealed with another key");
+        return DeliveryResult::Refused("the receiver was sealed with another key");
     };
     let found = match gateway.pipeline.peek_for_requester(push.call()).await {
         Ok(Some(found)) => found,
-        Ok(None) => return Attempt::Refused("the task is gone, or its caller may no longer see it"),
-        Err(_) => return Attempt::NotYet,
+        Ok(None) => return DeliveryResult::Refused("the task is gone, or its caller may no longer see it"),
+        Err(_) => return DeliveryResult::NotYet,
     };
-    let Some(task) = task_of(&found, push).await else { return Attempt::NotYet };
+    let Some(task) = task_of(&found, push).await else { return DeliveryResult::NotYet };
     let Ok(destination) = service.destination(receiver) else {
-        return Attempt::Refused("the address is not allowed");
+        return DeliveryResult::Refused("the address is not allowed");
     };
     let Some(mut notification) = Notification::of(receiver, task) else {
-        return Attempt::Refused("a header cannot have the token or the credentials");
+        return DeliveryResult::Refused("a header cannot have the token or the credentials");
     };
     notification.sign(gateway, push, &destination.url).await;
     let Notification { headers, body } = notification;
@@ -195,20 +195,20 @@ async fn attempt(gateway: &Arc<Replica>, service: &PushService, push: &DuePush) 
     let answer = async { Ok::<_, reqwest::Error>(read(request.send().await?).await) };
     match timeout(ANSWERS_WITHIN, answer).await {
         Ok(Ok(attempt)) => attempt,
-        Ok(Err(error)) => Attempt::failed(reason(&error)),
-        Err(_) => Attempt::failed("no answer in time"),
+        Ok(Err(error)) => DeliveryResult::failed(reason(&error)),
+        Err(_) => DeliveryResult::failed("no answer in time"),
     }
 }
 
-async fn read(response: Response) -> Attempt {
+async fn read(response: Response) -> DeliveryResult {
     let status = response.status();
     let asked = retry_after(response.headers());
     // For the connection alone; a longer answer ends it.
     let _ = body(response, MAX_ANSWER).await;
     match status {
-        status if status.is_success() => Attempt::Received,
-        StatusCode::GONE => Attempt::Refused("HTTP 410"),
-        status => Attempt::Failed { fault: format!("HTTP {}", status.as_u16()), asked },
+        status if status.is_success() => DeliveryResult::Received,
+        StatusCode::GONE => DeliveryResult::Refused("HTTP 410"),
+        status => DeliveryResult::Failed { fault: format!("HTTP {}", status.as_u16()), asked },
     }
 }
 
