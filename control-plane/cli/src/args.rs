@@ -8,6 +8,7 @@ pub mod machines;
 pub mod mcp;
 pub mod plugin;
 pub mod policy;
+pub mod push;
 pub mod servers;
 pub mod upgrade;
 
@@ -80,6 +81,9 @@ pub enum Command {
     Machines(MachinesCommand),
     /// Shows who called what, newest first (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Audit(AuditArgs),
+    /// Lists, sends again and deletes push notifications that were not received (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Push(push::PushCommand),
     /// Shows the stored servers and their versions, offers them to orgs, and rolls back (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Servers(servers::ServersCommand),

@@ -17,6 +17,7 @@ pub mod machines;
 pub mod mcp;
 pub mod plugin;
 pub mod policy;
+pub mod push;
 pub mod sarif;
 pub mod server_access;
 pub mod servers;
@@ -66,6 +67,7 @@ pub fn run(command: Command) -> ExitCode {
             credentials::from_environment(&ProcessEnvironment).map_err(Failure::Configuration)
         }),
         Command::Plugin(command) => plugin::run(&command),
+        Command::Push(command) => push::run(&command),
         Command::Servers(command) => servers::run(&command),
         Command::Status(args) => status::run(&args),
         Command::Upgrade(command) => upgrade::run(&command),

@@ -157,7 +157,7 @@ async fn serve(settings: Settings, certificates: Certificates, session: Option<D
     let mut control = match listeners.control {
         // May build plugins, which takes as long as their tools do.
         Some(listeners) => tokio::select! {
-            started = control::start(&process, listeners, &stores, &drains) => Some(started?),
+            started = control::start(&process, listeners, (&stores, calls.as_ref()), &drains) => Some(started?),
             outcome = &mut signalled => return outcome.map(drop),
         },
         None => None,

@@ -24,6 +24,7 @@ mod optimistic;
 pub mod policy;
 pub mod primitives;
 pub mod problem;
+pub mod push;
 pub mod queues;
 pub mod ratelimits;
 pub mod refusals;
@@ -46,6 +47,7 @@ use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, Precondition};
 use asp_store::packages::Packages;
+use asp_store::push::PushStore;
 use asp_xds::subscribers::Subscribers;
 use async_trait::async_trait;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -85,6 +87,8 @@ pub struct AdminState {
     pub servers: StoredServers,
     /// The audit log of calls, written by the gateways that use this state directory.
     pub calls: Arc<dyn AuditLog>,
+    /// Push notifications of calls, sent by the gateways that use the same database.
+    pub pushes: Arc<dyn PushStore>,
     /// The artifact store: package files of plugins.
     pub packages: Arc<dyn Packages>,
     /// Evaluation of every write that may grow a snapshot.

@@ -81,7 +81,7 @@ fn proof(process: &Process) -> PeerProof {
 pub(super) async fn start(
     process: &Process,
     listeners: ControlListeners,
-    stores: &stores::Stores,
+    (stores, calls): (&stores::Stores, Option<&stores::CallStores>),
     drains: &TaskTracker,
 ) -> anyhow::Result<ControlRole> {
     let settings = &process.settings;
@@ -123,6 +123,7 @@ pub(super) async fn start(
         store,
         servers: Default::default(),
         calls: stores.audit(),
+        pushes: stores.pushes(settings, calls).await?,
         packages,
         compiler,
         publisher: handle,

@@ -75,12 +75,7 @@ pub(super) async fn start(
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
         token_audiences: settings.gateway.token_audiences.clone(),
         push_origins: settings.gateway.push_origins.clone(),
-        settings: asp_protocols::replica::Settings {
-            public_url: process.public_url.clone(),
-            dev: settings.dev,
-            registry: settings.dev || settings.gateway.registry,
-            in_mesh: settings.in_mesh(),
-        },
+        settings: public_settings(process),
         stores: Stores {
             ledger: calls.calls(),
             audit: calls.audit(),
@@ -130,6 +125,17 @@ pub(super) async fn start(
     });
     serve(process, listeners, &gateway, drains)?;
     Ok(gateway)
+}
+
+/// Returns the public part of the configuration.
+fn public_settings(process: &Process) -> asp_protocols::replica::Settings {
+    let settings = &process.settings;
+    asp_protocols::replica::Settings {
+        public_url: process.public_url.clone(),
+        dev: settings.dev,
+        registry: settings.dev || settings.gateway.registry,
+        in_mesh: settings.in_mesh(),
+    }
 }
 
 /// Runs the gateway's background tasks until `stop`, and then `end`. The lease is renewed until `end` completes, so that no

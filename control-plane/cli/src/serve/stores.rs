@@ -115,6 +115,26 @@ impl Stores {
         }
     }
 
+    /// Returns the push notifications of calls for admins: from the gateway's stores, if this process has some.
+    pub(super) async fn pushes(
+        &self,
+        settings: &Settings,
+        calls: Option<&CallStores>,
+    ) -> anyhow::Result<Arc<dyn PushStore>> {
+        let pushes: Arc<dyn PushStore> = match (calls, self) {
+            (Some(calls), _) => calls.calls(),
+            (None, Stores::Postgres { database, .. }) => {
+                Arc::new(database.calls(Budget::default(), CallQuotas::default()))
+            }
+            (None, Stores::Files { .. }) => {
+                let file = settings.state_dir.join(CALLS_FILE);
+                let calls = SqliteCalls::open(&file).await;
+                Arc::new(calls.with_context(|| format!("open {}", file.display()))?)
+            }
+        };
+        Ok(pushes)
+    }
+
     /// Opens a gateway's stores.
     pub(super) async fn calls(&self, settings: &Settings) -> anyhow::Result<CallStores> {
         match self {

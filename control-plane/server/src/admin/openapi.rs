@@ -10,7 +10,7 @@ use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
     artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy, primitives,
-    problem, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, versions,
+    problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, versions,
 };
 
 #[derive(OpenApi)]
@@ -85,6 +85,10 @@ use super::{
         runtimes::list,
         status::audit,
         calls::list,
+        push::list,
+        push::get,
+        push::replay,
+        push::delete,
         status::schemas,
         status::jwks,
     ),

@@ -11,7 +11,7 @@ use axum::{Extension, Router};
 use super::auth::Permission;
 use super::{
     AdminState, artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy,
-    primitives, ratelimits, regions, registry, revocations, routes, runtimes, status, versions,
+    primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, versions,
 };
 
 /// A path of the admin API.
@@ -78,6 +78,7 @@ fn of_orgs() -> Vec<Resource> {
     let certificate = delete(certificates::delete);
     let revocations = post(revocations::add).get(revocations::list).delete(revocations::delete_matching);
     let revocation = delete(revocations::delete).get(revocations::get);
+    let letter = get(push::get).delete(push::delete);
     let artifact = put(artifacts::put).get(artifacts::get).delete(artifacts::delete);
     vec![
         resource("/api/policy/orgs/{org}/exposure", Permission::Org, exposure),
@@ -96,6 +97,9 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/artifacts/{sha256}", Permission::Package, artifact),
         resource("/api/audit", Permission::Orgs, get(status::audit)),
         resource("/api/audit/calls", Permission::Orgs, get(calls::list)),
+        resource("/api/push/dead-letters", Permission::Orgs, get(push::list)),
+        resource("/api/push/dead-letters/{id}", Permission::Orgs, letter),
+        resource("/api/push/dead-letters/{id}/replay", Permission::Orgs, post(push::replay)),
         resource("/api/schemas", Permission::Orgs, get(status::schemas)),
     ]
 }

@@ -21,6 +21,7 @@ mod placement;
 mod policy;
 mod publisher;
 mod publishing;
+mod push;
 mod queues;
 mod registry;
 mod targets;
@@ -37,6 +38,7 @@ use asp_proto::snapshot::RecentRevocations;
 use asp_store::audit::MemoryAudit;
 use asp_store::control::Position;
 use asp_store::packages::{DiskPackages, Quota};
+use asp_store::sqlite::SqliteCalls;
 use asp_xds::endpoints::Endpoints;
 use axum::body::Body;
 use axum::response::Response;
@@ -58,6 +60,8 @@ struct Api {
     issuer: TestIssuer,
     /// The audit log of calls.
     calls: Arc<MemoryAudit>,
+    /// The records of calls, with their push notifications.
+    pushes: Arc<SqliteCalls>,
     _state: tempfile::TempDir,
     keeper: Arc<Keeper>,
     trust: Trust,
@@ -195,6 +199,7 @@ impl Api {
         let packages = state_dir.path().join("packages");
         let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();
         let calls = Arc::new(MemoryAudit::default());
+        let pushes = Arc::new(SqliteCalls::open(&state_dir.path().join("calls.db")).await.unwrap());
         let news = handle.clone();
         let keeper =
             Keeper::new(Arc::clone(&store), trust.clone(), Fetcher::new(origins).unwrap(), move || {
@@ -206,6 +211,7 @@ impl Api {
             store: Arc::clone(&store),
             servers: super::stored_servers::StoredServers::default(),
             calls: calls.clone(),
+            pushes: pushes.clone(),
             packages: Arc::new(packages),
             compiler,
             publisher: handle,
@@ -224,6 +230,7 @@ impl Api {
             router: router(Arc::new(state)),
             issuer,
             calls,
+            pushes,
             _state: state_dir,
             keeper,
             trust: kept_trust,

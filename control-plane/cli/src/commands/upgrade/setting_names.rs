@@ -5,7 +5,7 @@ use asp_platform::reference;
 
 use super::report::{ReportLine, comment};
 use crate::settings::delegates::ENV_DELEGATE_KEYS;
-use crate::settings::gateway::ENV_TOKEN_AUDIENCES;
+use crate::settings::gateway::{ENV_PUSH_ORIGINS, ENV_TOKEN_AUDIENCES};
 use crate::settings::given::GivenName;
 use crate::settings::{self, ENV_ISSUERS, ENV_STATE_DIR, ENV_UPSTREAMS};
 
@@ -65,7 +65,7 @@ fn line(given: &GivenName, near: Option<&str>) -> Option<ReportLine> {
 fn process_of(setting: &str) -> &'static str {
     match setting {
         ENV_UPSTREAMS | ENV_ISSUERS => "the control plane",
-        ENV_DELEGATE_KEYS | ENV_TOKEN_AUDIENCES => "the gateway",
+        ENV_DELEGATE_KEYS | ENV_PUSH_ORIGINS | ENV_TOKEN_AUDIENCES => "the gateway",
         _ if of_runtime().contains(&setting) => "the runtime",
         _ => "the control plane, the gateway or a command",
     }
