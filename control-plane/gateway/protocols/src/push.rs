@@ -1,7 +1,7 @@
 //! Push notifications of any protocol: the addresses of their receivers, and how many are on their way at a time.
 //!
 //! Refuses: the content of a notification. Keeps true: a receiver has a public https address, or an origin that the operator
-//! lists for the task's primitive; both is checked when it is registered and again when something is sent.
+//! lists for the task's primitive; both are checked when it is registered and again when something is sent.
 
 mod lanes;
 

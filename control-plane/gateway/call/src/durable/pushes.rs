@@ -20,10 +20,11 @@ use crate::seal::{Purpose, Sealer};
 
 pub use asp_store::push::PutReceiver;
 
-/// Interval of looks for deliveries that other gateways added, and for those whose time has come.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Intervals of looks for deliveries that other gateways added, and for those whose time has come: while calls have
+/// receivers, and otherwise.
+const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
 /// Time in which one attempt and its result are done. Afterwards another sender may try.
-pub const LEASE: Duration = Duration::from_secs(45);
+const LEASE: Duration = Duration::from_secs(45);
 
 /// Receiver of the states of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,10 +230,11 @@ impl Pushes {
     /// Waits until deliveries may be due.
     pub async fn wait(&self) {
         let is_used = self.is_used();
+        let [used, unused] = LOOK_EVERY;
         tokio::select! {
             () = self.active.state_stored(), if is_used => {}
             () = self.woken.notified() => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(if is_used { used } else { unused }) => {}
         }
     }
 
