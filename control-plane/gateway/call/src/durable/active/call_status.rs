@@ -153,17 +153,17 @@ impl ActiveTable {
             if state.is_terminal() {
                 return;
             }
+            let question = open_question(call, state);
             // Another question is stored as well, because receivers are notified of each.
-            let next = (state, open_question(call, state));
-            let put = match &last {
-                Some(last) if *last == next => Ok(()),
-                Some(_) | None => self.put_state(call, state).await.map(drop),
-            };
+            let is_stored = last.as_ref().is_some_and(|(stored, asked)| {
+                *stored == state && (question.is_none() || *asked == question)
+            });
+            let put = if is_stored { Ok(()) } else { self.put_state(call, state).await.map(drop) };
             if let Some(publication) = call.ownership.publication() {
                 publication.note_record(put.is_ok());
             }
             if put.is_ok() {
-                last = Some(next);
+                last = Some((state, question));
             }
             if let Err(error) = put {
                 tracing::debug!(call = %call.id, trace = %call.trace, %error, "state of a call could not be stored; other gateways do not see it");
