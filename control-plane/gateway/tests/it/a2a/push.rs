@@ -7,6 +7,7 @@ use std::time::Duration;
 use asp_proto::snapshot::GatewaySnapshot;
 use asp_registry::assemble;
 use asp_runtime_client::runtimes::Runtimes;
+use asp_store::ledger::MemoryLedger;
 use asp_store::sqlite::SqliteCalls;
 use axum::Router;
 use axum::body::Bytes;
@@ -176,6 +177,51 @@ async fn a_receiver_of_a_message_gets_the_completed_task_signed_and_with_its_sec
     assert_eq!(last.header("x-a2a-notification-token"), Some("t-1"));
     let audience = receiver.url.strip_suffix("/hook").unwrap();
     assert_eq!(verify(&fixture, last, audience).await["sub"], sent["id"]);
+}
+
+/// What rests in the database is sealed.
+#[tokio::test]
+async fn the_store_has_neither_the_url_nor_the_secrets_of_a_receiver() {
+    let (fixture, directory) = sending(Runtimes::none()).await;
+    let receiver = Receiver::start(&[]).await;
+    let client = Client::of(&fixture, "demo");
+    let config = json!({"url": format!("{}?key=part-of-the-url", receiver.url), "token": "token-of-the-receiver",
+        "authentication": {"scheme": "Bearer", "credentials": "credentials-of-the-receiver"}});
+    client.result("SendMessage", pushed("echo", json!({"message": "hi"}), config)).await;
+    receiver.received(1).await;
+    for file in std::fs::read_dir(directory.path()).unwrap() {
+        let content = std::fs::read(file.unwrap().path()).unwrap();
+        for secret in ["part-of-the-url", "token-of-the-receiver", "credentials-of-the-receiver"] {
+            let is_there = content.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!is_there, "{secret}");
+        }
+    }
+}
+
+/// Invariant I-3.
+#[tokio::test]
+async fn any_gateway_sends_the_end_of_a_task() {
+    let directory = tempfile::tempdir().unwrap();
+    let calls = Arc::new(SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap());
+    let gateway = |ledger: Option<Arc<MemoryLedger>>| {
+        Fixture::with_snapshot_and(snapshot(), Runtimes::none(), |stores| {
+            stores.active = calls.clone();
+            stores.pushes = Some(calls.clone());
+            if let Some(ledger) = ledger {
+                stores.ledger = ledger;
+            }
+        })
+    };
+    let first = gateway(None);
+    let second = gateway(Some(first.ledger.clone()));
+    tokio::spawn(second.gateway.send_pushes());
+    let receiver = Receiver::start(&[]).await;
+    let hi = json!({"message": "hi"});
+    let client = Client::of(&first, "demo");
+    client.result("SendMessage", pushed("echo", hi.clone(), json!({"url": receiver.url}))).await;
+    let is_end = |one: &Notification| one.json()["task"]["status"]["state"] == "TASK_STATE_COMPLETED";
+    let seen = receiver.received_until(is_end).await;
+    super::completed(&seen.last().unwrap().json()["task"], &hi);
 }
 
 /// Interop bugs 5 and 6: the version of the registration decides, and a task that is not streamed is pushed as well.

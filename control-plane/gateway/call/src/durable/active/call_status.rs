@@ -403,6 +403,22 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
+    async fn the_requester_of_a_call_is_in_its_record() {
+        let store = Arc::new(MemoryRecords::default());
+        let (table, key) = (table(&store), key(7));
+        let at = context(&key.call, &key.org, &key.plugin, 0);
+        let sealed = table.seal(Purpose::Told, &at, record().as_bytes()).unwrap();
+        store.put(&key, OwnerId([9; 16]), State::Working, sealed).await.unwrap();
+        let found = async |call: Uuid| {
+            let requester = table.requester(call).await.unwrap();
+            requester.map(|(caller, server)| (caller.user, server))
+        };
+        let alice = ("alice".to_owned(), "demo".to_owned());
+        assert_eq!(found(Uuid::from_bytes(key.call)).await, Some(alice));
+        assert_eq!(found(Uuid::nil()).await, None);
+    }
+
+    #[tokio::test]
     async fn a_call_that_was_given_up_has_ended_also_where_its_record_does_not_open() {
         let store = Arc::new(MemoryRecords::default());
         let table = table(&store);
