@@ -11,6 +11,7 @@ use asp_platform::secret::Secret;
 use asp_store::push::{ClaimId, Delivery, PushStore, ReceiverRow};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::active::{ActiveFault, ActiveTable, in_time};
@@ -89,6 +90,7 @@ pub struct DuePush {
     delivery: Delivery,
     /// `None` if it does not open with this gateway's keys.
     pub receiver: Option<PushReceiver>,
+    claimed: Instant,
 }
 
 impl DuePush {
@@ -111,7 +113,7 @@ impl DuePush {
 
     /// Time since the state.
     pub fn age(&self) -> Duration {
-        self.delivery.age
+        self.delivery.age + self.claimed.elapsed()
     }
 
     /// Number of attempts, with this one.
@@ -178,7 +180,7 @@ impl Pushes {
         let opened = |delivery: Delivery| {
             let call = Uuid::from_bytes(delivery.call);
             let receiver = self.open(call, delivery.config.clone(), &delivery.sealed);
-            DuePush { delivery, receiver }
+            DuePush { delivery, receiver, claimed: Instant::now() }
         };
         Ok(claimed.into_iter().map(opened).collect())
     }

@@ -20,8 +20,10 @@ use crate::call::Call;
 use crate::call::outcome::Outcome;
 
 pub mod plugins;
+mod pushes;
 
 use plugins::PluginMetrics;
+pub use pushes::PushMetrics;
 
 /// Upper bounds of the buckets, in seconds.
 const LATENCY: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0, 60.0];
@@ -71,6 +73,7 @@ pub struct Metrics {
     /// Metrics reported by the language runtimes.
     pub plugins: Arc<PluginMetrics>,
     pub delegations: Delegations,
+    pub pushes: PushMetrics,
     pub upstreams: Arc<UpstreamMetrics>,
     /// Events that the audit log did not accept in time.
     pub audit_lost: Counter,
@@ -129,6 +132,7 @@ impl Default for Metrics {
             workers: Workers::default(),
             plugins: Arc::default(),
             delegations: Delegations::default(),
+            pushes: PushMetrics::default(),
             upstreams: Arc::default(),
             audit_lost: Counter::default(),
             active: Gauge::default(),
@@ -140,6 +144,7 @@ impl Default for Metrics {
         metrics.workers.register(registry);
         registry.register_collector(Box::new(Arc::clone(&metrics.plugins)));
         metrics.delegations.register(registry);
+        metrics.pushes.register(registry);
         metrics.upstreams.register(registry);
         registry.register("protocol_requests", "Calls by protocol and outcome", metrics.calls.clone());
         registry.register(

@@ -135,15 +135,15 @@ async fn deliver(gateway: Arc<Replica>, push: DuePush, place: Option<LanePlace>)
     let Some(service) = &gateway.push else { return };
     let busy = BUSY + BUSY.mul_f64(rand::random::<f64>());
     let stored = match place {
-        None => store(service, &push, DeliveryResult::NotYet, busy).await,
+        None => store(&gateway, service, &push, DeliveryResult::NotYet, busy).await,
         Some(mut place) => match place.start(WAITS).await {
-            false => store(service, &push, DeliveryResult::NotYet, busy).await,
+            false => store(&gateway, service, &push, DeliveryResult::NotYet, busy).await,
             true => {
                 let began = Instant::now();
                 let attempt = attempt(&gateway, service, &push).await;
                 place.note(began.elapsed() < QUICK && !matches!(attempt, DeliveryResult::NotYet));
                 drop(place);
-                store(service, &push, attempt, busy).await
+                store(&gateway, service, &push, attempt, busy).await
             }
         },
     };
@@ -154,20 +154,32 @@ async fn deliver(gateway: Arc<Replica>, push: DuePush, place: Option<LanePlace>)
 }
 
 async fn store(
+    gateway: &Replica,
     service: &PushService,
     push: &DuePush,
     attempt: DeliveryResult,
     busy: Duration,
 ) -> Result<bool, StoreFault> {
+    let metrics = &gateway.metrics().pushes;
     let (fault, asked, is_final) = match attempt {
-        DeliveryResult::Received => return Ok(service.pushes.end(push).await?),
-        DeliveryResult::NotYet => return Ok(service.pushes.postpone(push, busy).await?),
+        DeliveryResult::Received => {
+            metrics.received(push.age());
+            return Ok(service.pushes.end(push).await?);
+        }
+        DeliveryResult::NotYet => {
+            metrics.ended("postponed");
+            return Ok(service.pushes.postpone(push, busy).await?);
+        }
         DeliveryResult::Failed { fault, asked } => (fault, asked, is_dead(push.attempts(), push.age())),
         DeliveryResult::Refused(fault) => (fault.to_owned(), None, true),
     };
+    metrics.ended(if is_final { "dead" } else { "failed" });
     if is_final {
-        tracing::warn!(call = %push.call(), org = push.org(), attempts = push.attempts(), %fault, "push notification was not received and is a dead letter");
-        return Ok(service.pushes.bury(push, &fault).await?);
+        let is_buried = service.pushes.bury(push, &fault).await?;
+        if is_buried {
+            tracing::warn!(call = %push.call(), org = push.org(), attempts = push.attempts(), %fault, "push notification was not received and is a dead letter");
+        }
+        return Ok(is_buried);
     }
     let after = pause(push.attempts(), rand::random(), asked);
     Ok(service.pushes.retry(push, after, &fault).await?)
