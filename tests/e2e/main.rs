@@ -52,6 +52,7 @@ mod policy;
 mod pools;
 mod postgres;
 mod public_name;
+mod push_receiver;
 mod ready_table;
 mod redis;
 mod reference;

@@ -25,9 +25,6 @@ const factory = new ClientFactory({
 
 const card = await new DefaultAgentCardResolver({ fetchImpl }).resolve(`${edge}/${server}/`);
 const client = await factory.createFromAgentCard(card);
-// The SDK itself refuses what a card does not offer.
-const capabilities = { ...card.capabilities, pushNotifications: true };
-const pushing = await factory.createFromAgentCard({ ...card, capabilities });
 
 const textOf = (message) => (message?.parts ?? []).map(({ text }) => text ?? '').join('');
 const partKind = ({ kind, file }) => (kind === 'file' ? (file.uri ? 'url' : 'raw') : kind);
@@ -69,8 +66,8 @@ await run({
   cancel: async (id) => plain(await client.cancelTask({ id })),
   subscribe: (id) => plainEvents(client.resubscribeTask({ id })),
   push: (taskId) =>
-    pushing.setTaskPushNotificationConfig({
+    client.setTaskPushNotificationConfig({
       taskId,
-      pushNotificationConfig: { id: 'hook', url: 'https://example.com/hook' },
+      pushNotificationConfig: { id: 'hook', url: process.env.ASP_HOOK },
     }),
 });

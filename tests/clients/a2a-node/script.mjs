@@ -33,9 +33,6 @@ const supportedInterfaces = found.supportedInterfaces.filter(
 );
 const card = { ...found, supportedInterfaces };
 const client = await factory.createFromAgentCard(card);
-// The SDK itself refuses what a card does not offer.
-const capabilities = { ...found.capabilities, pushNotifications: true };
-const pushing = await factory.createFromAgentCard({ ...card, capabilities });
 
 const stateName = (state) => TaskState[state].replace('TASK_STATE_', '').toLowerCase().replaceAll('_', '-');
 const textOf = (message) =>
@@ -100,7 +97,7 @@ const agent = {
   cancel: async (id) => plain(await client.cancelTask({ tenant: '', id })),
   subscribe: (id) => plainEvents(client.resubscribeTask({ tenant: '', id })),
   push: (taskId) =>
-    pushing.createTaskPushNotificationConfig({ tenant: '', taskId, id: 'hook', url: 'https://example.com/hook', token: '' }),
+    client.createTaskPushNotificationConfig({ tenant: '', taskId, id: 'hook', url: process.env.ASP_HOOK, token: '' }),
 };
 if (version === '1.0') {
   agent.list = async (contextId) => {

@@ -135,7 +135,7 @@ class Agent:
             yield plain_event(event)
 
     async def push(self, task_id):
-        config = TaskPushNotificationConfig(task_id=task_id, id="hook", url="https://example.com/hook")
+        config = TaskPushNotificationConfig(task_id=task_id, id="hook", url=os.environ["ASP_HOOK"])
         await self.blocking.create_task_push_notification_config(config)
 
 

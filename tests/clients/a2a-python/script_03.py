@@ -104,7 +104,7 @@ class Agent:
             yield plain_event(event)
 
     async def push(self, task_id):
-        config = PushNotificationConfig(id="hook", url="https://example.com/hook")
+        config = PushNotificationConfig(id="hook", url=os.environ["ASP_HOOK"])
         await self.blocking.set_task_callback(
             TaskPushNotificationConfig(task_id=task_id, push_notification_config=config)
         )

@@ -9,14 +9,18 @@ use serde_json::{Value, json};
 use super::client::Conversation;
 use super::matching;
 use super::table::{Binding, Operation, Step};
+use crate::push_receiver::Receiver;
 
 /// Names of the checks, as the tables write them.
-pub(super) const NAMES: [&str; 5] = [
+pub(super) const NAMES: [&str; 8] = [
     "two_streams_get_the_same_events",
     "a_closed_stream_affects_no_other",
     "a_stream_stays_open_while_access_is_asked_for",
     "a_signature_names_its_algorithm_and_key",
     "both_bindings_do_the_same",
+    "a_receiver_gets_the_end_with_its_secrets",
+    "a_receiver_gets_the_form_of_its_registration",
+    "a_receiver_gets_a_question_that_no_request_waits_for",
 ];
 
 /// Runs a check by its name.
@@ -27,6 +31,9 @@ pub(super) async fn run(name: &str, conversation: &Conversation<'_>) -> Result<(
         "a_stream_stays_open_while_access_is_asked_for" => follow_through_access(conversation).await,
         "a_signature_names_its_algorithm_and_key" => read_signature(conversation).await,
         "both_bindings_do_the_same" => compare_bindings(conversation).await,
+        "a_receiver_gets_the_end_with_its_secrets" => receive_the_end(conversation).await,
+        "a_receiver_gets_the_form_of_its_registration" => receive_both_forms(conversation).await,
+        "a_receiver_gets_a_question_that_no_request_waits_for" => receive_a_question(conversation).await,
         _ => bail!("no check is called {name}"),
     }
 }
@@ -153,5 +160,50 @@ async fn compare_bindings(conversation: &Conversation<'_>) -> Result<()> {
         [&mut mine, &mut theirs].into_iter().for_each(without_own);
         ensure!(mine == theirs, "{text}: {mine}\nis not\n{theirs}");
     }
+    Ok(())
+}
+
+async fn receive_the_end(conversation: &Conversation<'_>) -> Result<()> {
+    let receiver = Receiver::start().await?;
+    let authentication = json!({"scheme": "Bearer", "credentials": "c-1"});
+    let config = json!({"url": receiver.url, "token": "t-1", "authentication": authentication});
+    let mut step = Step::say(Operation::Send, "tck-complete-task", None);
+    step.config = Some(json!({"taskPushNotificationConfig": config}));
+    let reply = conversation.send(&step).await?;
+    ensure!(reply.error.is_none(), "{reply:?}");
+    let ended = |body: &Value| body["task"]["status"]["state"] == "TASK_STATE_COMPLETED";
+    let seen = receiver.until(ended).await?;
+    let secrets = [seen.header("authorization"), seen.header("x-a2a-notification-token")];
+    ensure!(secrets == ["Bearer c-1", "t-1"], "{seen:?}");
+    let is_one_response = seen.body.as_object().is_some_and(|members| members.len() == 1);
+    ensure!(is_one_response && seen.body["task"]["id"] == reply.result["task"]["id"], "{seen:?}");
+    Ok(())
+}
+
+async fn receive_both_forms(conversation: &Conversation<'_>) -> Result<()> {
+    let (new, old) = (Receiver::start().await?, Receiver::start().await?);
+    let task = waiting_task(conversation).await?;
+    let create = Step::of(Operation::PushCreate, json!({"taskId": task, "id": "new", "url": new.url}));
+    let reply = conversation.send(&create).await?;
+    ensure!(reply.error.is_none(), "{reply:?}");
+    let config = json!({"id": "old", "url": old.url});
+    let set = json!({"do": "rpc", "method": "tasks/pushNotificationConfig/set", "headers": {"a2a-version": null},
+        "params": {"taskId": task, "pushNotificationConfig": config}});
+    let reply = conversation.send(&serde_json::from_value(set)?).await?;
+    ensure!(reply.result["result"]["pushNotificationConfig"]["id"] == "old", "{reply:?}");
+    end(conversation, &task).await?;
+    new.until(|body| body["task"]["status"]["state"] == "TASK_STATE_COMPLETED").await?;
+    old.until(|body| body["kind"] == "task" && body["status"]["state"] == "completed").await?;
+    Ok(())
+}
+
+async fn receive_a_question(conversation: &Conversation<'_>) -> Result<()> {
+    let receiver = Receiver::start().await?;
+    let mut step = Step::say(Operation::Send, "tck-input-required", None);
+    let config = json!({"url": receiver.url});
+    step.config = Some(json!({"returnImmediately": true, "taskPushNotificationConfig": config}));
+    let reply = conversation.send(&step).await?;
+    ensure!(reply.error.is_none(), "{reply:?}");
+    receiver.until(|body| body["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED").await?;
     Ok(())
 }
