@@ -16,6 +16,8 @@ mod grpc;
 mod missing;
 #[path = "a2a/push.rs"]
 mod push;
+#[path = "a2a/push_over_grpc.rs"]
+mod push_over_grpc;
 #[path = "a2a/questions.rs"]
 mod questions;
 #[path = "a2a/refusals.rs"]

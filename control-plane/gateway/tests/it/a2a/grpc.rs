@@ -18,11 +18,11 @@ use tonic::{Code, Request, Status, Streaming};
 use super::{Client, completed, message_id, speaking};
 use crate::support::{Fixture, token};
 
-type ClientV10 = v10::a2a_service_client::A2aServiceClient<Router>;
-type ClientV03 = v03::a2a_service_client::A2aServiceClient<Router>;
+pub(super) type ClientV10 = v10::a2a_service_client::A2aServiceClient<Router>;
+pub(super) type ClientV03 = v03::a2a_service_client::A2aServiceClient<Router>;
 
 /// Any host selects `demo`.
-const HOST: &str = "mcp.example.com";
+pub(super) const HOST: &str = "mcp.example.com";
 
 fn fixture() -> Fixture {
     Fixture::of(snapshot())
@@ -32,17 +32,17 @@ fn snapshot() -> GatewaySnapshot {
     assemble(Inputs { default_agent: "demo".into(), ..speaking() })
 }
 
-fn client(fixture: &Fixture, host: &str) -> ClientV10 {
+pub(super) fn client(fixture: &Fixture, host: &str) -> ClientV10 {
     let router = asp_gateway::http::router(fixture.gateway.clone());
     ClientV10::with_origin(router, format!("https://{host}").parse().unwrap())
 }
 
-fn client_v03(fixture: &Fixture) -> ClientV03 {
+pub(super) fn client_v03(fixture: &Fixture) -> ClientV03 {
     let router = asp_gateway::http::router(fixture.gateway.clone());
     ClientV03::with_origin(router, format!("https://{HOST}").parse().unwrap())
 }
 
-fn by<M>(user: &str, message: M) -> Request<M> {
+pub(super) fn by<M>(user: &str, message: M) -> Request<M> {
     let mut request = Request::new(message);
     let bearer = format!("Bearer {}", token(user));
     request.metadata_mut().insert("authorization", bearer.parse().unwrap());
@@ -54,7 +54,7 @@ fn naming(skill: &str) -> Option<Struct> {
 }
 
 /// A message with a text; one that is JSON holds the arguments.
-fn message(skill: &str, text: &str) -> v10::SendMessageRequest {
+pub(super) fn message(skill: &str, text: &str) -> v10::SendMessageRequest {
     let content = Some(v10::part::Content::Text(text.into()));
     let message = v10::Message {
         message_id: message_id(),
@@ -66,7 +66,7 @@ fn message(skill: &str, text: &str) -> v10::SendMessageRequest {
     v10::SendMessageRequest { message: Some(message), ..Default::default() }
 }
 
-fn message_v03(skill: &str, text: &str) -> v03::SendMessageRequest {
+pub(super) fn message_v03(skill: &str, text: &str) -> v03::SendMessageRequest {
     let part = Some(v03::part::Part::Text(text.into()));
     let message = v03::Message {
         message_id: message_id(),
@@ -85,7 +85,7 @@ fn at_once(skill: &str, text: &str) -> v10::SendMessageRequest {
     v10::SendMessageRequest { configuration: Some(configuration), ..message(skill, text) }
 }
 
-async fn sent(client: &mut ClientV10, message: v10::SendMessageRequest) -> v10::Task {
+pub(super) async fn sent(client: &mut ClientV10, message: v10::SendMessageRequest) -> v10::Task {
     let answer = client.send_message(by("alice", message)).await.unwrap().into_inner();
     match answer.payload {
         Some(v10::send_message_response::Payload::Task(task)) => task,
@@ -106,7 +106,7 @@ fn failure(status: &Status) -> A2aFailure {
 }
 
 /// The failure of a refusal, which always names its trace.
-fn refused<A: std::fmt::Debug>(answer: Result<A, Status>) -> (Code, A2aFailure) {
+pub(super) fn refused<A: std::fmt::Debug>(answer: Result<A, Status>) -> (Code, A2aFailure) {
     let status = answer.unwrap_err();
     let failure = failure(&status);
     assert!(failure.metadata.iter().any(|(name, _)| name == "traceId"), "{status:?}");

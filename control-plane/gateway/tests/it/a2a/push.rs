@@ -33,13 +33,13 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// A notification as it arrived.
 #[derive(Clone)]
-struct Notification {
+pub(super) struct Notification {
     headers: HeaderMap,
     body: Bytes,
 }
 
 impl Notification {
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
 
@@ -50,7 +50,7 @@ impl Notification {
 
 /// How a receiver answers.
 #[derive(Clone, Copy)]
-enum Answer {
+pub(super) enum Answer {
     Status(u16),
     Never,
 }
@@ -63,14 +63,14 @@ struct Inbox {
 }
 
 /// A receiver on this machine.
-struct Receiver {
-    url: String,
+pub(super) struct Receiver {
+    pub(super) url: String,
     inbox: Arc<Inbox>,
 }
 
 impl Receiver {
     /// Starts a receiver with its first answers; the others are 200.
-    async fn start(answers: &[Answer]) -> Receiver {
+    pub(super) async fn start(answers: &[Answer]) -> Receiver {
         let inbox = Arc::new(Inbox::default());
         inbox.answers.lock().extend(answers);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -96,7 +96,7 @@ impl Receiver {
     }
 
     /// Waits for a notification that fits, and returns it with those before.
-    async fn received_until(&self, fits: impl Fn(&Notification) -> bool) -> Vec<Notification> {
+    pub(super) async fn received_until(&self, fits: impl Fn(&Notification) -> bool) -> Vec<Notification> {
         let mut count = 1;
         loop {
             let seen = self.received(count).await;
@@ -123,7 +123,7 @@ async fn sending(runtimes: Runtimes) -> (Fixture, TempDir) {
     sending_by(snapshot(), runtimes).await
 }
 
-async fn sending_by(snapshot: GatewaySnapshot, runtimes: Runtimes) -> (Fixture, TempDir) {
+pub(super) async fn sending_by(snapshot: GatewaySnapshot, runtimes: Runtimes) -> (Fixture, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let calls = Arc::new(SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap());
     let fixture = Fixture::with_snapshot_and(snapshot, runtimes, |stores| {
