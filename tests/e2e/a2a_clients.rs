@@ -27,8 +27,9 @@ const SERVER: &str = "a2a-conformance";
 const ANSWER: &str = "Hello from TCK";
 const V10: &str = "1.0";
 const V03: &str = "0.3";
+const REST: &str = "HTTP+JSON";
 /// Bindings, with their names in the tests' names.
-const BINDINGS: [(&str, &str); 2] = [("JSONRPC", "json_rpc"), ("HTTP+JSON", "rest")];
+const BINDINGS: [(&str, &str); 2] = [("JSONRPC", "json_rpc"), (REST, "rest")];
 /// SDKs, with their names in the tests' names and the versions that they speak.
 const SDKS: [(Sdk, &str, &[&str]); 4] = [
     (Sdk::Python, "python_sdk_1", &[V10, V03]),

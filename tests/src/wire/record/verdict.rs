@@ -12,9 +12,6 @@ pub struct Verdict {
     pub holds: bool,
 }
 
-/// Reason why no result of these methods is expected.
-const NO_PUSH: &str = "push notifications are refused until they are served";
-
 /// What a revision knows and the platform does not serve: of these revisions (of all, if none), by this sender. A method
 /// that ends with `/` stands for all that begin so.
 const NOT_SERVED: &[(&[&str], Sender, &str, &str)] = &[
@@ -33,12 +30,6 @@ const NOT_SERVED: &[(&[&str], Sender, &str, &str)] = &[
         "notifications/cancelled",
         "only over standard input and output; over HTTP a stream of subscriptions ends with its result",
     ),
-    (&[RPC_03], Sender::Server, "tasks/pushNotificationConfig/", NO_PUSH),
-    (&[RPC_10, REST_10, REST_03], Sender::Server, "CreateTaskPushNotificationConfig", NO_PUSH),
-    (&[RPC_10, REST_10, REST_03], Sender::Server, "GetTaskPushNotificationConfig", NO_PUSH),
-    (&[RPC_10, REST_10], Sender::Server, "ListTaskPushNotificationConfigs", NO_PUSH),
-    (&[REST_03], Sender::Server, "ListTaskPushNotificationConfig", NO_PUSH),
-    (&[RPC_10, REST_10, REST_03], Sender::Server, "DeleteTaskPushNotificationConfig", NO_PUSH),
 ];
 
 impl Record {
