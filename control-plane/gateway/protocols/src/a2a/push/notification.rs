@@ -8,7 +8,7 @@ use asp_a2a::rest::MEDIA_TYPE;
 use asp_a2a::version::VERSION_HEADER;
 use asp_a2a::{Generation, Task};
 use asp_call::clock::unix_seconds;
-use asp_identity::minting::SigningKey;
+use asp_identity::minting::{CardAlgorithm, CardSigningKey};
 use asp_pipeline::pushes::{DuePush, PushReceiver};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -60,9 +60,12 @@ impl Notification {
 
     /// Adds the signature. Without a key the notification is unsigned.
     pub(super) async fn sign(&mut self, gateway: &Replica, push: &DuePush, url: &Url) {
-        let Some(key) = gateway.card_keys.signers().await.into_iter().next() else { return };
+        let keys = gateway.card_keys.signers().await;
+        let Some(key) = keys.iter().find(|key| key.public().algorithm() == CardAlgorithm::Es256) else {
+            return;
+        };
         let audience = url.origin().ascii_serialization();
-        let signature = jwt(&key, &gateway.config.public_url, &audience, push, &self.body);
+        let signature = jwt(key, &gateway.config.public_url, &audience, push, &self.body);
         if let Some(value) = signature.and_then(|text| HeaderValue::from_str(&text).ok()) {
             self.headers.insert(SIGNATURE, value);
         }
@@ -76,7 +79,7 @@ fn secret(text: &str) -> Option<HeaderValue> {
 }
 
 /// Returns a compact JWS (RFC 7515 section 7.1) with the digest of the body. `jti` is the same for each attempt.
-fn jwt(key: &SigningKey, issuer: &str, audience: &str, push: &DuePush, body: &str) -> Option<String> {
+fn jwt(key: &CardSigningKey, issuer: &str, audience: &str, push: &DuePush, body: &str) -> Option<String> {
     let now = unix_seconds();
     let header = json!({
         "alg": "ES256", "typ": JWT_TYPE, "kid": key.public().kid(), "jku": format!("{issuer}{KEYS}"),

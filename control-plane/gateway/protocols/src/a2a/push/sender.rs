@@ -242,7 +242,7 @@ async fn task_of(found: &FoundCall, push: &DuePush) -> Option<Task> {
         // The end is stored first, and reported afterwards.
         timeout(ENDS_WITHIN, call.finished()).await.ok()?;
     }
-    let mut task = task::of_found(found, TaskContents { history: Some(0), artifacts: true });
+    let mut task = task::of_found(found, TaskContents::with_history(Some(0)));
     if !push.state().is_terminal() && state(found) != push.state() {
         let status = TaskStatus { state: task::state_of(push.state()), ..TaskStatus::default() };
         task = Task { id: task.id, context_id: task.context_id, status, ..Task::default() };
