@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use asp_a2a::{A2aError, A2aFailure, Generation, SendRequest};
+use asp_a2a::{A2aError, A2aFailure, Generation, Message, SendRequest};
 use asp_call::call::chosen::{self, ChosenId};
 use asp_call::call::follower::CallSnapshot;
 use asp_call::call::outcome::Refusal;
