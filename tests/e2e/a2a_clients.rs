@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use asp_e2e::push_receiver::Receiver;
 use asp_e2e::stack::Stack;
 use asp_e2e::tool;
 use libtest_mimic::Trial;
@@ -17,7 +18,6 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::clients::node_program;
-use crate::push_receiver::Receiver;
 use crate::trial::{Shared, trials};
 
 /// Hang guard of one program.

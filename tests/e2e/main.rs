@@ -52,7 +52,6 @@ mod policy;
 mod pools;
 mod postgres;
 mod public_name;
-mod push_receiver;
 mod ready_table;
 mod redis;
 mod reference;

@@ -219,6 +219,32 @@ impl Opened {
         }
     }
 
+    /// Reads on to the next event of a stream and returns its data; `None` at the end of the stream.
+    pub async fn next_event(&mut self) -> Result<Option<String>> {
+        let work = async {
+            loop {
+                while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = self.read.drain(..=end).collect();
+                    let line = String::from_utf8_lossy(&line);
+                    if let Some(data) = line.strip_prefix("data: ") {
+                        return Ok(Some(data.trim_end().to_owned()));
+                    }
+                    // The last chunk.
+                    if line.trim_end() == "0" {
+                        return Ok(None);
+                    }
+                }
+                if !fill(&mut self.stream, &mut self.read).await? {
+                    return Ok(None);
+                }
+            }
+        };
+        match timeout(EXCHANGE, work).await {
+            Ok(found) => found,
+            Err(_) => bail!("no event came within {} s", EXCHANGE.as_secs()),
+        }
+    }
+
     /// What has come of the response within a time, and the response if it has come whole; whoever waits leaves then.
     pub async fn within(mut self, time: Duration) -> Result<(String, Option<Response>)> {
         let whole = timeout(time, async {

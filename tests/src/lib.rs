@@ -5,6 +5,7 @@
 //! Keeps true: no fixed port, no state outside a temporary directory, every started process is ended by
 //! its own id, every wait has a bound.
 
+pub mod agent;
 pub mod browser;
 pub mod caller;
 pub mod chromium;
@@ -25,6 +26,7 @@ pub mod object_store;
 pub mod partition;
 pub mod port;
 pub mod process;
+pub mod push_receiver;
 pub mod recorder;
 pub mod relay;
 pub mod report;

@@ -29,10 +29,13 @@ pub(crate) struct Plan {
     /// Calls of all repeats of F44 together, about whose ends a gateway is killed [2000, 240 with --quick]
     #[arg(long, value_name = "N")]
     pub lost_calls: Option<usize>,
+    /// Kills of all repeats of F47 together, each amid tasks of A2A [200, 10 with --quick]
+    #[arg(long, value_name = "N")]
+    pub agent_kills: Option<usize>,
     /// Seconds for which F45 keeps a snapshot of all tables open [1800, 60 with --quick]
     #[arg(long, value_name = "N")]
     pub snapshot_seconds: Option<u64>,
-    /// The seed of F34, F35 and F44, as a run printed it
+    /// The seed of F34, F35, F44 and F47, as a run printed it
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Only rows whose name begins so, e.g. F9; may be given more than once
@@ -65,6 +68,11 @@ impl Plan {
     /// Returns the calls of one repeat.
     pub(crate) fn lost_calls(&self) -> usize {
         self.lost_calls.unwrap_or(if self.quick { 240 } else { 2_000 }).div_ceil(self.repeats())
+    }
+
+    /// Returns the kills of one repeat.
+    pub(crate) fn agent_kills(&self) -> usize {
+        self.agent_kills.unwrap_or(if self.quick { 10 } else { 200 }).div_ceil(self.repeats())
     }
 
     pub(crate) fn wants(&self, row: &str) -> bool {

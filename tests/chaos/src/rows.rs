@@ -1,6 +1,7 @@
 //! The rows in their order, each repeated, one after the other: nothing else runs meanwhile.
 
 mod absent_database;
+mod agents;
 mod bombs;
 mod crash_loop;
 mod cut_control;
@@ -19,6 +20,7 @@ mod orphans;
 mod partition;
 mod resumption;
 mod silent_database;
+mod slow_receivers;
 mod stores;
 mod toggles;
 mod upgrade;
@@ -59,6 +61,8 @@ enum Fault {
     LostEnds { calls: usize, seed: Option<u64> },
     OpenSnapshot(std::time::Duration),
     Versions(versions::Order),
+    Agents { kills: usize, seed: Option<u64> },
+    SlowReceivers,
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
@@ -99,6 +103,9 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
     for order in versions::ALL {
         rows.push((format!("F46 a roll from the oldest version, {}", order.name()), Fault::Versions(order)));
     }
+    let agents = Fault::Agents { kills: plan.agent_kills(), seed: plan.seed };
+    rows.push(("F47 gateways killed amid tasks of A2A".to_owned(), agents));
+    rows.push(("F48 receivers of pushes do not answer".to_owned(), Fault::SlowReceivers));
     rows
 }
 
@@ -183,5 +190,7 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::Versions(order) => Box::pin(versions::run(order, sheet)).await,
         Fault::OpenSnapshot(length) => Box::pin(open_snapshot::run(length, sheet)).await,
         Fault::LostEnds { calls, seed } => Box::pin(lost_ends::run(calls, seed, sheet)).await,
+        Fault::Agents { kills, seed } => Box::pin(agents::run(kills, seed, sheet)).await,
+        Fault::SlowReceivers => Box::pin(slow_receivers::run(sheet)).await,
     }
 }

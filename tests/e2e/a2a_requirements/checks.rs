@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::http1::Opened;
+use asp_e2e::push_receiver::Receiver;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 use super::client::Conversation;
 use super::matching;
 use super::table::{Binding, Operation, Step};
-use crate::push_receiver::Receiver;
 
 /// Names of the checks, as the tables write them.
 pub(super) const NAMES: [&str; 8] = [
