@@ -62,7 +62,7 @@ impl Agent {
     }
 
     /// Returns the result of a method.
-    async fn call(&self, at: SocketAddr, method: &str, params: &Value) -> Result<Value> {
+    pub async fn call(&self, at: SocketAddr, method: &str, params: &Value) -> Result<Value> {
         let answer = http1::send(at, &self.request(method, params)).await?;
         let mut answer = answer.json()?;
         match answer.get_mut("result") {

@@ -131,11 +131,12 @@ fn worker(mut stream: TcpStream, shared: &Shared) -> Result<(Histogram<u64>, u64
     Ok((latency, errors))
 }
 
-/// A result that is no tool error.
+/// Whether it is a result, and neither a tool error nor a failed task.
 fn succeeded(head: &[u8], body: &[u8]) -> bool {
     head.starts_with(b"HTTP/1.1 200")
         && memmem::find(body, b"\"result\"").is_some()
         && memmem::find(body, b"\"isError\":true").is_none()
+        && memmem::find(body, b"TASK_STATE_FAILED").is_none()
 }
 
 #[cfg(test)]
@@ -172,5 +173,6 @@ mod tests {
         assert!(!succeeded(b"HTTP/1.1 401 Unauthorized\r\n\r\n", b"{\"result\":{}}"));
         assert!(!succeeded(ok, b"{\"error\":{}}"));
         assert!(!succeeded(ok, b"{\"result\":{\"isError\":true}}"));
+        assert!(!succeeded(ok, b"{\"result\":{\"task\":{\"status\":{\"state\":\"TASK_STATE_FAILED\"}}}}"));
     }
 }

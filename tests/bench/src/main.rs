@@ -2,6 +2,7 @@
 //! that failed makes it fail.
 
 mod admin;
+mod agents;
 mod agreement;
 mod backend;
 mod beside;
@@ -60,6 +61,8 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let plugins = if plan.measures(Part::Plugins) { Some(plugins::measure(plan).await?) } else { None };
     let streams =
         if plan.measures(Part::Streams) { Some(Box::pin(streams::measure(plan)).await?) } else { None };
+    let agents =
+        if plan.measures(Part::Agents) { Some(Box::pin(agents::measure(plan)).await?) } else { None };
     let scale = if plan.measures(Part::Scale) { Box::pin(scale::measure(plan)).await? } else { Vec::new() };
     let comparison = match &plan.baseline {
         Some(baseline) if plan.measures(Part::Compare) => {
@@ -67,7 +70,15 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
         }
         _ => None,
     };
-    let parts =
-        Parts { edge: edge.unwrap_or_default(), beside, identity, plugins, streams, scale, comparison };
+    let parts = Parts {
+        edge: edge.unwrap_or_default(),
+        beside,
+        identity,
+        plugins,
+        streams,
+        agents,
+        scale,
+        comparison,
+    };
     Ok(Report::new(plan.clone(), [started, Machine::now()], parts))
 }

@@ -52,6 +52,8 @@ pub(crate) enum Part {
     Plugins,
     /// Clients that only wait: ten minutes, so only where it is asked for.
     Streams,
+    /// A2A beside MCP, streams of tasks and pushes: some minutes, so only where it is asked for.
+    Agents,
     /// Many orgs, servers and revocations: a quarter of an hour, so only where it is asked for.
     Scale,
     /// This commit beside the one of `--baseline`.
@@ -111,6 +113,10 @@ pub(crate) struct Plan {
     pub streams: usize,
     /// How long they wait.
     pub waiting: Duration,
+    /// Tasks of A2A that run at once, each with a stream.
+    pub tasks: usize,
+    /// Tasks of A2A whose states are pushed.
+    pub pushed: usize,
     /// Subscribers beside the gateway and the Envoy.
     pub stubs: usize,
 }
@@ -142,6 +148,8 @@ impl Plan {
             starts: 30,
             streams: 10_000,
             waiting: Duration::from_secs(600),
+            tasks: 5_000,
+            pushed: 1_000,
             stubs: 48,
         };
         let quick = Plan {
@@ -164,6 +172,8 @@ impl Plan {
             starts: 2,
             streams: 400,
             waiting: Duration::from_secs(2),
+            tasks: 50,
+            pushed: 10,
             stubs: 4,
         };
         let plan = if args.quick { quick } else { full };
@@ -176,7 +186,7 @@ impl Plan {
         match self.only.as_slice() {
             [] => match part {
                 Part::Compare => self.baseline.is_some(),
-                Part::Streams | Part::Scale => false,
+                Part::Streams | Part::Agents | Part::Scale => false,
                 _ => true,
             },
             only => only.contains(&part),
@@ -200,6 +210,7 @@ mod tests {
             Part::Identity,
             Part::Plugins,
             Part::Streams,
+            Part::Agents,
             Part::Scale,
             Part::Compare,
         ];
@@ -212,6 +223,7 @@ mod tests {
         assert_eq!(measured(&["--only", "edge", "--only", "plugins"]), [Part::Edge, Part::Plugins]);
         assert_eq!(measured(&["--only", "compare", "--baseline", "x"]), [Part::Compare]);
         assert_eq!(measured(&["--only", "streams", "--only", "scale"]), [Part::Streams, Part::Scale]);
+        assert_eq!(measured(&["--only", "agents"]), [Part::Agents]);
         assert_eq!(measured(&["--baseline", "x"]).len(), 5);
         let error = plan(&["--only", "compare"]).unwrap_err();
         assert!(error.to_string().contains("scripts/bench-against"), "{error}");

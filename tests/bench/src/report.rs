@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use asp_e2e::report;
 use serde::Serialize;
 
+use crate::agents::Agents;
 use crate::agreement::Agreement;
 use crate::beside::Beside;
 use crate::compare::Comparison;
@@ -28,6 +29,7 @@ pub(crate) struct Parts {
     pub identity: Option<Identity>,
     pub plugins: Option<Plugins>,
     pub streams: Option<Streams>,
+    pub agents: Option<Agents>,
     pub scale: Vec<Step>,
     pub comparison: Option<Comparison>,
 }
@@ -50,6 +52,7 @@ pub(crate) struct Report {
     pub identity: Option<Identity>,
     pub plugins: Option<Plugins>,
     pub streams: Option<Streams>,
+    pub agents: Option<Agents>,
     pub scale: Vec<Step>,
     pub comparison: Option<Comparison>,
     /// Raw data, in the order it was taken.
@@ -58,7 +61,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(plan: Plan, machine: [Machine; 2], parts: Parts) -> Report {
-        let Parts { edge, beside, identity, plugins, streams, scale, comparison } = parts;
+        let Parts { edge, beside, identity, plugins, streams, agents, scale, comparison } = parts;
         let Found { rate, agreements, measurements, enforcement } = edge;
         let summaries = summarise(&measurements);
         Report {
@@ -71,6 +74,7 @@ impl Report {
                 beside.as_ref().map(Beside::judge).unwrap_or_default(),
                 plugins.as_ref().map(plugins::judge).unwrap_or_default(),
                 streams.as_ref().map(Streams::judge).unwrap_or_default(),
+                agents.as_ref().map(Agents::judge).unwrap_or_default(),
                 scale::judge(&scale),
                 comparison.as_ref().map(Comparison::judge).unwrap_or_default(),
             ]
@@ -82,6 +86,7 @@ impl Report {
             identity,
             plugins,
             streams,
+            agents,
             scale,
             comparison,
             measurements,
@@ -98,7 +103,8 @@ impl Report {
         let beside = self.beside.iter().flat_map(|beside| &beside.measurements);
         let compared = self.comparison.iter().flat_map(|both| both.own.iter().chain(&both.theirs));
         let identity = self.identity.iter().flat_map(|identity| &identity.measurements);
-        let all = self.measurements.iter().chain(beside).chain(identity).chain(compared);
+        let agents = self.agents.iter().flat_map(|agents| &agents.measurements);
+        let all = self.measurements.iter().chain(beside).chain(identity).chain(agents).chain(compared);
         let failed = all.into_iter().find(|measurement| measurement.errors > 0);
         if let Some(failed) = failed {
             bail!(

@@ -76,12 +76,13 @@ pub(crate) async fn measure(plan: &Plan) -> Result<Streams> {
     Ok(found)
 }
 
-struct Memory {
-    gateway_kib: u64,
-    envoy_kib: u64,
+/// Resident memory of the two.
+pub(crate) struct Memory {
+    pub gateway_kib: u64,
+    pub envoy_kib: u64,
 }
 
-fn memory(processes: &Processes) -> Result<Memory> {
+pub(crate) fn memory(processes: &Processes) -> Result<Memory> {
     let usage = processes.read()?;
     Ok(Memory {
         gateway_kib: usage.gateway.context("the gateway runs")?.rss_kib,

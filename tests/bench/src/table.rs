@@ -51,6 +51,9 @@ pub(crate) fn render(report: &Report) -> String {
     if let Some(streams) = &report.streams {
         let _ = streams.render(&mut text);
     }
+    if let Some(agents) = &report.agents {
+        let _ = agents.render(&mut text);
+    }
     if !report.scale.is_empty() {
         let _ = scale::render(&report.scale, &mut text);
     }

@@ -18,6 +18,8 @@ pub(crate) enum Shape {
     Legacy,
     /// `tools/call` of 2026-07-28: the headers mirror them.
     Modern,
+    /// `SendMessage` of A2A 1.0 over JSON-RPC; the tool is a skill.
+    Message,
     /// A GET of the endpoint: no body at all.
     Get,
 }
@@ -48,7 +50,7 @@ impl Traffic {
         let Some(caller) = self.callers.get(index) else { return };
         let (verb, accept) = match self.shape {
             Shape::Get => ("GET", "text/event-stream"),
-            Shape::Legacy | Shape::Modern => ("POST", "application/json, text/event-stream"),
+            Shape::Legacy | Shape::Modern | Shape::Message => ("POST", "application/json, text/event-stream"),
         };
         let head = format!(
             "{verb} {} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: {accept}\r\n\
@@ -65,6 +67,10 @@ impl Traffic {
             Shape::Legacy => {
                 buffer.extend_from_slice(session.as_bytes());
                 append(buffer, &call(self.tool, ""));
+            }
+            Shape::Message => {
+                buffer.extend_from_slice(b"a2a-version: 1.0\r\n");
+                append(buffer, &message(self.tool));
             }
             Shape::Modern => {
                 let mirrored = format!(
@@ -91,9 +97,22 @@ fn append(buffer: &mut Vec<u8>, body: &str) {
     buffer.extend_from_slice(body.as_bytes());
 }
 
-fn call(tool: &str, meta: &str) -> String {
+/// Returns a new id, and an argument that no other call has.
+fn argument() -> (u64, String) {
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-    let text = format!("{:.<ARGUMENT$}", format!("call {id} "));
+    (id, format!("{:.<ARGUMENT$}", format!("call {id} ")))
+}
+
+fn message(skill: &str) -> String {
+    let (id, text) = argument();
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"SendMessage\",\"params\":{{\"message\":{{\"messageId\":\"m-{id}\",\
+         \"role\":\"ROLE_USER\",\"parts\":[{{\"data\":{{\"skill\":\"{skill}\",\"arguments\":{{\"message\":\"{text}\"}}}}}}]}}}}}}"
+    )
+}
+
+fn call(tool: &str, meta: &str) -> String {
+    let (id, text) = argument();
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"{tool}\",\
          \"arguments\":{{\"message\":\"{text}\"}}{meta}}}}}"
@@ -122,5 +141,16 @@ mod tests {
             assert!(seen.insert(body["id"].to_string()));
             assert!(seen.insert(body["params"]["arguments"]["message"].to_string()));
         }
+    }
+
+    #[test]
+    fn a_message_names_its_skill_and_has_an_id_of_its_own() {
+        let [one, other] = [message("look"), message("look")];
+        let [one, other] =
+            [&one, &other].map(|text| serde_json::from_str::<serde_json::Value>(text).unwrap());
+        let message = &one["params"]["message"];
+        assert_eq!(message["parts"][0]["data"]["skill"], "look");
+        assert!(message["parts"][0]["data"]["arguments"]["message"].is_string());
+        assert_ne!(message["messageId"], other["params"]["message"]["messageId"]);
     }
 }

@@ -58,6 +58,8 @@ fn a_quick_run_reports_every_row_without_an_error() {
             "--only",
             "streams",
             "--only",
+            "agents",
+            "--only",
             "compare",
             "--baseline",
         ])
@@ -103,6 +105,7 @@ fn a_quick_run_reports_every_row_without_an_error() {
     check_plugins(&report["plugins"]);
     let streams = &report["streams"];
     assert_eq!(streams["told_ms"].as_array().unwrap().len() as u64, streams["streams"].as_u64().unwrap());
+    check_agents(&report["agents"]);
     check_comparison(&report["comparison"]);
 }
 
@@ -128,6 +131,19 @@ fn check_identity(found: &Value) {
             "{row}"
         );
     }
+}
+
+/// Both protocols were measured with few and with many connections, no call failed, and every task and push counted.
+fn check_agents(found: &Value) {
+    let measured = found["measurements"].as_array().unwrap();
+    assert!(measured.iter().all(|one| one["errors"] == 0 && one["gateway_cpu_us"].as_f64().unwrap() > 0.0));
+    let rows: BTreeSet<_> = measured.iter().map(|one| one["row"].as_str().unwrap()).collect();
+    assert_eq!((rows.len(), measured.len()), (4, 8), "{rows:?}");
+    assert_eq!(found["tasks"]["tasks"], 50);
+    let pushes = &found["pushes"];
+    // Ten receivers of each task have at least its end.
+    let least = pushes["tasks"].as_u64().unwrap() * 10;
+    assert!(pushes["delays_ms"].as_array().unwrap().len() as u64 >= least, "{pushes}");
 }
 
 /// Each row was measured on both sides with few and with many connections.

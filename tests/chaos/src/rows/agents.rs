@@ -42,10 +42,10 @@ pub(crate) async fn run(kills: usize, seed: Option<u64>, sheet: &mut Sheet) -> R
     let seed = seed.unwrap_or_else(rand::random);
     eprintln!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    let mut platform = Platform::start().await?;
+    let mut platform = Box::pin(Platform::start()).await?;
     let mut figures = Figures::default();
     for _ in 0..kills {
-        let lost = platform.lose(&mut random, &mut figures).await;
+        let lost = Box::pin(platform.lose(&mut random, &mut figures)).await;
         lost.with_context(|| format!("seed {seed}"))?;
     }
     let letters = platform.cluster.admin("/api/push/dead-letters").await?.to_string();
