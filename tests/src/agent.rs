@@ -21,7 +21,7 @@ const STEP: &str = "step ";
 /// Hang guard of a task.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Pause between two requests of a client whose stream ended.
-const PACE: Duration = Duration::from_millis(20);
+const PACE: Duration = Duration::from_millis(100);
 
 /// A client with its token.
 #[derive(Clone)]

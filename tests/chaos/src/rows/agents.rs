@@ -163,9 +163,10 @@ impl Platform {
         let killing = async {
             try_join_all(tasks.iter().map(|task| has_begun(agent, owner, task))).await?;
             sleep(delay).await;
+            let killed = Instant::now();
             gateway.process.signal(Signal::KILL)?;
             gateway.process.wait(wait::CONVERGE).await?;
-            anyhow::Ok(Instant::now())
+            anyhow::Ok(killed)
         };
         let (courses, killed) = tokio::try_join!(following, killing)?;
         for (task, courses) in tasks.iter().zip(courses) {
