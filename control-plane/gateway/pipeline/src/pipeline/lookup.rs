@@ -152,9 +152,13 @@ impl Pipeline {
         })
     }
 
-    /// Finds a call in the same way for the principal that started it, on whose behalf its states are sent.
+    /// Finds a call in the same way for the principal that started it, on whose behalf its states are sent. `None` also if
+    /// the token that started it was revoked: nothing is sent under it any more.
     pub async fn peek_for_requester(self: &Arc<Self>, id: Uuid) -> Result<Option<FoundCall>, StoreFault> {
         let Some((caller, server)) = self.active.requester(id).await? else { return Ok(None) };
+        if self.running.snapshot().is_some_and(|snapshot| snapshot.revoked(&caller)) {
+            return Ok(None);
+        }
         Ok(self.peek(id, &caller, &server).await?.map(|(found, _)| found))
     }
 

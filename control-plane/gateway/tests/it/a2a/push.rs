@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_proto::snapshot::GatewaySnapshot;
+use asp_proto::snapshot::{GatewaySnapshot, RevokedBefore};
 use asp_registry::assemble;
 use asp_runtime_client::runtimes::Runtimes;
 use asp_store::ledger::MemoryLedger;
+use asp_store::push::PushStore;
 use asp_store::sqlite::SqliteCalls;
 use axum::Router;
 use axum::body::Bytes;
@@ -24,9 +25,10 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use super::{Client, message, message_id, snapshot};
+use super::{Client, completed, message, message_id, snapshot, speaking};
+use crate::plugin::until_some;
 use crate::rest::asking;
-use crate::support::{Fixture, PUBLIC_URL, token};
+use crate::support::{Fixture, PUBLIC_URL, now, token};
 
 /// A hang guard, not an expectation.
 const LONG: Duration = Duration::from_secs(30);
@@ -222,6 +224,32 @@ async fn any_gateway_sends_the_end_of_a_task() {
     let is_end = |one: &Notification| one.json()["task"]["status"]["state"] == "TASK_STATE_COMPLETED";
     let seen = receiver.received_until(is_end).await;
     super::completed(&seen.last().unwrap().json()["task"], &hi);
+}
+
+/// Also if the task has ended and only its result waits for the receiver.
+#[tokio::test]
+async fn nothing_more_is_sent_under_a_token_that_was_revoked() {
+    let directory = tempfile::tempdir().unwrap();
+    let calls = Arc::new(SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap());
+    let fixture = Fixture::with_snapshot_and(snapshot(), Runtimes::none(), |stores| {
+        stores.active = calls.clone();
+        stores.pushes = Some(calls.clone());
+    });
+    tokio::spawn(fixture.gateway.send_pushes());
+    let receiver = Receiver::start(&[Answer::Status(503)]).await;
+    let client = Client::of(&fixture, "demo");
+    let sent = pushed("echo", json!({"message": "hi"}), json!({"url": receiver.url}));
+    completed(&client.result("SendMessage", sent).await["task"], &json!({"message": "hi"}));
+    receiver.received(1).await;
+    let mut inputs = speaking();
+    inputs.revision = 2;
+    let (org, user) = ("acme".into(), "alice".into());
+    inputs.revoked_before = vec![RevokedBefore { org, user, not_after_iat: now() }];
+    fixture.gateway.apply(assemble(inputs)).unwrap();
+    let dead = async || calls.dead_letters("", i64::MAX, 10).await.unwrap().pop();
+    let dead = until_some("the next attempt is the last", dead).await;
+    assert_eq!(dead.fault, "the task is gone, or its caller may no longer see it");
+    assert_eq!(receiver.inbox.notifications.lock().len(), 1);
 }
 
 /// Interop bugs 5 and 6: the version of the registration decides, and a task that is not streamed is pushed as well.
