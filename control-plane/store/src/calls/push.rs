@@ -11,7 +11,7 @@ use crate::push::{
     ClaimId, DeadLetter, Delivery, MAX_OF_CALL, MAX_OF_ORG, PushStore, PushStoreError, PutReceiver,
     ReceiverRow, Result,
 };
-use crate::records::{BELIEVED, CallId, OwnerId, State};
+use crate::records::{BELIEVED, CallId, NOBODY, OwnerId, State};
 
 from_failure!(sqlx::Error => PushStoreError::Unavailable);
 
@@ -129,13 +129,14 @@ impl<D: CallsDatabase> PushStore for D {
 
     async fn fail_lost_calls(&self, me: OwnerId) -> Result<u64> {
         let statement = format!(
-            "UPDATE call_records AS r SET state = $1, updated_ms = now_ms() \
+            "UPDATE call_records AS r SET state = $1, updated_ms = now_ms(), owner = $3 \
              WHERE r.call_id IN (SELECT call_id FROM push_configs) AND r.owner IS NOT NULL AND r.owner <> $2 \
              AND NOT r.resumable AND r.state IN ('submitted', 'working', 'input_required', 'auth_required') \
              AND NOT EXISTS (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms + {} > now_ms())",
             BELIEVED.as_millis()
         );
-        Ok(self.execute(statement!(statement, State::Failed.as_str(), me.0)).await?)
+        // Without an owner no gateway that comes back reports another end.
+        Ok(self.execute(statement!(statement, State::Failed.as_str(), me.0, NOBODY.0)).await?)
     }
 
     async fn dead_letters(&self, org: &str, before: i64, limit: u32) -> Result<Vec<DeadLetter>> {

@@ -230,4 +230,11 @@ async fn a_lost_call_has_failed<S: PushStore + CallRecords>(store: &S) {
     assert_eq!(store.fail_lost_calls(OwnerId([8; 16])).await.unwrap(), 1);
     assert_eq!(store.fail_lost_calls(OwnerId([8; 16])).await.unwrap(), 0);
     assert_eq!(taken(store).await, [([218; 16], "a".to_owned(), State::Failed)]);
+    // Its gateway is back: the receiver has got the end.
+    let text = Bytes::from_static(b"r");
+    let put = store.put(&key(218), OWNER, State::Working, text.clone()).await.unwrap();
+    assert_eq!(put, Save::NotOwner);
+    let end = End { state: State::Completed, record: text.clone(), outcome: text, keep: HOUR };
+    assert_eq!(store.finish(&key(218), OWNER, end).await.unwrap(), Save::NotOwner);
+    assert_eq!(taken(store).await, []);
 }

@@ -268,10 +268,14 @@ impl ActiveTable {
     /// Opens the record in a row.
     pub(super) fn opened(&self, call: &Uuid, row: &CallRecord) -> Option<Record> {
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
-        // A record that was given up was sealed for continuing the call.
-        let is_to_go_on = row.resumes || row.owner == Some(NOBODY);
-        let purpose = if is_to_go_on { Purpose::Record } else { Purpose::Told };
-        serde_json::from_slice(&self.sealer.open_bytes(purpose, &at, &row.record)?).ok()
+        let open = |purpose| self.sealer.open_bytes(purpose, &at, &row.record);
+        let opened = match row.owner {
+            _ if row.resumes => open(Purpose::Record),
+            // A record that was given up was sealed for continuing the call, if it could be continued.
+            Some(owner) if owner == NOBODY => open(Purpose::Record).or_else(|| open(Purpose::Told)),
+            _ => open(Purpose::Told),
+        };
+        serde_json::from_slice(&opened?).ok()
     }
 
     /// Returns an ended call; `None` if the record has expired or does not open with this gateway's keys. A call that
@@ -405,16 +409,22 @@ pub(super) mod tests {
     #[tokio::test]
     async fn the_requester_of_a_call_is_in_its_record() {
         let store = Arc::new(MemoryRecords::default());
-        let (table, key) = (table(&store), key(7));
-        let at = context(&key.call, &key.org, &key.plugin, 0);
-        let sealed = table.seal(Purpose::Told, &at, record().as_bytes()).unwrap();
-        store.put(&key, OwnerId([9; 16]), State::Working, sealed).await.unwrap();
+        let table = table(&store);
+        // Also in that of a call which failed with its gateway.
+        for (call, owner, state) in [(7, OwnerId([9; 16]), State::Working), (8, NOBODY, State::Failed)] {
+            let key = key(call);
+            let at = context(&key.call, &key.org, &key.plugin, 0);
+            let sealed = table.seal(Purpose::Told, &at, record().as_bytes()).unwrap();
+            store.put(&key, owner, state, sealed).await.unwrap();
+        }
         let found = async |call: Uuid| {
             let requester = table.requester(call).await.unwrap();
             requester.map(|(caller, server)| (caller.user, server))
         };
         let alice = ("alice".to_owned(), "demo".to_owned());
-        assert_eq!(found(Uuid::from_bytes(key.call)).await, Some(alice));
+        for call in [7, 8] {
+            assert_eq!(found(Uuid::from_bytes([call; 16])).await, Some(alice.clone()));
+        }
         assert_eq!(found(Uuid::nil()).await, None);
     }
 
