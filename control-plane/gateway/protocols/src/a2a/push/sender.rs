@@ -16,7 +16,7 @@ use reqwest::Response;
 use tokio::time::{Instant, timeout};
 
 use super::notification::Notification;
-use super::pace::{is_dead, pause};
+use super::pace::{crowded, is_dead, pause};
 use crate::a2a::task::{self, TaskContents};
 use crate::push::{ANSWERS_WITHIN, LanePlace, PushService};
 use crate::replica::Replica;
@@ -27,8 +27,6 @@ const BATCH: u32 = 64;
 const GATHERS: Duration = Duration::from_millis(20);
 /// Time that a delivery waits for a place at its host before it is given back.
 const WAITS: Duration = Duration::from_secs(5);
-/// Time for which a delivery without a place is given back, at least.
-const BUSY: Duration = Duration::from_millis(500);
 /// Time of an answer within which its receiver counts as quick.
 const QUICK: Duration = Duration::from_secs(2);
 /// Time within which a call whose end is stored has its outcome here.
@@ -133,7 +131,7 @@ fn host(push: &DuePush) -> String {
 /// Sends one notification, and stores the result.
 async fn deliver(gateway: Arc<Replica>, push: DuePush, place: Option<LanePlace>) {
     let Some(service) = &gateway.push else { return };
-    let busy = BUSY + BUSY.mul_f64(rand::random::<f64>());
+    let busy = crowded(push.age(), rand::random());
     let stored = match place {
         None => store(&gateway, service, &push, DeliveryResult::NotYet, busy).await,
         Some(mut place) => match place.start(WAITS).await {
