@@ -73,7 +73,8 @@ impl Notification {
 }
 
 fn secret(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(text).ok()?;
+    // Bytes beyond ASCII, which a registration may have, are opaque to HTTP (RFC 9110 section 5.5).
+    let mut value = HeaderValue::from_bytes(text.as_bytes()).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
@@ -141,6 +142,13 @@ mod tests {
         let plain = PushReceiver { token: None, credentials: None, ..receiver("1.0") };
         let headers = Notification::of(&plain, task()).unwrap().headers;
         assert!(!headers.contains_key(AUTHORIZATION) && !headers.contains_key(TOKEN));
+    }
+
+    #[test]
+    fn a_token_beyond_ascii_is_sent_as_it_was_registered() {
+        let foreign = PushReceiver { token: Some(Secret::from("tök")), ..receiver("1.0") };
+        let headers = Notification::of(&foreign, task()).unwrap().headers;
+        assert_eq!(headers[TOKEN].as_bytes(), "tök".as_bytes());
     }
 
     /// The codec refuses them; a row that has them all the same is not sent.
