@@ -19,6 +19,7 @@ use asp_proto::snapshot::Upstream;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, Url, redirect};
+use tokio::sync::Semaphore;
 
 /// Connection timeout: a dead host must not hold a call for longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,6 +27,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum wait before a request is repeated: longer than any call.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+/// Maximum number of public names that one pair of clients looks up at a time for requests, and for checks. A lookup has a
+/// thread until its name server answers, which may be that of a caller, and all lookups and files of a process have 512.
+const LOOKUPS: usize = 320;
+const CHECKS: usize = 64;
 /// Maximum number of idle connections kept per host.
 const IDLE_PER_HOST: usize = 32;
 
@@ -55,6 +60,7 @@ pub struct Requester<'a> {
 pub struct Outbound {
     public: Client,
     listed: Client,
+    checks: Arc<Semaphore>,
 }
 
 /// Target of a request and the client to use.
@@ -84,12 +90,11 @@ impl Outbound {
                 .pool_max_idle_per_host(IDLE_PER_HOST)
                 .user_agent(concat!("asp/", env!("CARGO_PKG_VERSION")))
         };
+        let resolver = PublicResolver(Arc::new(Semaphore::new(LOOKUPS)));
         Ok(Outbound {
-            public: builder()
-                .dns_resolver(Arc::new(PublicResolver))
-                .build()
-                .map_err(OutboundError::Client)?,
+            public: builder().dns_resolver(Arc::new(resolver)).build().map_err(OutboundError::Client)?,
             listed: builder().build().map_err(OutboundError::Client)?,
+            checks: Arc::new(Semaphore::new(CHECKS)),
         })
     }
 
@@ -162,7 +167,8 @@ impl Outbound {
         if std::ptr::eq(client, &self.public)
             && let Some(name) = url.domain()
         {
-            let found = tokio::time::timeout(CONNECT_TIMEOUT, public_addresses(name)).await;
+            let looking = public_addresses(self.checks.clone(), name);
+            let found = tokio::time::timeout(CONNECT_TIMEOUT, looking).await;
             found.map_err(|_| OutboundError::Denied)?.map_err(|_| OutboundError::Denied)?;
         }
         Ok(url.origin().ascii_serialization())
@@ -202,20 +208,32 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Resolver that refuses a name with any address that is not public.
-struct PublicResolver;
+struct PublicResolver(Arc<Semaphore>);
 
 impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
+        let lookups = self.0.clone();
         Box::pin(async move {
-            let addresses: Addrs = Box::new(public_addresses(name.as_str()).await?.into_iter());
+            let addresses: Addrs = Box::new(public_addresses(lookups, name.as_str()).await?.into_iter());
             Ok(addresses)
         })
     }
 }
 
 /// Resolves a name; refuses one with any address that is not public.
-async fn public_addresses(name: &str) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
-    let found: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
+async fn public_addresses(
+    lookups: Arc<Semaphore>,
+    name: &str,
+) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
+    let permit = lookups.acquire_owned().await?;
+    let name = name.to_owned();
+    // In a task of its own: a lookup for which nobody waits any more still has its thread.
+    let looking = tokio::spawn(async move {
+        let found = tokio::net::lookup_host((name.as_str(), 0)).await.map(Vec::from_iter);
+        drop(permit);
+        found
+    });
+    let found: Vec<SocketAddr> = looking.await??;
     if found.is_empty() || !found.iter().all(|address| is_public(address.ip())) {
         return Err(Box::new(OutboundError::Denied));
     }
@@ -227,6 +245,23 @@ mod tests {
     use super::*;
 
     const BY: Requester<'static> = Requester { server: "crm", primitive: "find" };
+
+    /// Whoever registers slow names takes the threads of neither other lookups nor requests.
+    #[tokio::test]
+    async fn the_checks_of_names_are_bounded_and_those_of_addresses_need_no_lookup() {
+        let outbound = Outbound::new().unwrap();
+        let many = u32::try_from(CHECKS).unwrap();
+        let others = outbound.checks.clone().acquire_many_owned(many).await.unwrap();
+        let mut checked = std::pin::pin!(outbound.check_origin("https://localhost/", &[]));
+        tokio::select! {
+            biased;
+            _ = &mut checked => panic!("it has to wait"),
+            () = tokio::task::yield_now() => {}
+        }
+        assert!(outbound.check_origin("https://8.8.8.8/", &[]).await.is_ok());
+        drop(others);
+        assert!(checked.await.is_err(), "it is not public");
+    }
 
     #[test]
     fn a_listed_origin_may_be_private_and_only_that_origin() {
