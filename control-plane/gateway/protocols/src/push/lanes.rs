@@ -1,4 +1,4 @@
-//! The notifications that are on their way: how many at a time, to one host, for one org, and in all.
+//! The notifications that are on their way: how many at a time, to one host, for one org, and in all, and how many bytes.
 //!
 //! Keeps true: a host that did not answer quickly the last time gets one at a time, so that slow hosts take few places; no org
 //! takes all places; what finds none is given back to the outbox, and nothing waits here for long.
@@ -16,6 +16,10 @@ use tokio::time::{Instant, timeout_at};
 const WHOLE: usize = 1_024;
 const PER_ORG: usize = 256;
 const PER_HOST: usize = 16;
+/// Maximum size of their bodies in bytes, in all and of one org; a body has a whole result, and is there until its receiver
+/// has answered.
+const WHOLE_BYTES: usize = 256 << 20;
+const PER_ORG_BYTES: usize = 64 << 20;
 /// Maximum number that wait for a place at such a host.
 const WAITING_PER_HOST: usize = 64;
 /// Maximum number of hosts that are known to answer quickly while nothing is sent to them.
@@ -29,6 +33,8 @@ pub(crate) struct Lanes(Mutex<LaneTable>);
 struct LaneTable {
     whole: usize,
     orgs: Counts<String>,
+    bytes: usize,
+    bytes_of_orgs: Counts<String>,
     hosts: HashMap<String, Lane>,
 }
 
@@ -59,6 +65,7 @@ pub(crate) struct LanePlace {
     host: String,
     org: String,
     is_running: bool,
+    bytes: usize,
 }
 
 impl Lanes {
@@ -77,7 +84,7 @@ impl Lanes {
         table.whole += 1;
         table.hosts.entry(host.to_owned()).or_default().waiting += 1;
         let (host, org) = (host.to_owned(), org.to_owned());
-        Some(LanePlace { lanes: Arc::clone(self), host, org, is_running: false })
+        Some(LanePlace { lanes: Arc::clone(self), host, org, is_running: false, bytes: 0 })
     }
 }
 
@@ -113,6 +120,18 @@ impl LanePlace {
         Ok(())
     }
 
+    /// Takes room for the body of the notification; returns whether there is enough now.
+    pub(crate) fn hold(&mut self, bytes: usize) -> bool {
+        let mut table = self.lanes.0.lock();
+        let fits = table.bytes.saturating_add(bytes) <= WHOLE_BYTES;
+        if !fits || !table.bytes_of_orgs.add_within(PER_ORG_BYTES, self.org.clone(), bytes) {
+            return false;
+        }
+        table.bytes += bytes;
+        self.bytes += bytes;
+        true
+    }
+
     /// Records whether the host answered quickly.
     pub(crate) fn note(&self, is_quick: bool) {
         if let Some(lane) = self.lanes.0.lock().hosts.get_mut(&self.host) {
@@ -126,6 +145,8 @@ impl Drop for LanePlace {
         let mut table = self.lanes.0.lock();
         table.whole -= 1;
         table.orgs.remove(&self.org, 1);
+        table.bytes -= self.bytes;
+        table.bytes_of_orgs.remove(&self.org, self.bytes);
         let is_crowded = table.hosts.len() > KNOWN_HOSTS;
         let Some(lane) = table.hosts.get_mut(&self.host) else { return };
         if self.is_running {
@@ -192,6 +213,24 @@ mod tests {
         let long = Duration::from_secs(60);
         let (one, other, ()) = tokio::join!(one.start(long), other.start(long), freeing);
         assert!(one && other);
+    }
+
+    /// Invariant I-4.
+    #[test]
+    fn bodies_are_bounded_of_an_org_and_in_all() {
+        let lanes = Arc::new(Lanes::default());
+        let enter = |org: &str, n: usize| lanes.enter(&format!("{org}-{n}"), org).unwrap();
+        let half = PER_ORG_BYTES / 2;
+        let mut places = [enter("a", 0), enter("a", 1), enter("a", 2)];
+        assert_eq!(places.each_mut().map(|place| place.hold(half)), [true, true, false]);
+        let mut others: Vec<LanePlace> = ["b", "c", "d", "e"].map(|org| enter(org, 0)).into();
+        let held: Vec<bool> = others.iter_mut().map(|place| place.hold(PER_ORG_BYTES)).collect();
+        assert_eq!(held, [true, true, true, false]);
+        let mut last = places.into_iter().next_back().unwrap();
+        assert!(last.hold(half), "the others are gone");
+        drop((last, others));
+        let table = lanes.0.lock();
+        assert_eq!((table.bytes, table.whole), (0, 0));
     }
 
     /// Invariant I-4.

@@ -138,8 +138,11 @@ async fn deliver(gateway: Arc<Replica>, push: DuePush, place: Option<LanePlace>)
             false => store(&gateway, service, &push, DeliveryResult::NotYet, busy).await,
             true => {
                 let began = Instant::now();
-                let attempt = attempt(&gateway, service, &push).await;
-                place.note(began.elapsed() < QUICK && !matches!(attempt, DeliveryResult::NotYet));
+                let attempt = attempt(&gateway, service, &push, &mut place).await;
+                // Without a request there is no answer to judge the host by.
+                if !matches!(attempt, DeliveryResult::NotYet) {
+                    place.note(began.elapsed() < QUICK);
+                }
                 drop(place);
                 store(&gateway, service, &push, attempt, busy).await
             }
@@ -183,7 +186,12 @@ async fn store(
     Ok(service.pushes.retry(push, after, &fault).await?)
 }
 
-async fn attempt(gateway: &Arc<Replica>, service: &PushService, push: &DuePush) -> DeliveryResult {
+async fn attempt(
+    gateway: &Arc<Replica>,
+    service: &PushService,
+    push: &DuePush,
+    place: &mut LanePlace,
+) -> DeliveryResult {
     let Some(receiver) = &push.receiver else {
         return DeliveryResult::Refused("the receiver was sealed with another key");
     };
@@ -193,12 +201,17 @@ async fn attempt(gateway: &Arc<Replica>, service: &PushService, push: &DuePush) 
         Err(_) => return DeliveryResult::NotYet,
     };
     let Some(task) = task_of(&found, push).await else { return DeliveryResult::NotYet };
+    // It has the whole result, and the receiver takes its time.
+    drop(found);
     let Ok(destination) = service.destination(receiver) else {
         return DeliveryResult::Refused("the address is not allowed");
     };
     let Some(mut notification) = Notification::of(receiver, task) else {
         return DeliveryResult::Refused("a header cannot have the token or the credentials");
     };
+    if !place.hold(notification.body.len()) {
+        return DeliveryResult::NotYet;
+    }
     notification.sign(gateway, push, &destination.url).await;
     let Notification { headers, body } = notification;
     let request = destination.client.post(destination.url).headers(headers).body(body);
