@@ -11,14 +11,15 @@ mod server;
 pub use mcp::compile_mcp;
 pub(crate) use server::{ServerMember, compile_server, exposed_names};
 
-use asp_proto::snapshot::{self, proxy_http, runtime, worker};
+use asp_proto::snapshot::{self, proxy_a2a, proxy_http, runtime, worker};
 use serde_json::{Value, json};
 
 use crate::elicitation::requested_schema;
 use crate::rules::{quantity, schema};
 use crate::spec::{
-    BodyFormat, Completer, CompletionSource, HttpProxy, Kind, Mode, Mutation, OpenaiProxy, Pool, PoolMode,
-    Prefer, RequestBody, RiskClass, Runtime, Sampling, Scheme, Spec, bare_id, versioned,
+    A2aProxy, AgentBinding, BodyFormat, Completer, CompletionSource, HttpProxy, Kind, Mode, Mutation,
+    OpenaiProxy, Pool, PoolMode, Prefer, RequestBody, RiskClass, Runtime, Sampling, Scheme, Spec, bare_id,
+    versioned,
 };
 
 /// Compiles one primitive.
@@ -158,7 +159,8 @@ fn service_auth(spec: &Spec) -> Option<snapshot::ServiceAuth> {
     let auth = runtime.auth.as_ref()?;
     let http = runtime.http.as_ref().map(|http| &http.url);
     let mcp = runtime.mcp.as_ref().map(|mcp| &mcp.url);
-    let url = http.or(mcp).or(runtime.calls.as_ref().map(|calls| &calls.url));
+    let calls = runtime.calls.as_ref().map(|calls| &calls.url);
+    let url = http.or(mcp).or(calls).or(runtime.a2a.as_ref().map(|a2a| &a2a.url));
     let kind = match (&auth.token, &auth.exchange, &auth.credential) {
         (Some(token), _, _) => {
             let audience = url.map(|url| origin_of(url).to_owned()).or_else(|| token.audience.clone());
@@ -206,19 +208,20 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
             artifact_sha256: written.artifact_sha256.clone().unwrap_or_default(),
             pin: written.pin.clone().unwrap_or_default(),
         }),
-        Mode::Proxy => match (&written.http, &written.mcp, &written.calls) {
-            (Some(http), _, _) => runtime::Mode::ProxyHttp(proxy_http(http)),
-            (None, Some(mcp), _) => runtime::Mode::ProxyMcp(snapshot::ProxyMcp {
+        Mode::Proxy => match (&written.http, &written.mcp, &written.calls, &written.a2a) {
+            (Some(http), _, _, _) => runtime::Mode::ProxyHttp(proxy_http(http)),
+            (None, Some(mcp), _, _) => runtime::Mode::ProxyMcp(snapshot::ProxyMcp {
                 url: mcp.url.clone(),
                 tool: mcp.tool.clone().unwrap_or_else(|| spec.id.clone()),
                 pin: mcp.pin.clone().unwrap_or_default(),
                 pages: mcp.pages.clone(),
             }),
-            (None, None, Some(calls)) => runtime::Mode::ProxyCalls(snapshot::ProxyCalls {
+            (None, None, Some(calls), _) => runtime::Mode::ProxyCalls(snapshot::ProxyCalls {
                 url: calls.url.clone(),
                 tool: calls.tool.clone().unwrap_or_else(|| spec.id.clone()),
             }),
-            (None, None, None) => runtime::Mode::ProxyOpenai(proxy_openai(written.openai.as_ref()?)),
+            (None, None, None, Some(a2a)) => runtime::Mode::ProxyA2a(proxy_a2a(a2a)),
+            (None, None, None, None) => runtime::Mode::ProxyOpenai(proxy_openai(written.openai.as_ref()?)),
         },
         Mode::Primitive => {
             let (reference, major) = versioned(written.primitive.as_deref()?);
@@ -277,6 +280,26 @@ fn proxy_http(http: &HttpProxy) -> snapshot::ProxyHttp {
             .iter()
             .map(|(name, style)| (name.clone(), style.word().to_owned()))
             .collect(),
+    }
+}
+
+fn proxy_a2a(a2a: &A2aProxy) -> snapshot::ProxyA2a {
+    let binding = match a2a.binding {
+        AgentBinding::Jsonrpc => proxy_a2a::Binding::Jsonrpc,
+        AgentBinding::Rest => proxy_a2a::Binding::Rest,
+    };
+    snapshot::ProxyA2a {
+        url: a2a.url.clone(),
+        skill: a2a.skill.clone().unwrap_or_default(),
+        binding: binding.into(),
+        version: a2a.version.word().into(),
+        tenant: a2a.tenant.clone().unwrap_or_default(),
+        text_argument: a2a.text_argument.clone().unwrap_or_default(),
+        without_streams: !a2a.streaming,
+        card: a2a.card.clone().unwrap_or_default(),
+        pin: a2a.pin.clone().unwrap_or_default(),
+        signers: a2a.signers.clone(),
+        pages: a2a.pages.clone(),
     }
 }
 

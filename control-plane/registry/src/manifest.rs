@@ -147,6 +147,10 @@ fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut 
             set("mode", json!("proxy"));
             set("calls", json!({"url": calls.url, "tool": calls.tool}));
         }
+        runtime::Mode::ProxyA2a(a2a) => {
+            set("mode", json!("proxy"));
+            set("a2a", json!({"url": a2a.url, "skill": a2a.skill}));
+        }
         runtime::Mode::ProxyOpenai(openai) => {
             set("mode", json!("proxy"));
             set("openai", json!({"url": openai.url, "model": openai.model}));

@@ -81,8 +81,10 @@ fn check_input(spec: &Spec, findings: &mut Findings<'_>) -> Option<jsonschema::V
     let rules = schema::SchemaRules { object_root: spec.kind.is_tool(), header_annotations: true };
     let validator = schema::check(written, "/primitiveSchema/input_schema", rules, findings);
     let skill = spec.exposure.a2a.skill.as_ref();
+    let agent = spec.runtime.as_ref().and_then(|runtime| runtime.a2a.as_ref());
     for (path, argument) in [
         ("/idempotency/argument", spec.idempotency.as_ref().map(|key| &key.argument)),
+        ("/runtime/a2a/textArgument", agent.and_then(|agent| agent.text_argument.as_ref())),
         ("/exposure/a2a/skill/textArgument", skill.and_then(|skill| skill.text_argument.as_ref())),
     ] {
         let Some(argument) = argument else { continue };

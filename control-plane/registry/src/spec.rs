@@ -12,7 +12,7 @@
 //! - added: `_meta`, `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
 //!   `capabilities.inputTimeoutSeconds|elicitationRequired|taskRequired|taskAfterInput|pollStream`, `exposure.rest`,
 //!   `exposure.a2a.skill.inputModes|outputModes|textArgument`, the runtime modes `builtin`, `mcp-stdio` and
-//!   `primitive`, `proxy.openai`, `roots` and `prefer` of delegates.
+//!   `primitive`, `proxy.a2a`, `proxy.openai`, `roots` and `prefer` of delegates.
 
 /// Gives the values of an enum the words that stand for them in specs.
 macro_rules! words {
@@ -34,8 +34,8 @@ mod schema;
 
 pub(crate) use exposure::{Exposure, ExposureSettings};
 pub(crate) use runtime::{
-    BodyFormat, CallsProxy, Cpu, HttpProxy, Mode, OpenaiProxy, Pool, PoolMode, RequestBody, Resources,
-    Runtime, ServiceAuth,
+    A2aProxy, AgentBinding, BodyFormat, CallsProxy, Cpu, HttpProxy, Mode, OpenaiProxy, Pool, PoolMode,
+    RequestBody, Resources, Runtime, ServiceAuth,
 };
 pub(crate) use schema::{
     Completer, CompletionSource, ContentType, Contents, FieldType, FormField, Prefer, PrimitiveSchema,

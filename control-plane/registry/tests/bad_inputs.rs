@@ -207,6 +207,31 @@ fn the_text_of_a_message_goes_to_a_text_argument() {
 }
 
 #[test]
+fn an_agent_has_a_public_address_and_skills() {
+    let with = |keys: &str| {
+        tool(&format!("runtime: {{mode: proxy, a2a: {{url: \"https://agent.example.com/a2a\", {keys}}}}}"))
+    };
+    let pin = "ab".repeat(32);
+    let fine = format!(
+        "skill: \"urn:skill:x\", version: \"0.3\", binding: rest, textArgument: note, pin: {pin}, \
+         signers: [NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs], card: \"https://agent.example.com/card.json\""
+    );
+    assert_table("fine", with(&fine), &[]);
+    for (keys, code, path) in [
+        ("skill: \"\"", "bad_value", "/runtime/a2a/skill"),
+        ("tenant: \"\"", "bad_value", "/runtime/a2a/tenant"),
+        ("pin: AB", "bad_value", "/runtime/a2a/pin"),
+        ("signers: [short]", "bad_value", "/runtime/a2a/signers/0"),
+        ("card: \"ftp://agent.example.com/\"", "bad_url", "/runtime/a2a/card"),
+        ("textArgument: page", "bad_mapping", "/runtime/a2a/textArgument"),
+    ] {
+        assert_table(keys, with(keys), &[(code, path)]);
+    }
+    let both = "runtime: {mode: proxy, mcp: {url: \"https://a.example.com\"}, a2a: {url: \"https://a.example.com\"}}";
+    assert_table("both", tool(both), &[("misplaced_key", "/runtime/a2a")]);
+}
+
+#[test]
 fn a_stdio_package_names_one_folder_and_never_the_way_to_another() {
     let named =
         |package: &str| tool(&format!("runtime: {{mode: mcp-stdio, package: \"{package}\", tool: x}}"));

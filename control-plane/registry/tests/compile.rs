@@ -8,8 +8,8 @@
 )]
 
 use asp_proto::snapshot::{
-    AuthScheme, Kind, Mutation, Primitive, Protocol, RiskClass, Sessions, proxy_http::BodyFormat,
-    runtime::Mode,
+    AuthScheme, Kind, Mutation, Primitive, Protocol, RiskClass, Sessions, proxy_a2a::Binding as AgentBinding,
+    proxy_http::BodyFormat, runtime::Mode,
 };
 use asp_registry::{CompiledServer, Source, check, compile_mcp, runtime_manifest};
 use serde_json::{Value, json};
@@ -175,6 +175,15 @@ fn runtimes_are_compiled_mode_by_mode() {
     let calls = "mutation: read_only\nruntime: {mode: proxy, calls: {url: \"https://up.example.com/v1\", tool: scan}}";
     let Mode::ProxyCalls(calls) = mode(&tool(calls)) else { panic!("calls") };
     assert_eq!((calls.url.as_str(), calls.tool.as_str()), ("https://up.example.com/v1", "scan"));
+    let a2a = "mutation: read_only\nruntime: {mode: proxy, a2a: {url: \"https://up.example.com/a2a\", skill: scan}}";
+    let Mode::ProxyA2a(a2a) = mode(&tool(a2a)) else { panic!("a2a") };
+    assert_eq!((a2a.url.as_str(), a2a.skill.as_str()), ("https://up.example.com/a2a", "scan"));
+    assert_eq!((a2a.binding(), a2a.version.as_str()), (AgentBinding::Jsonrpc, "1.0"));
+    assert!(!a2a.without_streams);
+    let old = "mutation: read_only\nruntime: {mode: proxy, auth: {token: {}}, a2a: {url: \"https://up.example.com/a2a\", binding: rest, version: \"0.3\", streaming: false, textArgument: id}}";
+    let Mode::ProxyA2a(a2a) = mode(&tool(old)) else { panic!("a2a") };
+    assert_eq!((a2a.binding(), a2a.version.as_str()), (AgentBinding::Rest, "0.3"));
+    assert_eq!((a2a.text_argument.as_str(), a2a.without_streams), ("id", true));
     let plugin = "mutation: read_only\nruntime: {mode: plugin, language: node, entrypoint: src/x.js, resources: {cpu: 250m, memory: 256Mi}}";
     let Mode::Plugin(plugin) = mode(&tool(plugin)) else { panic!("plugin") };
     assert_eq!((plugin.language.as_str(), plugin.entrypoint.as_str()), ("node", "src/x.js"));

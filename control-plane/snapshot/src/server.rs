@@ -224,11 +224,11 @@ impl ListedPrimitive {
             text => compile(text).map(Some).map_err(|e| format!("{what}: {e}")),
         };
         let schema = |text: &str, what: &str| compiled(text, what, Schema::compile);
-        // The formats of another MCP server or HTTP service are for the service and its clients to check.
+        // The formats of another MCP server, agent or HTTP service are for the service and its clients to check.
         let lenient = |text: &str, what: &str| compiled(text, what, Schema::compile_lenient);
         let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
-        let is_mcp = matches!(mode, Some(Mode::ProxyMcp(_) | Mode::McpStdio(_)));
-        let is_of_service = is_mcp || matches!(mode, Some(Mode::ProxyHttp(_)));
+        let is_upstream = matches!(mode, Some(Mode::ProxyMcp(_) | Mode::McpStdio(_) | Mode::ProxyA2a(_)));
+        let is_of_service = is_upstream || matches!(mode, Some(Mode::ProxyHttp(_)));
         let template = match primitive.kind() {
             Kind::ResourceTemplate => Some(
                 UriTemplate::parse_matching(&listing.mcp_name)
@@ -240,7 +240,7 @@ impl ListedPrimitive {
         let definitions = primitive.mcp.iter().map(definition).collect::<Result<Vec<_>, String>>()?;
         let input = match primitive.kind() {
             Kind::Prompt => schema(&prompt_schema(&definitions), "prompt arguments")?,
-            _ if is_mcp => lenient(&primitive.input_schema, "input schema")?,
+            _ if is_upstream => lenient(&primitive.input_schema, "input schema")?,
             _ => schema(&primitive.input_schema, "input schema")?,
         };
         Ok(ListedPrimitive {
@@ -282,7 +282,7 @@ impl ListedPrimitive {
     /// Whether its calls go to an external service, in that service's protocol and with its schemas and defaults.
     pub fn is_forwarded(&self) -> bool {
         let mode = self.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
-        matches!(mode, Some(Mode::ProxyMcp(_) | Mode::McpStdio(_) | Mode::ProxyHttp(_)))
+        matches!(mode, Some(Mode::ProxyMcp(_) | Mode::McpStdio(_) | Mode::ProxyHttp(_) | Mode::ProxyA2a(_)))
     }
 
     /// Whether a prompt has this argument, or a template this variable.

@@ -178,6 +178,7 @@ fn uses_upstream(name: &str, primitive: &Primitive) -> bool {
         Some(Mode::ProxyHttp(target)) => &target.url,
         Some(Mode::ProxyMcp(target)) => &target.url,
         Some(Mode::ProxyCalls(target)) => &target.url,
+        Some(Mode::ProxyA2a(target)) => &target.url,
         Some(Mode::ProxyOpenai(target)) => &target.url,
         _ => return false,
     };

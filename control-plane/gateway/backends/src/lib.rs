@@ -86,7 +86,7 @@ impl BackendTable {
             Mode::ProxyCalls(_) => &self.hosted,
             Mode::Plugin(_) => plugin,
             Mode::McpStdio(_) => &self.stdio,
-            Mode::ProxyOpenai(_) | Mode::Primitive(_) => return None,
+            Mode::ProxyA2a(_) | Mode::ProxyOpenai(_) | Mode::Primitive(_) => return None,
         };
         Some(backend)
     }

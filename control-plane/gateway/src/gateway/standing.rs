@@ -70,6 +70,7 @@ fn host(primitive: &Primitive) -> Option<String> {
         Mode::ProxyHttp(target) => &target.url,
         Mode::ProxyMcp(target) => &target.url,
         Mode::ProxyCalls(target) => &target.url,
+        Mode::ProxyA2a(target) => &target.url,
         _ => return None,
     };
     let rest = url.split_once("://")?.1;

@@ -79,6 +79,7 @@ fn check_proxy(runtime: &Runtime, findings: &mut Findings<'_>) {
         ("http", runtime.http.is_some()),
         ("mcp", runtime.mcp.is_some()),
         ("calls", runtime.calls.is_some()),
+        ("a2a", runtime.a2a.is_some()),
     ];
     for (key, written) in others {
         if written {

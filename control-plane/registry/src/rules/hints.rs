@@ -76,9 +76,10 @@ fn check_capabilities(spec: &Spec, findings: &mut Findings<'_>) {
         let hint = "list the ids in primitiveDependencies.elicitations, or remove it";
         findings.add(FaultCode::CapabilityConflict, "/capabilities/elicitationRequired", message, hint);
     }
-    // Another server asks its own questions, which have no ids here.
+    // Another server or agent asks its own questions, which have no ids here.
     let asks_itself = spec.runtime.as_ref().is_some_and(|runtime| {
-        runtime.mode == Mode::McpStdio || (runtime.mode == Mode::Proxy && runtime.mcp.is_some())
+        let is_asking_proxy = runtime.mcp.is_some() || runtime.a2a.is_some();
+        runtime.mode == Mode::McpStdio || (runtime.mode == Mode::Proxy && is_asking_proxy)
     });
     let dependencies = &spec.dependencies;
     let uses = [

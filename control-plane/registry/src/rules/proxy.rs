@@ -10,11 +10,15 @@ use serde_json::Value;
 use super::{name, prompt, uri};
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{CallsProxy, HttpProxy, Kind, Spec};
+use crate::spec::{A2aProxy, CallsProxy, HttpProxy, Kind, Spec};
 use crate::uri_template::{self, UriTemplate};
 
 /// Maximum number of pages to which one upstream may send users.
 const MAX_PAGES: usize = 16;
+/// Maximum number of keys that may sign one agent's card.
+const MAX_SIGNERS: usize = 16;
+/// Maximum length of a skill's id and of a tenant, in bytes.
+const MAX_AGENT_NAME: usize = 256;
 /// Headers that carry credentials, frame the message, identify the caller, or belong to the platform.
 const REFUSED_HEADERS: [&str; 21] = [
     "authorization",
@@ -46,16 +50,15 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     let Some(runtime) = &spec.runtime else { return };
     if let Some(mcp) = &runtime.mcp {
         check_url(&mcp.url, "/runtime/mcp/url", findings);
-        for (number, page) in mcp.pages.iter().enumerate() {
-            prompt::check_address(page, &format!("/runtime/mcp/pages/{number}"), findings);
-        }
-        if mcp.pages.len() > MAX_PAGES {
-            let message = format!("an upstream sends users to at most {MAX_PAGES} pages");
-            findings.add(FaultCode::BadValue, "/runtime/mcp/pages", message, "name a folder above several");
-        }
+        check_pages(&mcp.pages, "/runtime/mcp/pages", findings);
     }
-    let own_pin = runtime.mcp.as_ref().and_then(|mcp| mcp.pin.as_ref());
-    for (path, pin) in [("/runtime/mcp/pin", own_pin), ("/runtime/pin", runtime.pin.as_ref())] {
+    let of_server = runtime.mcp.as_ref().and_then(|mcp| mcp.pin.as_ref());
+    let of_agent = runtime.a2a.as_ref().and_then(|a2a| a2a.pin.as_ref());
+    for (path, pin) in [
+        ("/runtime/mcp/pin", of_server),
+        ("/runtime/a2a/pin", of_agent),
+        ("/runtime/pin", runtime.pin.as_ref()),
+    ] {
         if pin.is_some_and(|pin| !is_digest(pin)) {
             let hint = "leave it as `asp import` writes it, or leave it out";
             findings.add(FaultCode::BadValue, path, "not a digest of an upstream's item", hint);
@@ -63,6 +66,9 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     }
     if let Some(calls) = &runtime.calls {
         check_calls(calls, findings);
+    }
+    if let Some(a2a) = &runtime.a2a {
+        check_a2a(spec, a2a, findings);
     }
     if let Some(http) = &runtime.http {
         check_http(spec, http, findings);
@@ -72,6 +78,50 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
 /// Whether a text is a SHA-256 in lower-case hex.
 fn is_digest(pin: &str) -> bool {
     pin.len() == 64 && pin.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+fn check_pages(pages: &[String], path: &str, findings: &mut Findings<'_>) {
+    for (number, page) in pages.iter().enumerate() {
+        prompt::check_address(page, &format!("{path}/{number}"), findings);
+    }
+    if pages.len() > MAX_PAGES {
+        let message = format!("an upstream sends users to at most {MAX_PAGES} pages");
+        findings.add(FaultCode::BadValue, path, message, "name a folder above several");
+    }
+}
+
+fn check_a2a(spec: &Spec, a2a: &A2aProxy, findings: &mut Findings<'_>) {
+    if !matches!(spec.kind, Kind::Tool | Kind::Task | Kind::Delegate) {
+        let message = format!("an agent has skills, and no {}", spec.kind.word());
+        findings.add(FaultCode::MisplacedKey, "/runtime/a2a", message, "correct `type`, or remove `a2a`");
+    }
+    check_url(&a2a.url, "/runtime/a2a/url", findings);
+    if let Some(card) = &a2a.card {
+        check_url(card, "/runtime/a2a/card", findings);
+    }
+    check_pages(&a2a.pages, "/runtime/a2a/pages", findings);
+    for (key, name) in [("skill", &a2a.skill), ("tenant", &a2a.tenant)] {
+        let fits =
+            |name: &String| (1..=MAX_AGENT_NAME).contains(&name.len()) && !name.chars().any(char::is_control);
+        if name.as_ref().is_some_and(|name| !fits(name)) {
+            let message = format!("not the name of a {key}");
+            let hint = "write it as the agent's card does, or leave it out";
+            findings.add(FaultCode::BadValue, &format!("/runtime/a2a/{key}"), message, hint);
+        }
+    }
+    let is_signer = |signer: &String| {
+        signer.len() == 43 && signer.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    for number in a2a.signers.iter().enumerate().filter(|(_, key)| !is_signer(key)).map(|(number, _)| number)
+    {
+        let path = format!("/runtime/a2a/signers/{number}");
+        let hint = "leave it as `asp import` writes it, or remove it";
+        findings.add(FaultCode::BadValue, &path, "not the thumbprint of a key", hint);
+    }
+    if a2a.signers.len() > MAX_SIGNERS {
+        let message = format!("at most {MAX_SIGNERS} keys may sign a card");
+        findings.add(FaultCode::BadValue, "/runtime/a2a/signers", message, "remove keys that no longer sign");
+    }
 }
 
 fn check_calls(calls: &CallsProxy, findings: &mut Findings<'_>) {

@@ -159,7 +159,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         findings.add(FaultCode::MisplacedKey, "/runtime", message, hint);
     }
     use Mode::{Builtin, McpStdio, Plugin, Primitive, Proxy};
-    let keys: [(&str, bool, &[Mode], &[Mode]); 15] = [
+    let keys: [(&str, bool, &[Mode], &[Mode]); 16] = [
         ("entrypoint", runtime.entrypoint.is_some(), &[Builtin, Plugin], &[Builtin, Plugin]),
         ("language", runtime.language.is_some(), &[Plugin], &[Plugin]),
         ("resources", runtime.resources.is_some(), &[Plugin, McpStdio], &[]),
@@ -169,6 +169,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         ("http", runtime.http.is_some(), &[Proxy], &[]),
         ("mcp", runtime.mcp.is_some(), &[Proxy], &[]),
         ("calls", runtime.calls.is_some(), &[Proxy], &[]),
+        ("a2a", runtime.a2a.is_some(), &[Proxy], &[]),
         ("openai", runtime.openai.is_some(), &[Proxy], &[]),
         ("primitive", runtime.primitive.is_some(), &[Primitive], &[Primitive]),
         ("package", runtime.package.is_some(), &[McpStdio], &[McpStdio]),
@@ -200,6 +201,7 @@ fn check_forwarding(runtime: &Runtime, findings: &mut Findings<'_>) {
         ("http", runtime.http.is_some()),
         ("mcp", runtime.mcp.is_some()),
         ("calls", runtime.calls.is_some()),
+        ("a2a", runtime.a2a.is_some()),
     ];
     let written: Vec<&str> = ways.iter().filter(|(_, written)| *written).map(|(key, _)| *key).collect();
     match written.as_slice() {

@@ -33,6 +33,8 @@ pub(crate) struct Runtime {
     pub mcp: Option<McpProxy>,
     /// proxy: a service that hosts calls over HTTP/JSON, including long ones with progress and questions.
     pub calls: Option<CallsProxy>,
+    /// proxy: a skill of a remote A2A agent.
+    pub a2a: Option<A2aProxy>,
     /// proxy, for a delegate: a model behind an OpenAI-compatible endpoint.
     pub openai: Option<OpenaiProxy>,
     /// primitive, for a delegate: id of a tool or task in the same folder, or `folder/id`, optionally followed by
@@ -259,6 +261,64 @@ pub(crate) struct CallsProxy {
     /// The service's own name of the tool, prompt or resource; the primitive's id when absent.
     pub tool: Option<String>,
 }
+
+/// A message with the arguments starts a task at the agent, which is followed to its end. One text argument is sent as text,
+/// other arguments as data.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct A2aProxy {
+    /// URL of the agent's interface, as its card names it.
+    pub url: String,
+    /// The agent's own id of the skill, which messages name in their metadata; none when absent.
+    pub skill: Option<String>,
+    #[serde(default)]
+    pub binding: AgentBinding,
+    #[serde(default)]
+    pub version: AgentVersion,
+    /// Tenant that the card names for the interface.
+    pub tenant: Option<String>,
+    /// Name of the top-level text argument that is sent as the message's text if a call has no other argument.
+    pub text_argument: Option<String>,
+    /// Whether the agent streams the changes of its tasks; otherwise they are polled.
+    #[serde(default = "yes")]
+    pub streaming: bool,
+    /// URL of the agent's card, in which changes of the skill are looked for.
+    pub card: Option<String>,
+    /// Digest of the accepted skill, as `asp import` writes it, 64 lower-case hex digits. If the card describes something else,
+    /// that is reported and not served.
+    pub pin: Option<String>,
+    /// Thumbprints (RFC 7638) of the keys that may sign the card. If none of them signs it, that is reported.
+    #[serde(default)]
+    pub signers: Vec<String>,
+    /// Pages (https) to which, or below which, the agent may send a user; none when empty.
+    #[serde(default)]
+    pub pages: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Binding of A2A: `jsonrpc` (when absent), or `rest` (HTTP+JSON).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum AgentBinding {
+    #[default]
+    Jsonrpc,
+    Rest,
+}
+
+/// Version of A2A; `1.0` when absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub(crate) enum AgentVersion {
+    #[default]
+    #[serde(rename = "1.0")]
+    V10,
+    #[serde(rename = "0.3")]
+    V03,
+}
+
+words!(AgentVersion: V10 => "1.0", V03 => "0.3");
 
 /// One `POST {url}/chat/completions` for each delegation, with the settings of `primitiveSchema.sampling` and the
 /// plugin's input as the user's message.
