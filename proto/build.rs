@@ -1,9 +1,16 @@
 //! Compiles the contracts with protox, so that no `protoc` binary is needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    for file in
-        ["snapshot.proto", "plugin.proto", "supervisor.proto", "control.proto", "health.proto", "xds", "a2a"]
-    {
+    for file in [
+        "snapshot.proto",
+        "proxy.proto",
+        "plugin.proto",
+        "supervisor.proto",
+        "control.proto",
+        "health.proto",
+        "xds",
+        "a2a",
+    ] {
         println!("cargo:rerun-if-changed={file}");
     }
     // Maps are ordered, so that a snapshot encodes to the same bytes every time (digests depend on it).
