@@ -33,6 +33,7 @@ pub mod content;
 pub mod event;
 pub mod follower;
 pub mod form;
+pub mod lineage;
 pub mod outcome;
 pub mod ownership;
 pub mod page;

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use asp_call::call::event::cut_text;
+use asp_call::call::lineage;
 use asp_call::call::outcome::{Outcome, Output, Refusal};
 use asp_call::call::{Call, CallKind, CallRequest, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use asp_call::telemetry::metrics::Usage;
-use asp_json::{Json, Members};
+use asp_json::Json;
 use asp_proto::snapshot::OtherPrimitive;
 use serde_json::json;
 
@@ -47,7 +48,7 @@ pub(super) async fn run(
         caller: parent.authority.caller(),
         entry,
         bytes_in: delegation.input.to_string().len(),
-        meta: Members::default(),
+        meta: lineage::passed(Some(&parent.meta.to_json())),
         kind: CallKind::Invoke,
         chosen: None,
         opening: None,

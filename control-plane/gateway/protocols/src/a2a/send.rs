@@ -10,10 +10,11 @@ use std::sync::Arc;
 use asp_a2a::{A2aError, A2aFailure, Generation, Message, SendRequest};
 use asp_call::call::chosen::{self, ChosenId};
 use asp_call::call::follower::CallSnapshot;
+use asp_call::call::lineage;
 use asp_call::call::outcome::Refusal;
 use asp_call::call::question::CallerAnswer;
 use asp_call::call::{Call, ClientAbilities, HeldMemory, IdempotencyKey, Invocation};
-use asp_json::Json;
+use asp_json::{Json, Members};
 use asp_pipeline::pipeline::entitlement::{ServerView, entitle};
 use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_pipeline::pipeline::promise::Keeper;
@@ -68,6 +69,8 @@ struct NewTask {
     opening: Json,
     /// Memory of the request and of the arguments.
     memory: Option<HeldMemory>,
+    /// `_meta` of the call: the agents that it came through.
+    meta: Members,
 }
 
 async fn start(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask, RefusedRequest> {
@@ -113,7 +116,8 @@ fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, Refuse
     let context = send.message.context_id.clone();
     let message_id = send.message.message_id.clone();
     let opening = history::storable(&send.message);
-    Ok(NewTask { entry, arguments, chosen, context, message_id, opening, memory })
+    let meta = lineage::passed(send.metadata.as_ref());
+    Ok(NewTask { entry, arguments, chosen, context, message_id, opening, memory, meta })
 }
 
 /// Reserves the memory of arguments in the texts of a message; returns it with that of the request.
@@ -170,6 +174,7 @@ fn invocation(request: &ProtocolRequest, asked: &NewTask) -> Invocation {
     invocation.request.context = asked.context.clone().unwrap_or_else(own_context);
     invocation.request.protocol_request_id = asked.message_id.clone();
     invocation.request.opening = Some(asked.opening.clone());
+    invocation.request.meta = asked.meta.clone();
     Invocation {
         // One task is one call, for its backend as well.
         idempotency_key: Some(IdempotencyKey::Explicit(id)),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use asp_call::call::lineage;
 use asp_call::call::outcome::Refusal;
 use asp_call::call::terms::{self, TermFault};
 use asp_call::call::{CallKind, IdempotencyKey, Invocation};
@@ -157,14 +158,19 @@ fn checked_invocation(
 }
 
 /// Returns the `_meta` of a request for the service behind the primitive, without the members that MCP or the platform
-/// reads itself: those concern one client and its own server.
+/// reads itself: those concern one client and its own server. The agents that the call came through are kept.
 fn passed_meta(message: &Message) -> Members {
     let is_passed = |name: &str| {
         !name.starts_with("io.modelcontextprotocol/")
             && !name.starts_with("asp/")
             && !matches!(name, "progressToken" | "traceparent" | "tracestate")
     };
-    message.sent_param("_meta").map(|meta| Members::select(meta.text(), is_passed)).unwrap_or_default()
+    let Some(meta) = message.sent_param("_meta") else { return Members::default() };
+    let mut passed = Members::select(meta.text(), is_passed);
+    for (name, value) in lineage::passed(Some(&meta)).iter() {
+        passed.insert(name, value.clone());
+    }
+    passed
 }
 
 /// Checks that `Mcp-Param-*` headers mirror the arguments that the tool marks (SEP-2243).
