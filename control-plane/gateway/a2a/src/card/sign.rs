@@ -5,6 +5,7 @@
 //! cannot be confused with another.
 
 use asp_json::{Json, Members, elements, named, string};
+use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -135,6 +136,22 @@ impl CardKey {
     pub fn of_jwks(text: &str) -> Vec<CardKey> {
         let keys = named(text, ["keys"]).and_then(|[keys]| keys).and_then(elements).unwrap_or_default();
         keys.into_iter().filter_map(CardKey::of_jwk).take(MAX_TRIED).collect()
+    }
+
+    /// Returns the thumbprint (RFC 7638), by which a key is known whatever its `kid` is.
+    pub fn thumbprint(&self) -> String {
+        let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let jwk = match self.algorithm {
+            Algorithm::Es256 => {
+                let mut point = self.bytes.get(1..).unwrap_or_default().chunks(KEY_BYTES).map(encode);
+                let (x, y) = (point.next().unwrap_or_default(), point.next().unwrap_or_default());
+                format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#)
+            }
+            Algorithm::EdDsa => {
+                format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, encode(self.bytes.as_slice()))
+            }
+        };
+        encode(digest(&SHA256, jwk.as_bytes()).as_ref())
     }
 
     fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {

@@ -119,6 +119,15 @@ fn our_signatures_are_those_of_another_implementation() {
 }
 
 #[test]
+fn a_key_has_its_thumbprint_by_rfc_7638() {
+    let thumbprints: Vec<String> = CardKey::of_jwks(KEYS).iter().map(CardKey::thumbprint).collect();
+    // The second one is in RFC 8037, appendix A.3.
+    let expected =
+        ["oKIywvGUpTVTyxMQ3bwIIeQUudfr_CkLMjCE19ECD-U", "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"];
+    assert_eq!(thumbprints, expected);
+}
+
+#[test]
 fn two_keys_sign_during_a_rotation() {
     let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
     let es256 = |message: &[u8]| Some(pair.sign(&SystemRandom::new(), message).ok()?.as_ref().to_vec());
