@@ -37,7 +37,7 @@ use hosted::HostedBackend;
 use outbound::auth::Authorizer;
 use outbound::breaker::Breakers;
 use plugin::{PluginBackend, StdioBackend};
-use proxy::{HttpBackend, McpBackend};
+use proxy::{A2aBackend, HttpBackend, McpBackend};
 use static_content::StaticBackend;
 
 /// The backends of one gateway.
@@ -46,6 +46,7 @@ pub struct BackendTable {
     content: StaticBackend,
     http: HttpBackend,
     mcp: McpBackend,
+    a2a: A2aBackend,
     hosted: HostedBackend,
     plugin: Arc<PluginBackend>,
     stdio: StdioBackend,
@@ -62,12 +63,14 @@ impl BackendTable {
         let outbound = Arc::new(Outbound::new()?);
         let breakers = Arc::<Breakers>::default();
         let mcp = McpBackend::new(breakers.clone(), metrics, authorizer.clone())?;
+        let a2a = A2aBackend::new(breakers.clone(), authorizer.clone(), mcp.pinned())?;
         let plugins = Arc::new(plugins.with_pins(mcp.pinned()));
         Ok(BackendTable {
             builtin: BuiltinBackend::new(artifacts),
             content: StaticBackend,
             http: HttpBackend::new(outbound.clone(), breakers.clone(), authorizer.clone()),
             mcp,
+            a2a,
             hosted: HostedBackend::new(outbound, breakers, delegates, authorizer),
             plugin: plugins.clone(),
             stdio: StdioBackend(plugins),
@@ -83,18 +86,19 @@ impl BackendTable {
             Mode::Static(_) => &self.content,
             Mode::ProxyHttp(_) => &self.http,
             Mode::ProxyMcp(_) => &self.mcp,
+            Mode::ProxyA2a(_) => &self.a2a,
             Mode::ProxyCalls(_) => &self.hosted,
             Mode::Plugin(_) => plugin,
             Mode::McpStdio(_) => &self.stdio,
-            Mode::ProxyA2a(_) | Mode::ProxyOpenai(_) | Mode::Primitive(_) => return None,
+            Mode::ProxyOpenai(_) | Mode::Primitive(_) => return None,
         };
         Some(backend)
     }
 
     /// Returns all backends, in the order in which they are prepared and drained.
-    fn all(&self) -> [&dyn Backend; 7] {
+    fn all(&self) -> [&dyn Backend; 8] {
         let plugin: &PluginBackend = &self.plugin;
-        [&self.builtin, &self.content, &self.http, &self.mcp, &self.hosted, plugin, &self.stdio]
+        [&self.builtin, &self.content, &self.http, &self.mcp, &self.a2a, &self.hosted, plugin, &self.stdio]
     }
 }
 

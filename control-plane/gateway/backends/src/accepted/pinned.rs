@@ -15,7 +15,7 @@ use asp_call::telemetry::metrics::UpstreamMetrics;
 use asp_json::held;
 use asp_mcp_client::listing::Lists;
 use asp_proto::snapshot::runtime::Mode;
-use asp_proto::snapshot::{Kind, McpStdio, Primitive, ProxyMcp, ServiceAuth, service_auth};
+use asp_proto::snapshot::{Kind, McpStdio, Primitive, ProxyA2a, ProxyMcp, ServiceAuth, service_auth};
 use asp_registry::{dialect, pin};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -265,9 +265,14 @@ fn tell(item: &ItemKey, now: PinComparison) {
 fn item(server: &str, primitive: &Primitive) -> Option<ItemKey> {
     let (upstream, tool, pin) = match primitive.runtime.as_ref()?.mode.as_ref()? {
         // The lists that it shows to each caller are not the accepted ones.
-        Mode::ProxyMcp(_) if identifies_caller(primitive) => return None,
+        Mode::ProxyMcp(_) | Mode::ProxyA2a(_) if identifies_caller(primitive) => return None,
         Mode::ProxyMcp(ProxyMcp { url, tool, pin, .. }) if !pin.is_empty() => {
             (upstream(url, primitive.service_auth.as_ref()), tool, pin)
+        }
+        Mode::ProxyA2a(ProxyA2a { card, skill, pin, .. })
+            if !pin.is_empty() && !card.is_empty() && !skill.is_empty() =>
+        {
+            (upstream(card, primitive.service_auth.as_ref()), skill, pin)
         }
         Mode::McpStdio(target) if !target.pin.is_empty() => {
             (package(server, primitive, target), &target.tool, &target.pin)
