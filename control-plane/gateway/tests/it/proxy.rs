@@ -18,6 +18,8 @@ use tower::ServiceExt;
 
 use crate::support::{Fixture, Legacy, Modern, inputs, snapshot, token};
 
+#[path = "proxy/agents.rs"]
+mod agents;
 #[path = "proxy/asking.rs"]
 mod asking;
 #[path = "proxy/bodies.rs"]
