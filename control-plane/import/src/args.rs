@@ -6,16 +6,18 @@ use clap::Args;
 
 #[derive(Clone, Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("source").required(true).args(["mcp", "stdio", "openapi"]),
+    group = clap::ArgGroup::new("source").required(true).args(["mcp", "stdio", "a2a", "openapi"]),
     after_help = "\
 Examples:
   asp import --mcp http://127.0.0.1:3001/mcp --server tickets
   asp import --stdio @modelcontextprotocol/server-everything@2.0.0 --server everything
+  asp import --a2a https://agent.example.com --server agent
   asp import --openapi shop.json --server shop --tag orders
   asp import --openapi shop.json --server shop --protocols mcp,rest
 
-A tool without hints gets MCP's defaults: destructive and open-world. What an upstream MCP server lists is pinned: gateways
-keep serving what was imported, whatever the upstream lists later, until you import again and accept the changes.
+A tool without hints, and every skill of an agent, gets MCP's defaults: destructive and open-world. What an upstream MCP server
+lists, and what an agent's card says of its skills, is pinned: gateways keep serving what was imported, whatever the upstream
+lists later, until you import again and accept the changes.
 Exit code: 1, and nothing is written, if something differs from the previous import and --accept is not given."
 )]
 pub struct ImportArgs {
@@ -26,6 +28,12 @@ pub struct ImportArgs {
     /// DIR/NAME/plugins, in the folder of its name (a scope `@a/b` is `a__b`), with its manifest.json (MCP bundle)
     #[arg(long, value_name = "PACKAGE[@VERSION]")]
     pub stdio: Option<String>,
+    /// A2A agent, or its card: each of its skills becomes a task. The signature of the card is verified
+    #[arg(long, value_name = "URL")]
+    pub a2a: Option<String>,
+    /// Origin other than the card's at which keys of its signature are read; repeat for more
+    #[arg(long = "card-keys", value_name = "ORIGIN", requires = "a2a")]
+    pub card_keys: Vec<String>,
     /// OpenAPI 3 document in JSON or YAML; each operation becomes a tool
     #[arg(long, value_name = "FILE|URL")]
     pub openapi: Option<String>,
@@ -38,7 +46,7 @@ pub struct ImportArgs {
     /// Writes a line to this file for each part of the OpenAPI document that is left out
     #[arg(long, value_name = "FILE", requires = "openapi")]
     pub report: Option<PathBuf>,
-    /// Leaves out this upstream tool or operation; repeat for more
+    /// Leaves out this upstream tool, skill or operation; repeat for more
     #[arg(long, value_name = "NAME")]
     pub except: Vec<String>,
     /// Accepts and writes changes since the previous import
@@ -50,8 +58,8 @@ pub struct ImportArgs {
     /// URL that the specs name (an upstream entry of the operator) [default: the URL of the upstream or of the document]
     #[arg(long, value_name = "URL", conflicts_with = "stdio")]
     pub proxy_url: Option<String>,
-    /// Prefix (https URL) of pages to which the upstream's tools may send a user (elicitation mode `url`); repeat for more
-    #[arg(long = "page", value_name = "URL", requires = "mcp")]
+    /// Prefix (https URL) of pages to which the upstream's tools or the agent may send a user; repeat for more
+    #[arg(long = "page", value_name = "URL", conflicts_with_all = ["stdio", "openapi"])]
     pub pages: Vec<String>,
     /// Operator's credential (ASP_CREDENTIALS) used to list the upstream, which the specs then name
     #[arg(long, value_name = "NAME")]

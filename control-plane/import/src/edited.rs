@@ -48,9 +48,13 @@ fn select_members(former: &Value, new: &Value) -> (&'static [&'static str], &'st
     let same =
         |pointer: &str| new.pointer(pointer).is_some_and(|value| former.pointer(pointer) == Some(value));
     if (same("/runtime/mcp/pin") && same("/runtime/mcp/tool"))
+        || (same("/runtime/a2a/pin") && same("/runtime/a2a/skill"))
         || (same("/runtime/pin") && same("/runtime/tool"))
     {
-        match same("/runtime/mcp/url") || package(new).is_some_and(|name| package(former) == Some(name)) {
+        match same("/runtime/mcp/url")
+            || same("/runtime/a2a/url")
+            || package(new).is_some_and(|name| package(former) == Some(name))
+        {
             true => (&OF_PINNED, &[]),
             // Another upstream describes its item in the same words, so every difference is an edit.
             false => (&[], &OF_PINNED),

@@ -1,5 +1,5 @@
-//! `asp import`: imports an upstream MCP server, over HTTP or run in a sandbox here, or an OpenAPI document, into a directory
-//! of primitives.
+//! `asp import`: imports an upstream MCP server, over HTTP or run in a sandbox here, a remote A2A agent, or an OpenAPI document,
+//! into a directory of primitives.
 //!
 //! Leaves out what cannot be served, names the member and the rule, and imports the rest: imported content is checked for
 //! hidden text and oversized schemas like what people write. Keeps true: a change since the previous import is reported, and
@@ -7,6 +7,7 @@
 //! but its list of imported primitives and the protocols that the operator chooses (`protocols`), and specs keep the
 //! operator's edits (`edited`).
 
+mod agent;
 mod args;
 mod edited;
 mod files;
@@ -44,18 +45,21 @@ use specs::Upstream;
 pub fn run(args: &ImportArgs, named: &dyn Fn() -> Result<NamedCredentials, Failure>) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    let imported = match (&args.mcp, &args.stdio, &args.openapi) {
-        (Some(url), _, _) => {
+    let imported = match (&args.mcp, &args.stdio, &args.a2a, &args.openapi) {
+        (Some(url), _, _, _) => {
             let lists = runtime.block_on(upstream::list(url, args.credential.as_deref(), named))?;
             specs::convert(args, &Upstream::Url(url), &lists)
         }
-        (None, Some(name), _) => {
+        (None, Some(name), _, _) => {
             let (lists, package) = runtime.block_on(package::list(args, name))?;
             specs::convert(args, &Upstream::Package(package), &lists)
         }
-        (None, None, Some(place)) => openapi::import(args, &runtime.block_on(openapi::read(place))?)?,
-        (None, None, None) => {
-            return Err(Failure::bad("--mcp", "name an upstream by --mcp, --stdio or --openapi"));
+        (None, None, Some(place), _) => {
+            agent::convert(args, &runtime.block_on(agent::read(args, place, named))?)?
+        }
+        (None, None, None, Some(place)) => openapi::import(args, &runtime.block_on(openapi::read(place))?)?,
+        (None, None, None, None) => {
+            return Err(Failure::bad("--mcp", "name an upstream by --mcp, --stdio, --a2a or --openapi"));
         }
     };
     write_import(args, imported)

@@ -102,7 +102,8 @@ fn kind_and_name(spec: &str) -> String {
     let spec: Value = serde_json::from_str(spec).unwrap_or_default();
     let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str);
     let kind = text("/type").unwrap_or("primitive");
-    let name = text("/runtime/mcp/tool").or(text("/runtime/tool")).or(text("/id")).unwrap_or_default();
+    let of_upstream = text("/runtime/mcp/tool").or(text("/runtime/a2a/skill")).or(text("/runtime/tool"));
+    let name = of_upstream.or(text("/id")).unwrap_or_default();
     let plain: String = name.chars().filter(|c| !c.is_control()).take(100).collect();
     format!("{kind} {plain:?}")
 }

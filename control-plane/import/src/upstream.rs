@@ -12,7 +12,7 @@ use asp_mcp_client::client::{Client, ClientFault};
 use asp_mcp_client::listing::{self, Lists};
 use asp_outbound::Outbound;
 use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// Lists the upstream. The operator named the address, so it may be private. `named` reads the operator's credentials, if one
 /// is to be used.
@@ -28,7 +28,7 @@ pub(super) async fn list(
     })?;
     let proof = match credential {
         None => Proof::default(),
-        Some(name) => proof(name, &parsed, named()?).await?,
+        Some(name) => Proof::fixed(HeaderMap::from_iter([credential_header(name, &parsed, named()?).await?])),
     };
     let client = Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default(), proof };
     let greeted = client.initialize(listing::every_capability()).await;
@@ -61,12 +61,15 @@ fn remedy(fault: &ClientFault, credential: Option<&str>) -> &'static str {
     }
 }
 
-/// Returns the proof that the operator's credential of this name gives to requests to `url`.
-async fn proof(name: &str, url: &reqwest::Url, named: NamedCredentials) -> Result<Proof, Failure> {
+/// Returns the header that the operator's credential of this name gives to requests to `url`.
+pub(super) async fn credential_header(
+    name: &str,
+    url: &reqwest::Url,
+    named: NamedCredentials,
+) -> Result<(HeaderName, HeaderValue), Failure> {
     let credentials = Credentials::new(named, Arc::new(Outbound::new().context("build the HTTP clients")?));
     let header = credentials.header(name, User::Platform, url).await;
-    let (name, value) = header.map_err(|error| Failure::bad("--credential", error.to_string()))?;
-    Ok(Proof::fixed(HeaderMap::from_iter([(name, value)])))
+    header.map_err(|error| Failure::bad("--credential", error.to_string()))
 }
 
 #[cfg(test)]

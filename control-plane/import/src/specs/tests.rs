@@ -7,6 +7,8 @@ pub(in super::super) fn args() -> ImportArgs {
     ImportArgs {
         mcp: Some("https://up.example/mcp".into()),
         stdio: None,
+        a2a: None,
+        card_keys: Vec::new(),
         openapi: None,
         tags: Vec::new(),
         operations: Vec::new(),
