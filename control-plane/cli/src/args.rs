@@ -64,7 +64,7 @@ pub enum Command {
     Apply(ApplyArgs),
     /// Compares a directory of primitives with the control plane
     Diff(DiffArgs),
-    /// Imports an MCP server's tools, or an OpenAPI document, into a directory of primitives
+    /// Imports an MCP server's tools, an A2A agent's skills, or an OpenAPI document, into a directory of primitives
     Import(ImportArgs),
     /// Shows the published snapshot and which edges and gateways have it
     Status(JsonArgs),

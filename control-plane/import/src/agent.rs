@@ -151,7 +151,7 @@ async fn read_keys(
 fn check_signature(card: &Json, keys: CardKeys) -> Result<(Vec<String>, Vec<String>), Failure> {
     let CardKeys { own, named, unread } = keys;
     if CardSignature::all_of(card).is_empty() {
-        let note = "note: the card is unsigned: whoever serves its address can change it";
+        let note = "note: the card is unsigned: nothing proves who wrote it";
         return Ok((Vec::new(), vec![note.to_owned()]));
     }
     let mut notes: Vec<String> = unread
@@ -195,7 +195,7 @@ pub(super) fn convert(args: &ImportArgs, found: &FoundAgent) -> Result<ImportRes
     let mut result = ImportResult {
         files: BTreeMap::new(),
         ids: Vec::new(),
-        said: said(found, interface),
+        said: summary(found, interface),
         dropped: Vec::new(),
         renamed: notes.clone(),
     };
@@ -232,7 +232,7 @@ pub(super) fn convert(args: &ImportArgs, found: &FoundAgent) -> Result<ImportRes
     Ok(result)
 }
 
-fn said(found: &FoundAgent, interface: &AgentInterface) -> String {
+fn summary(found: &FoundAgent, interface: &AgentInterface) -> String {
     let signed = if found.signers.is_empty() { "without pinned keys" } else { "signed by pinned keys" };
     let binding = match interface.binding {
         AgentBinding::Rest => "HTTP+JSON",

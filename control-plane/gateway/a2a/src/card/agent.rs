@@ -16,7 +16,7 @@ const MAX_SKILLS: usize = 1000;
 pub struct AgentCard {
     pub name: String,
     pub description: String,
-    /// In the agent's order of preference.
+    /// Addresses, in the agent's order of preference.
     pub interfaces: Vec<AgentInterface>,
     pub skills: Vec<AgentSkill>,
     /// Whether it streams the changes of its tasks.

@@ -72,7 +72,7 @@ pub(super) enum StreamAnswer {
     Whole(SendResult),
 }
 
-fn lost(why: &str) -> AgentFault {
+fn loss(why: &str) -> AgentFault {
     AgentFault::Lost(why.to_owned())
 }
 
@@ -132,7 +132,7 @@ impl Agent {
         }
         match self.answer(kind, response).await? {
             A2aAnswer::Sent(result) => Ok(StreamAnswer::Whole(result)),
-            _ => Err(lost("the agent's answer is neither a task nor a message")),
+            _ => Err(loss("the agent's answer is neither a task nor a message")),
         }
     }
 
@@ -164,7 +164,7 @@ impl Agent {
             let sent = request.headers(proof).send().await;
             let response = sent.map_err(|error| match error.is_connect() || error.is_builder() {
                 true => AgentFault::NotSent(Refusal::Upstream("the agent could not be reached".into())),
-                false => lost("the agent did not answer"),
+                false => loss("the agent did not answer"),
             })?;
             let is_refused = response.status() == StatusCode::UNAUTHORIZED;
             if !is_first || !is_refused || !self.authorizer.refused(&self.call, &self.snapshot).await {
@@ -217,9 +217,9 @@ impl Agent {
     async fn answer(&self, kind: OperationKind, response: Response) -> Result<A2aAnswer, AgentFault> {
         let status = response.status();
         let wait = retry_after(response.headers());
-        let body = asp_outbound::body(response, MAX_ANSWER).await.map_err(lost)?;
+        let body = asp_outbound::body(response, MAX_ANSWER).await.map_err(loss)?;
         if held::is_too_much(&body) {
-            return Err(lost(TOO_MANY_VALUES));
+            return Err(loss(TOO_MANY_VALUES));
         }
         let decoded = match self.binding {
             Binding::Rest => rest::decode_answer(kind, self.generation, status.as_u16(), &body),
@@ -266,10 +266,10 @@ impl EventStream {
                 return event.map(Some);
             }
             let chunk = tokio::time::timeout(MAX_SILENCE, self.response.chunk()).await;
-            let chunk = chunk.map_err(|_| lost("the agent did not answer"))?;
-            let chunk = chunk.map_err(|_| lost("the agent's answer was interrupted"))?;
+            let chunk = chunk.map_err(|_| loss("the agent did not answer"))?;
+            let chunk = chunk.map_err(|_| loss("the agent's answer was interrupted"))?;
             let Some(chunk) = chunk else { return Ok(None) };
-            let events = self.frames.push(&chunk).map_err(|_| lost("the agent's answer is too large"))?;
+            let events = self.frames.push(&chunk).map_err(|_| loss("the agent's answer is too large"))?;
             for text in events.iter().filter(|text| !text.trim().is_empty()) {
                 let event = self.read(text);
                 self.ready.push_back(event);
@@ -280,7 +280,7 @@ impl EventStream {
     fn read(&self, text: &str) -> Result<StreamEvent, AgentFault> {
         let text = unmarked(text.as_bytes());
         if held::is_too_much(text) {
-            return Err(lost(TOO_MANY_VALUES));
+            return Err(loss(TOO_MANY_VALUES));
         }
         let decoded = match self.binding {
             Binding::Rest => rest::decode_event(self.generation, text),
