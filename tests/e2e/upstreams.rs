@@ -1,5 +1,5 @@
-//! Upstream servers whole: the reference server through us as it is directly (I-14), what an upstream changes, and a public
-//! OpenAPI document imported and called.
+//! Upstream servers whole: the reference server through us as it is directly (I-14), what an upstream changes, another platform's
+//! agent by its signed card, and a public OpenAPI document imported and called.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use crate::trial::{Shared, trials};
 trials! { upstreams:
     the_reference_server_is_through_us_what_it_is_directly,
     what_an_upstream_changes_waits_until_it_is_accepted,
+    an_agent_of_another_platform_is_imported_by_its_signed_card_and_called,
     a_public_openapi_document_is_imported_linted_and_called,
 }
 
@@ -233,6 +234,62 @@ async fn what_an_upstream_changes_waits_until_it_is_accepted(_: &Shared) -> Resu
     ensure!(shown(&stack).await?.is_none(), "it is hidden");
     counted(&stack, "removed").await?;
     drop(service);
+    stack.stop(&[]).await
+}
+
+/// Two hops: MCP to here, A2A to the other platform, through both edges, with the operator's credential for the second.
+async fn an_agent_of_another_platform_is_imported_by_its_signed_card_and_called(
+    shared: &Shared,
+) -> Result<()> {
+    let agent = shared.stack().await?;
+    let origin = format!("http://{}", agent.edge());
+    let folder = tempfile::tempdir()?;
+    let primitives = folder.path().join("primitives");
+    let token = folder.path().join("token");
+    std::fs::write(&token, agent.alice().await?)?;
+    let credentials = folder.path().join("credentials.json");
+    let credential = json!({"origin": origin, "for": ["remote/*"], "bearerFile": token});
+    std::fs::write(&credentials, json!({"remote": credential}).to_string())?;
+    let place = format!("{origin}/a2a-conformance");
+    let import = async || -> Result<String> {
+        let mut command = Command::new(tool::asp()?);
+        command.args(["import", "--a2a", &place, "--server", "remote", "--credential", "remote"]);
+        command.args(["--proxy-url", "http://agent.internal/a2a-conformance/a2a", "--out"]).arg(&primitives);
+        let output = command.env("ASP_CREDENTIALS", &credentials).kill_on_drop(true).output().await?;
+        let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        ensure!(output.status.success(), "{printed}");
+        Ok(printed)
+    };
+    let printed = import().await?;
+    ensure!(printed.contains("1 skills") && printed.contains("signed by pinned keys"), "{printed}");
+    let file = primitives.join("remote/tck.json");
+    let mut spec: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+    let signers = spec["runtime"]["a2a"]["signers"].as_array().context("no signers")?.len();
+    ensure!(signers == 2, "{spec}");
+    // An operator who knows it says that it destroys nothing.
+    spec["mutation"] = "read_only".into();
+    std::fs::write(&file, serde_json::to_string_pretty(&spec)? + "\n")?;
+    import().await.context("the same again")?;
+    let server = primitives.join("remote/server.yaml");
+    let text = std::fs::read_to_string(&server)?.replace("defaultExposure: deny", "defaultExposure: allow");
+    std::fs::write(&server, text)?;
+    let (clean, printed) = asp(&["lint", &primitives.display().to_string()]).await?;
+    ensure!(clean, "{printed}");
+    let environment = vec![
+        ("ASP_UPSTREAMS", format!("agent.internal={origin}")),
+        ("ASP_CREDENTIALS", credentials.display().to_string()),
+    ];
+    let stack = Stack::start(Options { primitives, environment, ..Options::repository()? }).await?;
+    for (message, expected) in [
+        ("tck-complete-task", json!([{"type": "text", "text": "Hello from TCK"}])),
+        ("tck-message-response", json!([{"type": "text", "text": "Direct message response"}])),
+        ("tck-task-failure", json!([{"type": "text", "text": "the task failed, as it was asked to"}])),
+    ] {
+        let params = json!({"name": "tck", "arguments": {"message": message}});
+        let answer = rpc(&stack, "remote", "tools/call", params).await?;
+        ensure!(answer["result"]["content"] == expected, "{message}: {answer}");
+    }
+    ensure!(!stack.asp.log().contains("not signed by an accepted key"), "{}", stack.asp.tail());
     stack.stop(&[]).await
 }
 

@@ -2,7 +2,7 @@
 //! signed.
 #![no_main]
 
-use asp_a2a::card::{self, Algorithm, CardKey, CardSigner};
+use asp_a2a::card::{self, AgentCard, Algorithm, CardKey, CardSigner};
 use asp_json::Json;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
@@ -12,6 +12,9 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let _ = std::str::from_utf8(bytes).map(CardKey::of_jwks);
     let Ok(json) = Json::parse(bytes) else { return };
+    for skill in AgentCard::read(&json).into_iter().flat_map(|agent| agent.skills) {
+        assert!(skill.to_item()["inputSchema"].is_object(), "every skill has a schema");
+    }
     let Ok(text) = card::canonical(&json) else { return };
     let again = Json::parse(text.as_bytes()).expect("a canonical form is JSON");
     assert_eq!(card::canonical(&again).as_deref(), Ok(text.as_str()));
