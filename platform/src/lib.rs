@@ -1,6 +1,6 @@
-//! Code that all processes of the platform share: logging, secrets, which addresses are public, the circuit breaker,
-//! operator lists, quotas, event streams, shell quoting, the wall clock, time stamps, pauses between attempts, the
-//! reference of settings, and the terms for a runtime's health.
+//! Code that all processes of the platform share: logging, secrets and their redaction, which addresses are public,
+//! the circuit breaker, operator lists, quotas, event streams, shell quoting, the wall clock, time stamps, pauses between
+//! attempts, the reference of settings, and the terms for a runtime's health.
 //!
 //! Owns rules that the gateway, the control role and the runtime must apply in the same way. Refuses code that only one
 //! of them needs. Keeps true: no I/O but the log, no executor, no protocol.
@@ -12,6 +12,7 @@ pub mod event_stream;
 pub mod operator_list;
 pub mod pauses;
 pub mod quota;
+pub mod redact;
 #[cfg(feature = "reference")]
 pub mod reference;
 pub mod runtime_health;

@@ -1,8 +1,9 @@
 //! Logs on standard error, in one format for every process of the platform: JSON lines for log collectors, text if
-//! standard error is a terminal.
+//! standard error is a terminal. Neither has the secrets that [`crate::redact`] finds.
 
 mod printable;
 mod queue;
+mod secret_filter;
 
 use std::io::IsTerminal;
 
@@ -12,6 +13,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use printable::Printable;
 pub use queue::Flush;
+use secret_filter::SecretFilter;
 
 /// Environment variable with the levels to log, in the syntax of `tracing_subscriber::EnvFilter`.
 pub const ENV_LOG: &str = "ASP_LOG";
@@ -57,7 +59,7 @@ fn json(
         .flatten_event(true)
         .with_current_span(true)
         .with_span_list(false)
-        .with_writer(writer)
+        .with_writer(SecretFilter(writer))
         .with_env_filter(levels(filter))
         .finish()
 }
@@ -126,5 +128,31 @@ mod tests {
         let collected = collected.of();
         assert!(collected.contains(r#""message":"a worker crashed""#), "{collected}");
         assert!(collected.lines().count() == 1 && !collected.contains('\u{1b}'), "{collected:?}");
+    }
+
+    #[test]
+    fn neither_a_terminal_nor_a_collector_gets_a_secret() {
+        let log = || {
+            let span = tracing::info_span!("call", input = r#"{"api_key": "from-a-span"}"#);
+            let _entered = span.enter();
+            tracing::info!(line = r#"{"OPENAI_API_KEY": "in-json", "n": 1}"#, "worker log");
+            tracing::info!(line = "Authorization: Bearer as-a-header\n", stream = "stdout", "worker log");
+        };
+        let shown = Lines::default();
+        let writer = shown.clone();
+        tracing::subscriber::with_default(text(None, move || writer.clone()), log);
+        let collected = Lines::default();
+        let writer = collected.clone();
+        tracing::subscriber::with_default(json(None, move || writer.clone()), log);
+        for lines in [shown.of(), collected.of()] {
+            assert_eq!((lines.lines().count(), lines.matches("***").count()), (2, 4), "{lines}");
+            for secret in ["from-a-span", "in-json", "as-a-header"] {
+                assert!(!lines.contains(secret), "{lines}");
+            }
+        }
+        for line in collected.of().lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(line["message"], "worker log");
+        }
     }
 }

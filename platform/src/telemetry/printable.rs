@@ -1,4 +1,4 @@
-//! Terminal output that is safe from control characters in logged values.
+//! Terminal output that is safe from control characters and secrets in logged values.
 //!
 //! Keeps true: a line of the log is one line, and its only control character is at its end: foreign text (an error's
 //! text, a plugin's name) can neither forge a line nor send the terminal an escape sequence (ECMA-48).
@@ -6,6 +6,8 @@
 use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
+
+use crate::redact::redact_text;
 
 /// Factory of writers whose lines are made printable.
 pub(super) struct Printable<M>(pub(super) M);
@@ -24,6 +26,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Printable<M> {
 impl<W: Write> Write for LineWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
+        let text = redact_text(&text);
         let mut line = String::with_capacity(text.len());
         for letter in text.trim_end_matches('\n').chars() {
             match letter.is_control() {
