@@ -473,13 +473,14 @@ async fn every_change_is_audited_at_its_revision(store: &ControlStore) {
 
 async fn a_change_kept_elsewhere_is_audited(store: &ControlStore) {
     let before = store.revision().await.unwrap();
-    let note = Note { action: "artifact.put", resource: "artifact/ab", org: "acme", detail: "a.whl" };
+    let note =
+        Note { action: "artifact.put", resource: "artifact/ab", org: "acme", detail: "a.whl api_key=b" };
     let written = store.note(&change(), note).await.unwrap();
     assert_eq!((written.revision, written.changed), (before + 1, true));
     let rows = store.audit(&AuditQuery { limit: 1, ..AuditQuery::default() }).await.unwrap();
     let row = &rows[0];
     assert_eq!((row.action.as_str(), row.resource.as_str()), ("artifact.put", "artifact/ab"));
-    assert_eq!((row.org.as_str(), row.detail.as_str()), ("acme", "a.whl"));
+    assert_eq!((row.org.as_str(), row.detail.as_str()), ("acme", "a.whl api_key=***"));
 }
 
 async fn a_load_is_one_consistent_picture(store: &ControlStore) {

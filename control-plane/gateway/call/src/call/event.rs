@@ -1,9 +1,10 @@
-//! Events on the way to a result. The size of an event is bounded.
+//! Events on the way to a result. The size of an event is bounded, and a log message has no secrets.
 
 use std::collections::BTreeMap;
 
 use asp_json::Json;
 use asp_json::held::{self, NODE};
+use asp_platform::redact::{may_have_secret, redact_text, redact_value};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,6 +15,8 @@ pub use amount::Amount;
 
 /// Maximum length of a text in an event in bytes; longer ones are cut.
 const MAX_TEXT: usize = 16 * 1024;
+/// Maximum length in bytes of what is searched for secrets in a text that is cut.
+const MAX_READ: usize = 4 * MAX_TEXT;
 /// Maximum number of counters of a progress event; the others are dropped.
 const MAX_GAUGES: usize = 32;
 
@@ -135,7 +138,7 @@ impl LogLevel {
     }
 }
 
-/// Cuts the parts of an event that are too long.
+/// Cuts the parts of an event that are too long, and removes the secrets of a log message.
 fn cut(event: Event) -> Event {
     match event {
         Event::Progress { progress, total, message, gauges } => Event::Progress {
@@ -149,22 +152,33 @@ fn cut(event: Event) -> Event {
             Event::Status { phase: cut_text(phase), message: message.map(cut_text) }
         }
         Event::Log { level, logger, data } => {
-            Event::Log { level, logger: logger.map(cut_text), data: cut_data(data) }
+            let logger = logger.map(|logger| redact_text(&cut_text(logger)).into_owned());
+            Event::Log { level, logger, data: cut_data(data) }
         }
         other => other,
     }
 }
 
-/// Replaces a value that is too large by its JSON text, cut.
+fn redact_data(data: Json) -> Json {
+    if !may_have_secret(data.text()) {
+        return data;
+    }
+    let mut view = data.view().clone();
+    if redact_value(&mut view) { data.changed_to(view) } else { data }
+}
+
+/// Removes secrets, and replaces a value that is too large by its JSON text, cut.
 fn cut_data(data: Json) -> Json {
     if data.text().len() <= MAX_TEXT {
-        return data;
+        return redact_data(data);
     }
     let text = match data.view() {
         Value::String(text) => text.clone(),
         _ => data.text().to_owned(),
     };
-    Json::from(cut_text(text))
+    // Cut afterwards: a part of a secret is not known as one.
+    let start = text.get(..text.floor_char_boundary(MAX_READ)).unwrap_or_default();
+    Json::from(cut_text(redact_text(start).into_owned()))
 }
 
 /// Cuts a text to the maximum length in one event.
@@ -198,6 +212,25 @@ mod tests {
             panic!("no chunk")
         };
         assert_eq!(text.len(), MAX_TEXT);
+    }
+
+    #[test]
+    fn a_log_message_has_no_secrets_and_everything_else_keeps_its_text() {
+        let data = r#"{"n":340282366920938463463374607431768211455,"env":{"OPENAI_API_KEY":"abc"},"d":1.50}"#;
+        let sent = |data: &str, logger: &str| {
+            let data = Json::parse(data.as_bytes()).unwrap();
+            cut(Event::Log { level: LogLevel::Info, logger: Some(logger.into()), data })
+        };
+        let Event::Log { logger, data, .. } = sent(data, "Bearer 0123456789abcdef") else { panic!("no log") };
+        let expected =
+            r#"{"n":340282366920938463463374607431768211455,"env":{"OPENAI_API_KEY":"***"},"d":1.50}"#;
+        assert_eq!((data.text(), logger.as_deref()), (expected, Some("Bearer ***")));
+        let long = format!(r#""api_key='{}' and {}""#, "a".repeat(MAX_TEXT), "b".repeat(MAX_TEXT));
+        let Event::Log { data, .. } = sent(&long, "l") else { panic!("no log") };
+        assert!(data.as_str().unwrap().starts_with("api_key='***' and bbb"));
+        let clean = r#"{"tokens": 3, "n": 1.50}"#;
+        let Event::Log { data, .. } = sent(clean, "l") else { panic!("no log") };
+        assert_eq!(data.text(), clean);
     }
 
     #[test]

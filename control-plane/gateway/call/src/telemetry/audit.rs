@@ -9,14 +9,17 @@
 //! delegation) never delay an answer. Every loss is counted in `asp_audit_events_lost_total`, and each outage is logged
 //! once, with its end.
 //!
-//! Refuses: argument and result values; only their sizes are recorded. Keeps true: the queue is bounded; an event
+//! Refuses: argument and result values; only their sizes are recorded. Removes secrets ([`asp_platform::redact`]), which clients
+//! and plugins can put into ids and names. Keeps true: the queue is bounded; an event
 //! acknowledged by [`Audit::record`] is written as long as the process lives.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asp_platform::redact::redact_json;
 use asp_store::audit::{AuditLog, CallEvent};
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
@@ -205,7 +208,7 @@ async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<QueueEntry>, 
         let mut flushes = Vec::new();
         for entry in held.drain(..) {
             match entry {
-                QueueEntry::Event(event) => events.push(event),
+                QueueEntry::Event(event) => events.push(redact_event(event)),
                 QueueEntry::Flush(done) => flushes.push(done),
             }
         }
@@ -216,6 +219,11 @@ async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<QueueEntry>, 
             let _ = done.send(());
         }
     }
+}
+
+fn redact_event(event: CallEvent) -> CallEvent {
+    let Cow::Owned(text) = redact_json(&event.event) else { return event };
+    CallEvent { event: text, ..event }
 }
 
 /// Appends until the log accepts the events.

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::redact::redact_text;
 use parking_lot::Mutex;
 use sqlx::Any;
 use sqlx::any::AnyArguments;
@@ -188,7 +189,7 @@ impl<'c> Write<'c> {
         Ok(Commit { revision: self.revision, changed: true })
     }
 
-    /// Returns a statement with the values of the audit row as its first eight parameters.
+    /// Returns a statement with the values of the audit row as its first eight parameters. Its text has no secrets.
     fn audit(
         &self,
         statement: &'static str,
@@ -198,6 +199,7 @@ impl<'c> Write<'c> {
         let revision = rows::signed(self.revision)?;
         let at = rows::signed(self.change.at)?;
         let actor = &self.change.actor;
+        let detail = redact_text(detail).into_owned();
         Ok(query!(statement, revision, at, actor, action, &self.resource, &self.org, detail, &self.stamp))
     }
 

@@ -138,3 +138,42 @@ async fn what_a_required_log_refuses_is_not_kept_in_memory() {
     audit.flush().await;
     assert_eq!(log.taken.load(Ordering::Acquire), 2);
 }
+
+#[test]
+fn an_event_has_no_secret_and_a_clean_one_keeps_its_text() {
+    let clean =
+        CallEvent { event: r#"{"event":"call.start","request":"token-1", "n":1.50}"#.into(), ..event() };
+    assert_eq!(redact_event(clean.clone()), clean);
+    let text = r#"{"event":"call.start","request":"api_key=abc","rule":"sk-proj-Abc123Def456Ghi789"}"#;
+    let expected = r#"{"event":"call.start","request":"api_key=***","rule":"***"}"#;
+    let named = CallEvent { event: text.into(), ..event() };
+    assert_eq!(redact_event(named), CallEvent { event: expected.into(), ..event() });
+}
+
+/// A log that keeps what it gets.
+#[derive(Default)]
+struct Kept(std::sync::Mutex<Vec<CallEvent>>);
+
+#[async_trait]
+impl AuditLog for Kept {
+    async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
+        self.0.lock().unwrap().extend_from_slice(events);
+        Ok(())
+    }
+
+    async fn page(&self, _query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_secret_reaches_the_log() {
+    let log = Arc::new(Kept::default());
+    let audit = Audit::new(log.clone(), Counter::default());
+    let sent = CallEvent { event: r#"{"request":"Authorization: Bearer abc"}"#.into(), ..event() };
+    audit.record(sent).await.unwrap();
+    audit.flush().await;
+    let kept = log.0.lock().unwrap();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].event, r#"{"request":"Authorization: Bearer ***"}"#);
+}
