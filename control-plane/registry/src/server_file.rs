@@ -137,6 +137,8 @@ pub(crate) struct Card {
     pub default_input_modes: Vec<String>,
     pub default_output_modes: Vec<String>,
     pub capabilities: CardCapabilities,
+    /// Extensions of A2A that the agent has besides the platform's.
+    pub extensions: Vec<CardExtension>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -152,6 +154,18 @@ pub(crate) struct Provider {
 pub(crate) struct CardCapabilities {
     pub streaming: Option<bool>,
     pub push_notifications: Option<bool>,
+}
+
+/// Extension of A2A, as the card declares it.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CardExtension {
+    /// URI of this version of the extension.
+    pub uri: String,
+    pub description: Option<String>,
+    /// Whether messages of clients that do not activate it are refused.
+    #[serde(default)]
+    pub required: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

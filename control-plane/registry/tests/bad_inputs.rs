@@ -531,6 +531,18 @@ fn servers_are_judged_key_by_key() {
             "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {defaultInputModes: [text]}",
             &[("bad_value", "/card/defaultInputModes/0")],
         ),
+        (
+            "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {extensions: [{uri: \"urn:a\"}, {uri: \"https://a/b\", required: true}]}",
+            &[],
+        ),
+        (
+            "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {extensions: [{uri: \"urn:a\"}, {uri: \"urn:a\"}, {uri: \"a:b,c\"}, {uri: plain}]}",
+            &[
+                ("bad_value", "/card/extensions/1/uri"),
+                ("bad_value", "/card/extensions/2/uri"),
+                ("bad_value", "/card/extensions/3/uri"),
+            ],
+        ),
         ("protocols: [a2a]\nauth: {schemes: [none]}", &[("no_summary", "/description")]),
         ("protocols: [rest, a2a]\ndescription: D\nauth: {schemes: [none]}", &[]),
         ("protocols: [mcp]\nauth: {schemes: [psk]}", &[]),

@@ -357,6 +357,14 @@ fn a_card_declares_its_schemes_in_both_forms() {
 }
 
 #[test]
+fn a_card_declares_the_extensions_of_its_server() {
+    let file = "protocols: [mcp, a2a]\nauth: {schemes: [none]}\ncard:\n  extensions:\n  - {uri: 'urn:a', description: A}\n  - {uri: 'urn:b', description: '', required: true}";
+    let card = json_of(&server_with(file, "{ref: demo/x}", &tool(BUILTIN)).agent_card);
+    let declared = json!([{"uri": "urn:a", "description": "A"}, {"uri": "urn:b", "required": true}]);
+    assert_eq!(card["capabilities"], json!({"streaming": true, "extensions": declared}));
+}
+
+#[test]
 fn a_card_leaves_out_what_its_specs_leave_empty() {
     let spec = tool(BUILTIN)
         .replace("tags: [a, b]", "tags: []\nexamples: [{text: ''}, {input: {id: Ö}}]")

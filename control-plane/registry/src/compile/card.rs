@@ -11,7 +11,7 @@
 use asp_proto::snapshot;
 use serde_json::{Map, Value, json};
 
-use crate::server_file::{Card, ServerFile};
+use crate::server_file::{Card, CardExtension, ServerFile};
 use crate::spec::{Scheme, Spec};
 
 const DEFAULT_MODES: [&str; 2] = ["application/json", "text/plain"];
@@ -159,6 +159,7 @@ fn put_security(card: &mut Map<String, Value>, file: &ServerFile) {
         put(&mut capabilities, "extendedAgentCard", true);
         put(card, "supportsAuthenticatedExtendedCard", true);
     }
+    put(&mut capabilities, "extensions", extensions(&file.card.extensions));
     put(card, "capabilities", capabilities);
     let declared: Map<_, _> =
         schemes.iter().map(|scheme| (scheme_name(*scheme).to_string(), scheme_object(*scheme))).collect();
@@ -166,6 +167,19 @@ fn put_security(card: &mut Map<String, Value>, file: &ServerFile) {
     let needed: Vec<_> =
         schemes.iter().map(|scheme| (scheme_name(*scheme), file.auth.scopes.as_slice())).collect();
     put_requirements(card, &needed);
+}
+
+fn extensions(declared: &[CardExtension]) -> Vec<Value> {
+    let declared = declared.iter().map(|extension| {
+        let mut members = Map::new();
+        put(&mut members, "uri", extension.uri.as_str());
+        put(&mut members, "description", extension.description.as_deref());
+        if extension.required {
+            put(&mut members, "required", true);
+        }
+        Value::Object(members)
+    });
+    declared.collect()
 }
 
 /// Adds the requirement that one of the schemes is met with its scopes. The list of a scheme without scopes stays, although

@@ -13,6 +13,10 @@ use crate::spec::Scheme;
 pub const MAX_PRIMITIVES: usize = 1_000;
 const MAX_LIST: usize = 256;
 const MAX_OFFERED: usize = 1_000;
+/// Maximum number of extensions in a card. A client names in one header those that it activates.
+const MAX_EXTENSIONS: usize = 16;
+/// Maximum length of their URIs, in bytes.
+const MAX_URI: usize = 512;
 /// Placeholder for the platform's public URL, which the gateway replaces.
 const PUBLIC_URL: &str = "${public_url}";
 
@@ -159,6 +163,28 @@ fn check_card(card: &Card, findings: &mut Findings<'_>) {
             }
         }
     }
+    for (index, extension) in card.extensions.iter().enumerate() {
+        let is_again = card.extensions.iter().take(index).any(|other| other.uri == extension.uri);
+        if !is_extension(&extension.uri) || is_again {
+            let path = format!("/card/extensions/{index}/uri");
+            let message = format!(
+                "`{}` is not the URI of an extension, or is there twice",
+                name::escape(&extension.uri)
+            );
+            let hint = "write an absolute URI without a comma, once";
+            findings.add(FaultCode::BadValue, &path, message, hint);
+        }
+    }
+}
+
+/// Whether a text can be an item of the header with which a client activates extensions.
+fn is_extension(uri: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b',';
+    uri.len() <= MAX_URI
+        && uri.bytes().all(fits)
+        && uri.split_once(':').is_some_and(|(scheme, rest)| {
+            scheme.starts_with(|first: char| first.is_ascii_alphabetic()) && !rest.is_empty()
+        })
 }
 
 /// Whether a text is `type/subtype` without parameters (RFC 9110 section 8.3.1).
@@ -177,6 +203,7 @@ fn check_lists(file: &ServerFile, findings: &mut Findings<'_>) {
         ("/auth/issuers", file.auth.issuers.len(), MAX_LIST),
         ("/auth/scopes", file.auth.scopes.len(), MAX_LIST),
         ("/auth/audiences", file.auth.audiences.len(), MAX_LIST),
+        ("/card/extensions", file.card.extensions.len(), MAX_EXTENSIONS),
     ];
     for (path, length, limit) in lists {
         if length > limit {
