@@ -34,6 +34,7 @@ pub mod event;
 pub mod follower;
 pub mod form;
 pub mod lineage;
+pub mod model_usage;
 pub mod outcome;
 pub mod ownership;
 pub mod page;
@@ -55,6 +56,7 @@ pub use call_kind::CallKind;
 use chosen::ChosenId;
 use event::Event;
 use event::log::{EventLog, LoggedEvent};
+use model_usage::ModelUsage;
 use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
 use question::Questions;
@@ -149,6 +151,7 @@ pub struct Call {
     pub events: Arc<EventLog>,
     pub questions: Questions,
     pub ruling: Ruling,
+    pub model_usage: ModelUsage,
     /// Records of the call outside this process.
     pub ownership: Ownership,
     /// Whether a backend may have started it; before that a call has had no effect. Only `StartGuard` sets it.
@@ -215,6 +218,7 @@ impl Call {
             events: Arc::default(),
             questions: Questions::default(),
             ruling: Ruling::default(),
+            model_usage: ModelUsage::default(),
             ownership: Ownership::default(),
             handed_over: Arc::default(),
             cancel,

@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use asp_call::call::event::cut_text;
+use asp_call::call::event::{Event, ToolStep, ToolUse, cut_text};
 use asp_call::call::lineage;
 use asp_call::call::outcome::{Outcome, Output, Refusal};
 use asp_call::call::{Call, CallKind, CallRequest, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use asp_call::telemetry::metrics::Usage;
 use asp_json::Json;
-use asp_proto::snapshot::OtherPrimitive;
-use serde_json::json;
+use asp_proto::snapshot::{OtherPrimitive, Protocol};
+use serde_json::{Value, json};
 
 use super::answer::DelegateAnswer;
 use crate::delegate::delegation::{Delegation, DelegationFault};
@@ -70,14 +70,36 @@ pub(super) async fn run(
         abilities: ClientAbilities { tasks: true, ..ClientAbilities::default() },
     };
     let begun = delegation.platform.clone().begin(delegation.snapshot.clone(), invocation);
+    // A primitive that the caller may not call is not shown: the call has not begun (I-10).
     let child = Child(begun.map_err(|refusal| fault(&refusal))?);
-    let outcome = tokio::select! {
-        outcome = child.0.finished() => outcome,
-        () = parent.cancelled() => return Err(DelegationFault::Cancelled),
+    show(delegation, other, || ToolStep::Started { args: delegation.input.text().to_owned() });
+    let answered = tokio::select! {
+        outcome = child.0.finished() => match outcome.as_ref() {
+            Outcome::Done { output, .. } => convert_output(output),
+            Outcome::Refused(refusal) => Err(fault(refusal)),
+        },
+        () = parent.cancelled() => Err(DelegationFault::Cancelled),
     };
-    match outcome.as_ref() {
-        Outcome::Done { output, .. } => convert_output(output),
-        Outcome::Refused(refusal) => Err(fault(refusal)),
+    parent.model_usage.add(child.0.model_usage.total());
+    show(delegation, other, || last_step(&answered));
+    answered
+}
+
+/// Reports a step of the nested call to those who follow the parent, if their protocol has a form for it.
+fn show(delegation: &Delegation, other: &OtherPrimitive, step: impl FnOnce() -> ToolStep) {
+    if delegation.call.protocol == Protocol::A2a {
+        let (id, name) = (delegation.correlation.clone(), other.id.clone());
+        delegation.call.emit(Event::Tool(ToolUse { id, name, step: step() }));
+    }
+}
+
+fn last_step(answered: &Result<DelegateAnswer, DelegationFault>) -> ToolStep {
+    match answered {
+        Ok(answer) => {
+            let text = answer.said.view().pointer("/content/text").and_then(Value::as_str);
+            ToolStep::Completed { result: text.unwrap_or_default().to_owned() }
+        }
+        Err(fault) => ToolStep::Failed { error: fault.text() },
     }
 }
 

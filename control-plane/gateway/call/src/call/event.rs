@@ -10,8 +10,10 @@ use serde_json::Value;
 
 mod amount;
 pub mod log;
+mod tool_use;
 
 pub use amount::Amount;
+pub use tool_use::{ToolStep, ToolUse};
 
 /// Maximum length of a text in an event in bytes; longer ones are cut.
 const MAX_TEXT: usize = 16 * 1024;
@@ -68,6 +70,8 @@ pub enum Event {
     },
     /// No question is open any more, and the call continues.
     Resumed,
+    /// A tool that the call uses, for clients that want to know. A gateway of an earlier version ignores it.
+    Tool(ToolUse),
 }
 
 impl Event {
@@ -90,6 +94,7 @@ impl Event {
             | Event::TakenBack { id }
             | Event::Visited { id } => id.len(),
             Event::Resumed => 0,
+            Event::Tool(tool_use) => tool_use.held_bytes(),
         };
         size_of::<Event>() + texts
     }
@@ -155,6 +160,7 @@ fn cut(event: Event) -> Event {
             let logger = logger.map(|logger| redact_text(&cut_text(logger)).into_owned());
             Event::Log { level, logger, data: cut_data(data) }
         }
+        Event::Tool(tool_use) => Event::Tool(tool_use.bounded()),
         other => other,
     }
 }

@@ -54,6 +54,7 @@ impl Platform for Pipeline {
     }
 
     async fn record_delegation(&self, call: &Call, delegated: &DelegationRecord) {
+        call.model_usage.add((delegated.tokens_in, delegated.tokens_out));
         let usage = Usage { tokens_in: delegated.tokens_in, tokens_out: delegated.tokens_out };
         self.metrics.delegations.ended(delegated.way, delegated.outcome, delegated.took, usage);
         // It has happened; the audit itself counts a loss.

@@ -195,6 +195,7 @@ fn named(event: &Event) -> Option<(&'static str, Json)> {
         | Event::Answered { .. }
         | Event::TakenBack { .. }
         | Event::Resumed
-        | Event::Visited { .. } => return None,
+        | Event::Visited { .. }
+        | Event::Tool(_) => return None,
     })
 }

@@ -225,7 +225,8 @@ impl CallStream {
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::TakenBack { .. }
-            | Event::Resumed => None,
+            | Event::Resumed
+            | Event::Tool(_) => None,
         }
     }
 

@@ -62,7 +62,8 @@ impl Fold {
             | Event::Answered { .. }
             | Event::TakenBack { .. }
             | Event::Visited { .. }
-            | Event::Resumed => return,
+            | Event::Resumed
+            | Event::Tool(_) => return,
         }
         self.events.insert(number, logged);
     }
@@ -120,6 +121,7 @@ impl Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::event::{ToolStep, ToolUse};
 
     fn folded(events: Vec<Event>) -> Vec<(u64, Event)> {
         let mut folded = Fold::default();
@@ -146,6 +148,8 @@ mod tests {
     fn what_is_left_is_the_highest_progress_and_every_artifact_as_it_was_shown_last() {
         let asked = Event::Asked { id: "a".into() };
         let chunk = Event::Chunk { text: "c".into() };
+        let step = ToolStep::Started { args: String::new() };
+        let tool_use = Event::Tool(ToolUse { id: "u".into(), name: "t".into(), step });
         let events = vec![
             artifact(1, "first"),
             progress(7.0),
@@ -155,6 +159,7 @@ mod tests {
             artifact(1, "again"),
             chunk,
             Event::Resumed,
+            tool_use,
         ];
         let left = [(1, progress(7.0)), (2, artifact(2, "other")), (5, artifact(1, "again"))];
         assert_eq!(folded(events), left);
