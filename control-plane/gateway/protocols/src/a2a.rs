@@ -11,6 +11,7 @@ use axum::response::Response;
 use crate::ProtocolRequest;
 
 pub mod card;
+mod extensions;
 mod found;
 mod grpc;
 mod history;

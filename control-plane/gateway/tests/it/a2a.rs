@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use crate::runtime::Runtime;
 use crate::support::{Answer, Fixture, inputs, token};
 
+#[path = "a2a/extensions.rs"]
+mod extensions;
 #[path = "a2a/grpc.rs"]
 mod grpc;
 #[path = "a2a/missing.rs"]
@@ -42,7 +44,7 @@ fn speaking() -> Inputs {
     inputs
 }
 
-fn snapshot() -> GatewaySnapshot {
+pub(crate) fn snapshot() -> GatewaySnapshot {
     assemble(speaking())
 }
 

@@ -76,6 +76,19 @@ async fn keys(fixture: &Fixture, card: &Json) -> (String, Vec<CardKey>) {
 }
 
 #[tokio::test]
+async fn a_card_declares_the_extensions_of_the_platform_and_requires_none() {
+    let fixture = Fixture::of(assemble(agents()));
+    let card = fixture.send(Method::GET, CARD, &[], "").await.json();
+    let declared = card["capabilities"]["extensions"].as_array().unwrap();
+    let names = ["cost-v1", "worldstate-delta-v1", "tool-call-v1"];
+    assert_eq!(declared.len(), names.len(), "{card}");
+    for (extension, name) in declared.iter().zip(names) {
+        assert_eq!(extension["uri"], format!("https://proto-labs.ai/a2a/ext/{name}"));
+        assert_eq!((extension["description"].is_string(), extension.get("required")), (true, None));
+    }
+}
+
+#[tokio::test]
 async fn a_card_verifies_with_the_published_key_and_no_changed_byte_does() {
     // Interop bugs 12 and 17.
     let fixture = Fixture::of(assemble(agents()));

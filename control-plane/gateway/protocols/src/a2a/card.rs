@@ -19,6 +19,7 @@ use asp_proto::snapshot::{AuthScheme, Protocol};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 use serde_json::{Value, json};
 
+use super::extensions;
 use crate::replica::Replica;
 
 /// Path of the public keys of cards below the platform's public URL. They are not among the keys of tokens: no service is to
@@ -61,11 +62,12 @@ impl ReaderCard {
             put_grpc(&mut card, compiled.view(), &address);
         }
         card.insert("skills", skills(gateway, snapshot, server, caller)?);
+        let mut capabilities = card.get("capabilities").map(Members::of).unwrap_or_default();
         if gateway.push.is_some() {
-            let mut capabilities = card.get("capabilities").map(Members::of).unwrap_or_default();
             capabilities.insert("pushNotifications", true);
-            card.insert("capabilities", capabilities.to_json());
         }
+        capabilities.insert("extensions", extensions::all_of(capabilities.get("extensions")));
+        card.insert("capabilities", capabilities.to_json());
         Some(ReaderCard { card: card.to_json(), keys: gateway.card_keys.signers().await })
     }
 

@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body::Frame;
 use http_body_util::StreamBody;
 
+use super::extensions::Negotiation;
 use super::operations::{OperationResult, perform};
 use super::refused::RefusedRequest;
 use super::stream::{StreamItem, TaskStream};
@@ -39,15 +40,16 @@ pub(super) async fn serve(mut request: ProtocolRequest) -> Response {
 async fn answer(request: &ProtocolRequest) -> Result<Response, RefusedRequest> {
     let method = GrpcMethod::at(request.uri.path()).ok_or(A2aError::MethodNotFound)?;
     let asked = read(request, method)?;
-    match perform(request, asked).await? {
+    let negotiation = Negotiation::of(request, method.generation);
+    let mut response = match perform(request, asked, &negotiation).await? {
         OperationResult::Answer(answer) => {
             let message = encode_answer(method.generation, &answer)?;
-            Ok(respond(stream::iter([data(&message), Frame::trailers(success())])))
+            respond(stream::iter([data(&message), Frame::trailers(success())]))
         }
-        OperationResult::Stream(events) => {
-            Ok(respond(frames(events, method.generation, request.admitted.trace)))
-        }
-    }
+        OperationResult::Stream(events) => respond(frames(events, method.generation, request.admitted.trace)),
+    };
+    negotiation.echo(response.headers_mut());
+    Ok(response)
 }
 
 /// Reads the message; the version header is checked after it.

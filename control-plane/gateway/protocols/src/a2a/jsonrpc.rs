@@ -7,6 +7,7 @@ use asp_a2a::{A2aFailure, Request as AgentRequest};
 use axum::response::{IntoResponse, Response};
 use http::{Method, StatusCode, header};
 
+use super::extensions::Negotiation;
 use super::operations::{OperationResult, perform};
 use super::refused::RefusedRequest;
 use super::sse;
@@ -22,12 +23,13 @@ pub(super) async fn serve(request: &ProtocolRequest) -> Response {
         Ok(envelope) => envelope,
         Err(fault) => return refuse(request, fault.id, fault.failure.into()),
     };
+    let generation = envelope.generation;
+    let negotiation = Negotiation::of(request, generation);
     let performed = match read(request, &envelope) {
-        Ok(asked) => perform(request, asked).await,
+        Ok(asked) => perform(request, asked, &negotiation).await,
         Err(failure) => Err(failure.into()),
     };
-    let generation = envelope.generation;
-    match performed {
+    let mut response = match performed {
         Ok(OperationResult::Answer(answer)) => {
             json(StatusCode::OK, encode_answer(envelope.id, generation, &answer))
         }
@@ -35,8 +37,10 @@ pub(super) async fn serve(request: &ProtocolRequest) -> Response {
             let id = envelope.id.map(str::to_owned);
             sse::respond(stream, move |event| encode_event(id.as_deref(), generation, event))
         }
-        Err(refused) => refuse(request, envelope.id, refused),
-    }
+        Err(refused) => return refuse(request, envelope.id, refused),
+    };
+    negotiation.echo(response.headers_mut());
+    response
 }
 
 /// Reads the parameters; the version header is checked after them.

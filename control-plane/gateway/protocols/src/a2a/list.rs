@@ -11,6 +11,7 @@ use asp_call::seal::Purpose;
 use asp_pipeline::pipeline::entitlement::ServerView;
 use asp_proto::snapshot::Protocol;
 
+use super::extensions::ActiveExtensions;
 use super::refused::RefusedRequest;
 use super::task::{self, TaskContents};
 use crate::ProtocolRequest;
@@ -33,7 +34,15 @@ struct PageToken {
 }
 
 /// Returns a page of tasks.
-pub(super) async fn list(request: &ProtocolRequest, query: &TaskQuery) -> Result<TaskPage, RefusedRequest> {
+pub(super) async fn list(
+    request: &ProtocolRequest,
+    query: &TaskQuery,
+    extensions: ActiveExtensions,
+) -> Result<TaskPage, RefusedRequest> {
+    let contents = TaskContents {
+        artifacts: query.include_artifacts,
+        ..TaskContents::with_history(query.history_length.or(Some(0)), extensions)
+    };
     let page_size = query.page_size.unwrap_or(DEFAULT_PAGE);
     let context = context(request, query);
     let token = query.page_token.as_deref().map(|token| open(request, &context, token)).transpose()?;
@@ -54,7 +63,7 @@ pub(super) async fn list(request: &ProtocolRequest, query: &TaskQuery) -> Result
                 next = None;
                 break;
             }
-            let task = filtered_task(request, query, listed).await?;
+            let task = filtered_task(request, query, listed, contents).await?;
             bytes += task.as_ref().map_or(0, size);
             tasks.extend(task);
             is_full = tasks.len() == wanted || bytes >= MAX_BYTES;
@@ -84,6 +93,7 @@ async fn filtered_task(
     request: &ProtocolRequest,
     query: &TaskQuery,
     listed: &ListedCall,
+    contents: TaskContents,
 ) -> Result<Option<Task>, RefusedRequest> {
     let is_of_context = query.context_id.as_ref().is_none_or(|context| *context == listed.put.context);
     if listed.put.protocol != Protocol::A2a || !is_of_context || !may_pass(query, listed) {
@@ -95,10 +105,6 @@ async fn filtered_task(
     let server = &request.server.message.name;
     let found = request.gateway.pipeline.peek(listed.put.chosen.id(), &request.caller, server).await;
     let Some((found, _)) = found.map_err(RefusedRequest::of_store)? else { return Ok(None) };
-    let contents = TaskContents {
-        artifacts: query.include_artifacts,
-        ..TaskContents::with_history(query.history_length.or(Some(0)))
-    };
     let mut task = task::of_found(&found, contents);
     task.status.timestamp = Some(Timestamp(listed.updated_ms));
     Ok(query.status.is_none_or(|status| status == task.status.state).then_some(task))

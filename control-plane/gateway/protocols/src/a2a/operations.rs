@@ -6,14 +6,15 @@
 use std::time::Duration;
 
 use asp_a2a::{
-    A2aAnswer, A2aError, A2aFailure, Generation, Operation, Request as AgentRequest, SendRequest, SendResult,
-    Task, TaskState,
+    A2aAnswer, A2aError, A2aFailure, Operation, Request as AgentRequest, SendRequest, SendResult, Task,
+    TaskState,
 };
 use asp_json::Json;
 use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_proto::grace::BACKEND_STOPS_WITHIN;
 
 use super::card::{card_for, has_extended_card};
+use super::extensions::{ActiveExtensions, Negotiation};
 use super::found::{find, report, settled};
 use super::list::list;
 use super::modes::OutputForms;
@@ -37,21 +38,27 @@ pub(super) enum OperationResult {
 pub(super) async fn perform(
     request: &ProtocolRequest,
     asked: AgentRequest,
+    negotiation: &Negotiation,
 ) -> Result<OperationResult, RefusedRequest> {
     let AgentRequest { generation, tenant, operation } = asked;
+    let active = negotiation.active;
     if tenant.is_some() {
         return Err(A2aFailure::invalid_field("tenant", "this agent has no tenants; leave it out").into());
     }
+    if matches!(operation, Operation::Send(_) | Operation::Stream(_)) {
+        negotiation.check_required()?;
+    }
     let answer = match operation {
-        Operation::Send(send) => A2aAnswer::Sent(send_message(request, generation, &send).await?),
-        Operation::Stream(send) => return stream_message(request, generation, &send).await,
+        Operation::Send(send) => A2aAnswer::Sent(send_message(request, active, &send).await?),
+        Operation::Stream(send) => return stream_message(request, active, &send).await,
         Operation::GetTask { id, history_length } => {
             let found = find(request, &id).await?;
-            A2aAnswer::Task(report(request, &found, TaskContents::with_history(history_length)).await)
+            let contents = TaskContents::with_history(history_length, active);
+            A2aAnswer::Task(report(request, &found, contents).await)
         }
-        Operation::ListTasks(query) => A2aAnswer::Tasks(list(request, &query).await?),
-        Operation::CancelTask { id, .. } => A2aAnswer::Task(cancel(request, &id).await?),
-        Operation::Subscribe { id } => return subscribe(request, generation, &id).await,
+        Operation::ListTasks(query) => A2aAnswer::Tasks(list(request, &query, active).await?),
+        Operation::CancelTask { id, .. } => A2aAnswer::Task(cancel(request, active, &id).await?),
+        Operation::Subscribe { id } => return subscribe(request, active, &id).await,
         Operation::CreatePush(config) => A2aAnswer::Push(push::create(request, generation, config).await?),
         Operation::GetPush { task_id, id } => {
             A2aAnswer::Push(push::get(request, &task_id, id.as_deref()).await?)
@@ -71,14 +78,14 @@ pub(super) async fn perform(
 
 async fn send_message(
     request: &ProtocolRequest,
-    generation: Generation,
+    active: ActiveExtensions,
     send: &SendRequest,
 ) -> Result<SendResult, RefusedRequest> {
-    let SentTask { mut found, .. } = send::take(request, generation, send).await?;
+    let SentTask { mut found, .. } = send::take(request, active.generation, send).await?;
     if !send.configuration.return_immediately {
         found = settled(request, found).await?;
     }
-    let contents = contents(send);
+    let contents = contents(send, active);
     let task = report(request, &found, contents).await;
     Ok(match found.call().and_then(|call| task::reply(call, contents.forms)) {
         Some(message) => SendResult::Message(message),
@@ -87,25 +94,25 @@ async fn send_message(
 }
 
 /// Returns the contents of the tasks that answer a message.
-fn contents(send: &SendRequest) -> TaskContents {
+fn contents(send: &SendRequest, active: ActiveExtensions) -> TaskContents {
     let configuration = &send.configuration;
     let forms = OutputForms::of(&configuration.accepted_output_modes);
-    TaskContents { forms, ..TaskContents::with_history(configuration.history_length) }
+    TaskContents { forms, ..TaskContents::with_history(configuration.history_length, active) }
 }
 
 async fn stream_message(
     request: &ProtocolRequest,
-    generation: Generation,
+    active: ActiveExtensions,
     send: &SendRequest,
 ) -> Result<OperationResult, RefusedRequest> {
-    let SentTask { found, is_new } = send::take(request, generation, send).await?;
+    let SentTask { found, is_new } = send::take(request, active.generation, send).await?;
     let start = if is_new { StreamStart::Beginning } else { StreamStart::Now };
-    follow(request, generation, found, (start, contents(send))).await
+    follow(request, found, (start, contents(send, active))).await
 }
 
 async fn subscribe(
     request: &ProtocolRequest,
-    generation: Generation,
+    active: ActiveExtensions,
     id: &str,
 ) -> Result<OperationResult, RefusedRequest> {
     let found = find(request, id).await?;
@@ -113,19 +120,18 @@ async fn subscribe(
         let failure = A2aFailure::new(A2aError::UnsupportedOperation, "the task has ended; get it instead");
         return Err(failure.with("taskId", id).into());
     }
-    let contents = TaskContents::with_history(None);
-    follow(request, generation, found, (StreamStart::Now, contents)).await
+    let contents = TaskContents::with_history(None, active);
+    follow(request, found, (StreamStart::Now, contents)).await
 }
 
 async fn follow(
     request: &ProtocolRequest,
-    generation: Generation,
     found: FoundCall,
     shown: (StreamStart, TaskContents),
 ) -> Result<OperationResult, RefusedRequest> {
     match found {
         FoundCall::Here(call) => {
-            let stream = TaskStream::open(request, generation, call, shown).await?;
+            let stream = TaskStream::open(request, call, shown).await?;
             Ok(OperationResult::Stream(Box::new(stream)))
         }
         FoundCall::Elsewhere(_) => Err(RefusedRequest::runs_remotely()),
@@ -141,9 +147,13 @@ async fn extended_card(request: &ProtocolRequest) -> Result<Json, RefusedRequest
     card.ok_or_else(|| A2aError::ExtendedAgentCardNotConfigured.into())
 }
 
-async fn cancel(request: &ProtocolRequest, id: &str) -> Result<Task, RefusedRequest> {
+async fn cancel(
+    request: &ProtocolRequest,
+    active: ActiveExtensions,
+    id: &str,
+) -> Result<Task, RefusedRequest> {
     let found = find(request, id).await?;
-    let contents = TaskContents::with_history(None);
+    let contents = TaskContents::with_history(None, active);
     if found.call().is_some_and(|call| call.outcome().is_some()) {
         let task = report(request, &found, contents).await;
         return match task.status.state {

@@ -9,6 +9,7 @@ use asp_a2a::{A2aError, A2aFailure, Generation, Request as AgentRequest};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
+use super::extensions::Negotiation;
 use super::operations::{OperationResult, perform};
 use super::refused::RefusedRequest;
 use super::sse;
@@ -29,19 +30,22 @@ pub(super) async fn serve(request: &ProtocolRequest, path: &str) -> Response {
         }
     };
     let generation = route.generation;
+    let negotiation = Negotiation::of(request, generation);
     let performed = match read(request, route) {
-        Ok(asked) => perform(request, asked).await,
+        Ok(asked) => perform(request, asked, &negotiation).await,
         Err(failure) => Err(failure.into()),
     };
-    match performed {
+    let mut response = match performed {
         Ok(OperationResult::Answer(answer)) => {
             json(request, StatusCode::OK, encode_answer(generation, &answer))
         }
         Ok(OperationResult::Stream(stream)) => {
             sse::respond(stream, move |event| encode_event(generation, event))
         }
-        Err(refused) => refuse(request, path, refused),
-    }
+        Err(refused) => return refuse(request, path, refused),
+    };
+    negotiation.echo(response.headers_mut());
+    response
 }
 
 /// Reads the parameters; the version header is checked after them.

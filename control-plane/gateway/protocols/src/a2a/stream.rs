@@ -24,9 +24,10 @@ use asp_pipeline::pipeline::admission::AdmissionPermit;
 use asp_pipeline::pipeline::lookup::FoundCall;
 use tokio::time::Instant;
 
+use super::extensions::ActiveExtensions;
 use super::ids::TaskIds;
 use super::refused::RefusedRequest;
-use super::task::{self, GAP, RESULT, TaskContents};
+use super::task::{self, GAP, RESULT, TaskContents, is_last};
 use crate::ProtocolRequest;
 use crate::events::KEEP_ALIVE;
 use crate::replica::Replica;
@@ -54,7 +55,6 @@ pub(super) enum StreamStart {
 pub(super) struct TaskStream {
     gateway: Arc<Replica>,
     caller: Arc<Caller>,
-    generation: Generation,
     /// Contents of each whole task.
     contents: TaskContents,
     /// Expiry of the token.
@@ -78,7 +78,6 @@ impl TaskStream {
     /// Follows a call at this gateway.
     pub(super) async fn open(
         request: &ProtocolRequest,
-        generation: Generation,
         call: Arc<Call>,
         (start, contents): (StreamStart, TaskContents),
     ) -> Result<TaskStream, RefusedRequest> {
@@ -102,7 +101,6 @@ impl TaskStream {
         Ok(TaskStream {
             gateway: request.gateway.clone(),
             caller: request.caller.clone(),
-            generation,
             contents,
             until: ends_at(&request.caller),
             ids: TaskIds::of(&call),
@@ -167,7 +165,8 @@ impl TaskStream {
                 Some(snapshot.questions.first().map_or(StreamItem::Quiet, |next| self.ask(next)))
             }
             FollowerItem::Event(logged) => {
-                let event = self.ids.event(&logged, self.has_parts);
+                let used = self.ids.tool_update(&logged, self.contents.extensions);
+                let event = used.or_else(|| self.ids.event(&logged, self.has_parts));
                 self.has_parts |= is_part(event.as_ref());
                 Some(event.map_or(StreamItem::Quiet, |event| StreamItem::Event(Box::new(event))))
             }
@@ -184,7 +183,7 @@ impl TaskStream {
         let state = task::state_of_question(question);
         let update = self.ids.question_update(question, state, self.position);
         // A client of 0.3 answers after the end of its stream.
-        self.ended = self.generation == Generation::V03 && state == TaskState::InputRequired;
+        self.ended = self.generation() == Generation::V03 && state == TaskState::InputRequired;
         let update = TaskStatusUpdate { is_final: self.ended, ..update };
         StreamItem::Event(Box::new(StreamEvent::Status(update)))
     }
@@ -197,12 +196,12 @@ impl TaskStream {
         // Without an outcome the call was withdrawn from its caller.
         snapshot.outcome.as_ref()?;
         let task = task::of_snapshot(&self.call, &snapshot, self.contents);
-        if let Some(result) = task.artifacts.iter().find(|artifact| artifact.artifact_id == RESULT) {
-            self.due.push_back(StreamEvent::Artifact(self.ids.artifact(result.clone())));
+        if let Some(last) = task.artifacts.iter().find(|artifact| is_last(artifact)) {
+            self.due.push_back(StreamEvent::Artifact(self.ids.artifact(last.clone())));
         }
         let metadata = task.metadata.as_ref().map(Members::of).unwrap_or_default();
         self.due.push_back(StreamEvent::Status(self.ids.status(task.status.clone(), metadata)));
-        if self.generation == Generation::V10 {
+        if self.generation() == Generation::V10 {
             self.due.push_back(StreamEvent::Task(task));
         }
         self.due.pop_front().map(|event| StreamItem::Event(Box::new(event)))
@@ -231,6 +230,10 @@ impl TaskStream {
         StreamItem::Event(Box::new(gap_update(&self.ids, &self.call, lost)))
     }
 
+    const fn generation(&self) -> Generation {
+        self.contents.extensions.generation
+    }
+
     /// Whether the token has expired or was revoked.
     fn is_over(&self) -> bool {
         let revoked = || self.gateway.snapshot().is_none_or(|snapshot| snapshot.revoked(&self.caller));
@@ -247,7 +250,8 @@ async fn wait_until_published(call: &Call, next: u64) {
 
 /// Returns the state of a task whose stream has lost events; 0 if their number is not known.
 fn gap_update(ids: &TaskIds, call: &Call, lost: u64) -> StreamEvent {
-    let contents = TaskContents { artifacts: false, ..TaskContents::with_history(Some(0)) };
+    let contents = TaskContents::with_history(Some(0), ActiveExtensions::NONE);
+    let contents = TaskContents { artifacts: false, ..contents };
     let Task { mut status, metadata, .. } = task::of_snapshot(call, &CallSnapshot::of(call), contents);
     if status.state.is_terminal() {
         // The end is reported apart.

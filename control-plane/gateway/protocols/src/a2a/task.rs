@@ -20,12 +20,15 @@ use asp_pipeline::pipeline::lookup::FoundCall;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
+use super::extensions::{self, ActiveExtensions, CallEnd};
 use super::ids::TaskIds;
 use super::modes::OutputForms;
 use super::{history, parts};
 
 /// Id of the artifact with the result. Parts of it are appended while the task runs; the end replaces it.
 pub(super) const RESULT: &str = "result";
+/// Id of the artifact of a task without a result, if an extension reports its end.
+const FAILURE: &str = "failure";
 /// Longest shown part of a result before the end, in bytes; its end is shown.
 const MAX_PARTIAL: usize = 64 * 1024;
 /// Metadata with a number that rises with each change of the task.
@@ -47,12 +50,13 @@ pub(super) struct TaskContents {
     pub(super) artifacts: bool,
     /// Forms of the result that the client accepts.
     pub(super) forms: OutputForms,
+    pub(super) extensions: ActiveExtensions,
 }
 
 impl TaskContents {
     /// Everything but the messages that are too many.
-    pub(super) const fn with_history(history: Option<u32>) -> TaskContents {
-        TaskContents { history, artifacts: true, forms: OutputForms::ANY }
+    pub(super) const fn with_history(history: Option<u32>, extensions: ActiveExtensions) -> TaskContents {
+        TaskContents { history, artifacts: true, forms: OutputForms::ANY, extensions }
     }
 }
 
@@ -99,7 +103,7 @@ pub(super) fn of_snapshot(call: &Call, snapshot: &CallSnapshot, contents: TaskCo
             message: message(&ids, snapshot),
             timestamp: Some(Timestamp(call.changed_ms())),
         },
-        artifacts: if contents.artifacts { artifacts(call, snapshot, contents.forms) } else { Vec::new() },
+        artifacts: if contents.artifacts { artifacts(call, snapshot, contents) } else { Vec::new() },
         history: history::messages(&ids, call.opening.as_ref(), &snapshot.history, contents.history),
         metadata: Some(metadata.to_json()),
         id: ids.task,
@@ -168,14 +172,14 @@ fn message(ids: &TaskIds, snapshot: &CallSnapshot) -> Option<Message> {
     }
 }
 
-fn artifacts(call: &Call, snapshot: &CallSnapshot, forms: OutputForms) -> Vec<Artifact> {
+fn artifacts(call: &Call, snapshot: &CallSnapshot, contents: TaskContents) -> Vec<Artifact> {
     let mut found: Vec<Artifact> = snapshot.shown.iter().filter_map(|logged| file(&logged.event)).collect();
     let result = match snapshot.outcome.as_deref() {
         Some(Outcome::Done { output, .. }) if !output.is_error() => {
             let linked: Vec<&str> = found.iter().map(|artifact| artifact.artifact_id.as_str()).collect();
-            Some(result(output, &linked, forms))
+            Some(result(call, output, &linked, contents))
         }
-        Some(_) => None,
+        Some(outcome) => failure(call, outcome, contents),
         None => Some(Artifact {
             artifact_id: RESULT.to_owned(),
             parts: partial(call, snapshot.next_event).iter().map(|text| parts::text(text)).collect(),
@@ -187,13 +191,46 @@ fn artifacts(call: &Call, snapshot: &CallSnapshot, forms: OutputForms) -> Vec<Ar
     found
 }
 
-fn result(output: &Output, linked: &[&str], forms: OutputForms) -> Artifact {
-    let metadata = match output {
-        Output::Tool { meta, .. } if !meta.is_empty() => Some(meta.to_json()),
-        _ => None,
+fn result(call: &Call, output: &Output, linked: &[&str], contents: TaskContents) -> Artifact {
+    let meta = meta(output);
+    let mut parts = parts::of_output(output, linked, contents.forms);
+    if !contents.forms.is_text_only() {
+        parts.extend(extensions::skills(&meta));
+    }
+    let mut shown = meta.clone();
+    shown.retain(|name| !extensions::is_value(name));
+    let metadata = (!shown.is_empty()).then(|| shown.to_json());
+    let mut artifact = Artifact { artifact_id: RESULT.to_owned(), parts, metadata, ..Artifact::default() };
+    contents.extensions.report(&mut artifact, &end(call, &meta, true));
+    artifact
+}
+
+/// Returns the artifact of a call that ended without a result; `None` unless an active extension reports its end.
+fn failure(call: &Call, outcome: &Outcome, contents: TaskContents) -> Option<Artifact> {
+    let (meta, parts) = match outcome {
+        Outcome::Done { output, .. } => (meta(output), parts::of_output(output, &[], contents.forms)),
+        Outcome::Refused(refusal) => (Members::default(), vec![parts::text(&refusal.public_message())]),
     };
-    let parts = parts::of_output(output, linked, forms);
-    Artifact { artifact_id: RESULT.to_owned(), parts, metadata, ..Artifact::default() }
+    let mut artifact = Artifact { artifact_id: FAILURE.to_owned(), parts, ..Artifact::default() };
+    contents.extensions.report(&mut artifact, &end(call, &meta, false));
+    (!artifact.extensions.is_empty()).then_some(artifact)
+}
+
+fn meta(output: &Output) -> Members {
+    match output {
+        Output::Tool { meta, .. } => meta.clone(),
+        _ => Members::default(),
+    }
+}
+
+fn end<'e>(call: &Call, meta: &'e Members, success: bool) -> CallEnd<'e> {
+    let took_ms = call.changed_ms().saturating_sub(call.began_ms());
+    CallEnd { meta, tokens: call.model_usage.total(), took_ms, success }
+}
+
+/// Whether an artifact reports the end of its task.
+pub(super) fn is_last(artifact: &Artifact) -> bool {
+    matches!(artifact.artifact_id.as_str(), RESULT | FAILURE)
 }
 
 /// Returns an artifact of the call as a file.
@@ -275,6 +312,19 @@ impl TaskIds {
         }
     }
 
+    /// Returns the use of a tool as a change of the state, if the client has activated that.
+    pub(super) fn tool_update(
+        &self,
+        logged: &LoggedEvent,
+        extensions: ActiveExtensions,
+    ) -> Option<StreamEvent> {
+        let Event::Tool(tool_use) = &logged.event else { return None };
+        let message = extensions.tool_message(self, logged.number, tool_use)?;
+        let timestamp = Some(Timestamp(logged.at_ms));
+        let status = TaskStatus { state: TaskState::Working, message: Some(message), timestamp };
+        Some(StreamEvent::Status(self.status(status, generation(logged.number + 1))))
+    }
+
     /// Returns an event of a running call as one of a stream; `None` for one that changes nothing of a task. `appends`:
     /// whether the stream has parts of the result already.
     pub(super) fn event(&self, logged: &LoggedEvent, appends: bool) -> Option<StreamEvent> {
@@ -306,7 +356,8 @@ impl TaskIds {
             Event::Asked { .. }
             | Event::Answered { .. }
             | Event::TakenBack { .. }
-            | Event::Visited { .. } => {
+            | Event::Visited { .. }
+            | Event::Tool(_) => {
                 return None;
             }
         }

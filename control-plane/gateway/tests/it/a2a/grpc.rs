@@ -149,6 +149,24 @@ async fn a_task_is_sent_read_and_listed_as_over_the_other_bindings() {
 }
 
 #[tokio::test]
+async fn active_extensions_are_in_the_metadata_of_the_response_as_of_the_request() {
+    let cost = "https://proto-labs.ai/a2a/ext/cost-v1";
+    let fixture = fixture();
+    let mut request = by("alice", message("echo", "hi"));
+    request.metadata_mut().insert("a2a-extensions", format!("urn:unknown,{cost}").parse().unwrap());
+    let answer = client(&fixture, HOST).send_message(request).await.unwrap();
+    assert_eq!(answer.metadata().get("a2a-extensions").unwrap(), cost);
+    let mut request = by("alice", at_once("echo", "hi"));
+    request.metadata_mut().insert("a2a-extensions", cost.parse().unwrap());
+    let stream = client(&fixture, HOST).send_streaming_message(request).await.unwrap();
+    assert_eq!(stream.metadata().get("a2a-extensions").unwrap(), cost);
+    let mut request = by("alice", message_v03("echo", "hi"));
+    request.metadata_mut().insert("x-a2a-extensions", cost.parse().unwrap());
+    let answer = client_v03(&fixture).send_message(request).await.unwrap();
+    assert_eq!(answer.metadata().get("x-a2a-extensions").unwrap(), cost);
+}
+
+#[tokio::test]
 async fn a_task_is_cancelled_once_and_an_ended_one_is_not() {
     let fixture = fixture();
     let mut client = client(&fixture, HOST);

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use asp_backends::delegate::endpoint::{EndpointKey, Endpoints};
+use asp_proto::plugin::Completed;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::snapshot::{Binding, Protocol, ProxyOpenai, SpecLimit, TargetKind};
+use http::Method;
 use serde_json::{Value, json};
 
 use super::{Model, Once, asks, audited, read, said, sweep, told, with_delegate, with_openai};
 use crate::runtime::{Runtime, Script, Worker, json_of};
-use crate::support::{Fixture, snapshot};
+use crate::support::{Fixture, snapshot, token};
 
 #[tokio::test]
 async fn a_client_without_a_model_is_no_hindrance() {
@@ -52,6 +54,33 @@ async fn a_client_without_a_model_is_no_hindrance() {
     ] {
         assert!(metrics.contains(line), "{line} is missing");
     }
+}
+
+#[tokio::test]
+async fn the_tokens_of_a_model_are_the_cost_of_a_failed_task_that_reports_none() {
+    let cost = "https://proto-labs.ai/a2a/ext/cost-v1";
+    let model = Model::saying("{\"label\": \"high\"}").await;
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        let input = json!({"text": "hello"});
+        worker.say(asks(&invoke.request_id, "d-1", &input, Duration::ZERO)).await;
+        told(&mut worker).await;
+        let content = json_of(&json!([{"type": "text", "text": "no"}]));
+        let request_id = invoke.request_id.clone();
+        let failed = Completed { request_id, content, is_error: true, ..Completed::default() };
+        worker.say(Payload::Completed(failed)).await;
+    }));
+    let fixture = Fixture::with_models(crate::a2a::snapshot(), 7, runtime.runtimes(), model.endpoints());
+    let bearer = format!("Bearer {}", token("alice"));
+    let headers =
+        [("authorization", bearer.as_str()), ("content-type", "application/json"), ("a2a-extensions", cost)];
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": {
+        "messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"skill": "sweep", "arguments": {}}}]}}});
+    let answer = fixture.send(Method::POST, "/plugins/a2a", &headers, &body.to_string()).await;
+    let task = answer.json()["result"]["task"].clone();
+    let reported = &task["artifacts"][0]["metadata"][cost];
+    assert_eq!(reported["usage"], json!({"input_tokens": 11, "output_tokens": 3}), "{task}");
+    assert_eq!((&reported["success"], reported["durationMs"].is_u64()), (&json!(false), true), "{task}");
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::notification::Notification;
 use super::pace::{crowded, is_dead, pause};
+use crate::a2a::extensions::ActiveExtensions;
 use crate::a2a::task::{self, TaskContents};
 use crate::push::{ANSWERS_WITHIN, LanePlace, PushService};
 use crate::replica::Replica;
@@ -253,7 +254,8 @@ async fn task_of(found: &FoundCall, push: &DuePush) -> Option<Task> {
         // The end is stored first, and reported afterwards.
         timeout(ENDS_WITHIN, call.finished()).await.ok()?;
     }
-    let mut task = task::of_found(found, TaskContents::with_history(Some(0)));
+    let contents = TaskContents::with_history(Some(0), ActiveExtensions::NONE);
+    let mut task = task::of_found(found, contents);
     if !push.state().is_terminal() && state(found) != push.state() {
         let status = TaskStatus { state: task::state_of(push.state()), ..TaskStatus::default() };
         task = Task { id: task.id, context_id: task.context_id, status, ..Task::default() };
