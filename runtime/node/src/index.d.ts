@@ -181,6 +181,7 @@ export interface ToolResult {
   readonly output: unknown;
   readonly content: readonly ContentBlock[] | undefined;
   readonly isError: boolean;
+  readonly meta: Readonly<Record<string, unknown>> | undefined;
 }
 
 /** An MCP content block. */
@@ -189,8 +190,13 @@ export interface ContentBlock {
   [key: string]: unknown;
 }
 
-/** A tool's result with content blocks of its own. */
-export function result(parts: { output?: unknown; content?: readonly ContentBlock[]; isError?: boolean }): ToolResult;
+/** A tool's result with content blocks of its own, or with `_meta`, whose names do not begin with `asp/`. */
+export function result(parts: {
+  output?: unknown;
+  content?: readonly ContentBlock[];
+  isError?: boolean;
+  meta?: Readonly<Record<string, unknown>>;
+}): ToolResult;
 
 export type Content =
   | string

@@ -45,10 +45,10 @@ export function prompt(getter) {
   return define('prompt', { get: parts.get, list: parts.list, complete: parts.complete });
 }
 
-/** A tool's result with MCP content blocks of its own; `output` stays the structured part. */
-export function result({ output, content, isError = false }) {
+/** A tool's result with MCP content blocks or `_meta` of its own; `output` stays the structured part. */
+export function result({ output, content, isError = false, meta }) {
   if (content !== undefined && !Array.isArray(content)) throw new TypeError('result: content must be an array');
-  return Object.freeze({ [RESULT]: true, output, content, isError: isError === true });
+  return Object.freeze({ [RESULT]: true, output, content, isError: isError === true, meta });
 }
 
 function define(kind, parts) {

@@ -153,9 +153,10 @@ test('a tool error completes with a text the model reads', async () => {
   assert.deepEqual(read(completed.content), [{ type: 'text', text: 'try another city' }]);
 });
 
-test('a result may bring content blocks of its own', async () => {
+test('a result may bring content blocks and _meta of its own', async () => {
   const { completed } = await worker.run({ act: 'blocks' });
   assert.deepEqual([read(completed.output), read(completed.content)], [{ ok: true }, [{ type: 'text', text: 'ok' }]]);
+  assert.deepEqual(read(completed.meta), { 'example.org/n': 1 });
 });
 
 test('a result that is too large or no JSON is an invalid output', async () => {

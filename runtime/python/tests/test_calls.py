@@ -235,7 +235,8 @@ def test_output_off_the_schema_is_refused_without_repeating_it():
         @plugin.tool
         async def main(args, ctx):
             return {"wrong": {"n": "hunter2"}, "object": object(), "right": {"n": 1},
-                    "error": Result(is_error=True, content=[{"type": "text", "text": "no"}])}[args["give"]]
+                    "error": Result(is_error=True, content=[{"type": "text", "text": "no"}], meta={"example.org/n": 1})
+                    }[args["give"]]
     """
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -257,6 +258,7 @@ def test_output_off_the_schema_is_refused_without_repeating_it():
                 assert end.is_error
                 assert not end.output.value
                 assert json.loads(end.content.value) == [{"type": "text", "text": "no"}]
+                assert json.loads(end.meta.value) == {"example.org/n": 1}
 
     run(test())
 

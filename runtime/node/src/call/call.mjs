@@ -156,7 +156,7 @@ export class Call {
     // After a soft cancel a result counts: it is what the step in hand came to.
     if (this.#stopped) throw this.#stopped;
     const own = returned?.[RESULT] === true;
-    const { output, content, isError } = own ? returned : { output: returned };
+    const { output, content, isError, meta } = own ? returned : { output: returned };
     if (!isError) {
       const fault = this.schemas.output(output === undefined ? null : output);
       if (fault) throw new CallError('INVALID_OUTPUT', `result: ${fault.text}`, { details: { pointer: fault.pointer } });
@@ -164,6 +164,7 @@ export class Call {
     const completed = { requestId: this.requestId, taskId: this.taskId, isError: isError === true };
     if (!isError || output !== undefined) completed.output = json(output, 'the result', 'INVALID_OUTPUT');
     if (content !== undefined) completed.content = json(content, 'the content', 'INVALID_OUTPUT');
+    if (meta !== undefined) completed.meta = json(meta, '_meta', 'INVALID_OUTPUT');
     this.#end({ completed });
   }
 

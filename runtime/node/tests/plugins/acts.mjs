@@ -129,7 +129,7 @@ const ACTS = {
   fail: () => { throw new Error('secret detail in /etc/shadow'); },
   own: () => { throw new CallError('NO_SUCH_CITY', 'there is no such city', { details: { city: 'X' } }); },
   tool_error: () => { throw new ToolError('try another city'); },
-  blocks: () => result({ output: { ok: true }, content: [{ type: 'text', text: 'ok' }] }),
+  blocks: () => result({ output: { ok: true }, content: [{ type: 'text', text: 'ok' }], meta: { 'example.org/n': 1 } }),
   exit: () => process.exit(0),
   reject: async () => { Promise.reject(new Error('nobody catches me')); await once(process, 'never'); },
   late: (args, ctx) => { setTimeout(() => { ctx.log('info', 'too late'); try { ctx.progress(1); } catch (error) { process.stdout.write(`late ${error.code}\n`); } }, 1); return {}; },

@@ -305,6 +305,8 @@ class Call:
                 end.output.value = text
             if result.content is not None:
                 end.content.value = json_text.to_bytes(result.content)
+            if result.meta is not None:
+                end.meta.value = json_text.to_bytes(result.meta)
         except (TypeError, ValueError) as error:
             self._log_now("error", f"the result is not JSON: {error}")
             return self._failed("INVALID_OUTPUT", "the result is not JSON")

@@ -84,6 +84,8 @@ class Result(NamedTuple):
     content: list[dict[str, Any]] | None = None
     # The tool ran and failed in a way the model should read.
     is_error: bool = False
+    # `_meta` of the result, such as the values of A2A's extensions; names that begin with `asp/` are left out.
+    meta: dict[str, Any] | None = None
 
 
 class Content(NamedTuple):
