@@ -121,10 +121,9 @@ impl Agent {
 /// Returns a message with an id of its own.
 pub fn message(parts: Value, task: Option<&str>) -> Value {
     let id = format!("{:032x}", rand::random::<u128>());
-    let mut message = json!({"messageId": id, "role": "ROLE_USER"});
-    message["parts"] = parts;
-    if let Some(task) = task {
-        message["taskId"] = task.into();
+    let mut message = json!({"messageId": id, "role": "ROLE_USER", "parts": parts});
+    if let (Some(members), Some(task)) = (message.as_object_mut(), task) {
+        members.insert("taskId".to_owned(), task.into());
     }
     message
 }

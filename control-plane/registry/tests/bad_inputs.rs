@@ -531,18 +531,6 @@ fn servers_are_judged_key_by_key() {
             "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {defaultInputModes: [text]}",
             &[("bad_value", "/card/defaultInputModes/0")],
         ),
-        (
-            "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {extensions: [{uri: \"urn:a\"}, {uri: \"https://a/b\", required: true}]}",
-            &[],
-        ),
-        (
-            "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {extensions: [{uri: \"urn:a\"}, {uri: \"urn:a\"}, {uri: \"a:b,c\"}, {uri: plain}]}",
-            &[
-                ("bad_value", "/card/extensions/1/uri"),
-                ("bad_value", "/card/extensions/2/uri"),
-                ("bad_value", "/card/extensions/3/uri"),
-            ],
-        ),
         ("protocols: [a2a]\nauth: {schemes: [none]}", &[("no_summary", "/description")]),
         ("protocols: [rest, a2a]\ndescription: D\nauth: {schemes: [none]}", &[]),
         ("protocols: [mcp]\nauth: {schemes: [psk]}", &[]),
@@ -559,6 +547,27 @@ fn servers_are_judged_key_by_key() {
     let wrong =
         found(&check(&[source("demo/server.yaml", &format!("apiVersion: asp/v2\nname: demo\n{AUTH}\n"))]));
     assert_table("version of the format", wrong, &[("bad_value", "/apiVersion")]);
+}
+
+#[test]
+fn extensions_of_a_card_are_judged_one_by_one() {
+    let table: [(&str, &[(&str, &str)]); 2] = [
+        (
+            "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {extensions: [{uri: \"urn:a\"}, {uri: \"https://a/b\", required: true}]}",
+            &[],
+        ),
+        (
+            "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {extensions: [{uri: \"urn:a\"}, {uri: \"urn:a\"}, {uri: \"a:b,c\"}, {uri: plain}]}",
+            &[
+                ("bad_value", "/card/extensions/1/uri"),
+                ("bad_value", "/card/extensions/2/uri"),
+                ("bad_value", "/card/extensions/3/uri"),
+            ],
+        ),
+    ];
+    for (lines, expected) in table {
+        assert_table(lines, server(lines), expected);
+    }
 }
 
 #[test]

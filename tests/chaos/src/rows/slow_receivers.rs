@@ -69,11 +69,9 @@ async fn agent(cluster: &Cluster, org: &str) -> Result<Agent> {
 
 /// The parameters of a message whose task ends at once.
 fn task(receiver: Option<&str>) -> Value {
-    let mut params = json!({"message": message(json!([{"text": "tck-complete-task"}]), None)});
-    if let Some(url) = receiver {
-        params["configuration"] = json!({"taskPushNotificationConfig": {"url": url}});
-    }
-    params
+    let message = message(json!([{"text": "tck-complete-task"}]), None);
+    let configuration = receiver.map(|url| json!({"taskPushNotificationConfig": {"url": url}}));
+    json!({"message": message, "configuration": configuration.unwrap_or_else(|| json!({}))})
 }
 
 /// Ends tasks of the slow receivers.

@@ -430,7 +430,8 @@ async fn failures_and_refusals_of_an_agent_are_told_apart() {
         move || Reply::Events(vec![StreamEvent::Task(task(state, said))])
     };
     let refused = |error: A2aError| move || Reply::Refuse(A2aFailure::new(error, "no such day"));
-    let rows: [(Box<dyn Fn() -> Reply + Send + Sync>, &str); 7] = [
+    type Answer = Box<dyn Fn() -> Reply + Send + Sync>;
+    let rows: [(Answer, &str); 7] = [
         (Box::new(failed(TaskState::Failed, Some("it broke"))), "it broke"),
         (Box::new(failed(TaskState::Failed, None)), "the agent's task failed"),
         (Box::new(failed(TaskState::Rejected, Some("not today"))), "the agent rejected the task: not today"),
