@@ -1,7 +1,7 @@
 //! Push notifications: the receivers of a task's states, and what they are sent.
 //!
 //! Owns: the operations on push configurations. Refuses: to decide when a state is due, which the outbox does
-//! (`asp_call::durable::pushes`). Keeps true: only a task's caller sees and changes its receivers, and for anyone else there
+//! (`asp_pipeline::pushes`). Keeps true: only a task's caller sees and changes its receivers, and for anyone else there
 //! is no such task (I-10); a receiver's address is checked before its task starts; credentials are never returned.
 
 mod notification;
