@@ -178,8 +178,8 @@ fn service_auth(spec: &Spec) -> Option<snapshot::ServiceAuth> {
     Some(snapshot::ServiceAuth { kind: Some(kind) })
 }
 
-/// Returns `scheme://host[:port]` of a URL or URL template; its host contains no variables.
-fn origin_of(url: &str) -> &str {
+/// Returns `scheme://host[:port]` of a URL or URL template whose host contains no variables.
+pub fn origin_of(url: &str) -> &str {
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url.get(start..).and_then(|rest| rest.find(['/', '?'])).map_or(url.len(), |at| start + at);
     url.get(..end).unwrap_or(url)
@@ -361,4 +361,16 @@ fn sampling(sampling: &Sampling) -> Value {
         object.insert("modelPreferences".into(), json!({"hints": hints}));
     }
     request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::origin_of;
+
+    #[test]
+    fn the_origin_ends_before_path_and_query() {
+        assert_eq!(origin_of("https://a.example.com/x/{id}?q=1"), "https://a.example.com");
+        assert_eq!(origin_of("https://a.example.com?q=/1"), "https://a.example.com");
+        assert_eq!(origin_of("http://a.example.com:8080"), "http://a.example.com:8080");
+    }
 }

@@ -38,7 +38,7 @@ pub use assemble::{
 #[cfg(any(test, feature = "testkit"))]
 pub use assemble::{Inputs, assemble};
 pub use check::{Catalog, CheckReport, check, check_before_build};
-pub use compile::compile_mcp;
+pub use compile::{compile_mcp, origin_of};
 pub use compiled::CompiledServer;
 pub use conflict::conflicts;
 pub use diff::{Change, compare};

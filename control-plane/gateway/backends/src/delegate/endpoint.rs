@@ -10,8 +10,7 @@ use asp_outbound::Requester;
 use asp_platform::operator_list;
 use asp_platform::secret::Secret;
 use asp_proto::snapshot::ProxyOpenai;
-
-use crate::outbound::upstream::origin;
+use asp_registry::origin_of;
 
 /// The operator's settings. If empty, only the client answers, or an endpoint that a spec names and that needs no
 /// key.
@@ -99,7 +98,7 @@ impl Endpoints {
     fn of_spec<'a>(&'a self, written: &'a ProxyOpenai, by: Requester<'_>) -> Endpoint<'a> {
         let named = self.keys.get(&written.api_key_name);
         let key = named.filter(|named| {
-            named.origin.eq_ignore_ascii_case(&origin(&written.url))
+            named.origin.eq_ignore_ascii_case(origin_of(&written.url))
                 && operator_list::allows(&named.primitives, by.server, by.primitive)
         });
         Endpoint {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use asp_outbound::{Destination, Outbound, OutboundError, Requester, retry_after};
 use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::Upstream;
+use asp_registry::origin_of;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
@@ -21,7 +22,6 @@ use super::endpoint::Endpoint;
 use crate::delegate::delegation::DelegationFault;
 use crate::outbound::breaker::{Breakers, FAIR_TIME};
 use crate::outbound::refused::may_pass;
-use crate::outbound::upstream::origin;
 
 /// Maximum size of an accepted answer in bytes: a plugin's message contains it twice, as text and as its value.
 const MAX_ANSWER: usize = 1 << 20;
@@ -60,7 +60,7 @@ pub(super) async fn ask(
     let destination = destination(outbound, asked)?;
     let is_fair = asked.until.saturating_duration_since(Instant::now()) >= FAIR_TIME;
     let permit = breakers
-        .enter(asked.by.server, &origin(endpoint.url), is_fair.then_some(asked.until))
+        .enter(asked.by.server, origin_of(endpoint.url), is_fair.then_some(asked.until))
         .map_err(|_| DelegationFault::Unavailable)?;
     let answered = tokio::time::timeout_at(asked.until, requests(&destination, asked))
         .await

@@ -13,6 +13,7 @@ use asp_json::Json;
 use asp_outbound::retry_after;
 use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::ProxyCalls;
+use asp_registry::origin_of;
 use asp_snapshot::Snapshot;
 use reqwest::header::{
     ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
@@ -23,7 +24,7 @@ use tokio::time::Instant;
 use super::HostedBackend;
 use crate::outbound::auth::{AuthFault, Authorizer};
 use crate::outbound::breaker::{Breakers, patience};
-use crate::outbound::upstream::{deadline_ms, idempotency_key, origin, requested_by};
+use crate::outbound::upstream::{deadline_ms, idempotency_key, requested_by};
 
 /// Maximum size of an accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -93,7 +94,7 @@ impl Service {
             breakers: calls.breakers.clone(),
             authorizer: calls.authorizer.clone(),
             snapshot: execution.snapshot.clone(),
-            origin: origin(&target.url),
+            origin: origin_of(&target.url).to_owned(),
         })
     }
 

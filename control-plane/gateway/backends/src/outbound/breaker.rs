@@ -13,10 +13,9 @@ use asp_call::call::Call;
 use asp_call::call::outcome::{Output, Refusal};
 use asp_call::call::terms::runtime_bound;
 use asp_platform::breaker::{Breaker, Outcome};
+use asp_registry::origin_of;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-
-use super::upstream::origin;
 
 /// Maximum number of breakers. Specs name the origins, so this bounds a mistake, not a client; beyond it the least
 /// recently used one is forgotten.
@@ -74,7 +73,7 @@ impl Breakers {
 
     /// Enters for a call, whose request goes to `url`.
     pub(crate) fn enter_for(&self, call: &Call, url: &str) -> Result<Permit, Refusal> {
-        self.enter(&call.server.message.name, &origin(url), patience(call))
+        self.enter(&call.server.message.name, origin_of(url), patience(call))
     }
 
     fn of(&self, server: &str, origin: &str) -> Arc<Mutex<Origin>> {

@@ -1,4 +1,4 @@
-//! Parts that all requests to a service share: origin, deadline, idempotency key, and the meaning of a missing
+//! Parts that all requests to a service share: deadline, idempotency key, and the meaning of a missing
 //! answer.
 
 use asp_call::call::Call;
@@ -7,12 +7,6 @@ use asp_call::clock::since_epoch;
 use asp_call::digest;
 use asp_outbound::Requester;
 use tokio::time::Instant;
-
-/// Returns scheme and authority of a URL or URL template, by which breakers are kept.
-pub(crate) fn origin(url: &str) -> String {
-    let end = url.find("://").and_then(|at| Some(at + 3 + url.get(at + 3..)?.find('/')?));
-    url.get(..end.unwrap_or(url.len())).unwrap_or(url).to_owned()
-}
 
 /// Returns the primitive that a call's requests are sent for.
 pub(crate) fn requested_by(call: &Call) -> Requester<'_> {
@@ -47,16 +41,5 @@ pub(crate) fn refusal_of(call: &Call, error: &reqwest::Error) -> Refusal {
         Refusal::Upstream("the service could not be reached".into())
     } else {
         unanswered(call, "the service did not answer")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::origin;
-
-    #[test]
-    fn the_breaker_is_kept_per_origin() {
-        assert_eq!(origin("https://a.example.com/x/{id}?q=1"), "https://a.example.com");
-        assert_eq!(origin("http://a.example.com:8080"), "http://a.example.com:8080");
     }
 }
