@@ -1,5 +1,6 @@
 //! Servers and their listings, indexed once.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -65,6 +66,9 @@ pub struct ListedPrimitive {
     /// Digest of the whole primitive. As long as it is the same, a read gives the same result, as far as the spec
     /// decides that.
     pub digest: u64,
+    /// Object that the gateway keeps with the primitive while this snapshot lives, so that calls need no lookup; its
+    /// metrics set it at the first call.
+    pub attached: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// Definitions in ascending order of their first revision; dates compare as text.
     definitions: Vec<DatedDefinition>,
 }
@@ -253,6 +257,7 @@ impl ListedPrimitive {
             param_headers: ParamHeaders::of(&primitive.input_schema),
             template,
             digest: digest(&[&primitive.encode_to_vec()]),
+            attached: OnceLock::new(),
             definitions,
             primitive: primitive.clone(),
             listing: listing.clone(),

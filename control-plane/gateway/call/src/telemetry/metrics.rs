@@ -1,6 +1,7 @@
 //! Prometheus metrics of the gateway (names are only added: ADR 13).
 //!
-//! Keeps true: every label is from a closed set; never an org, a user, a token or a name that a client chose.
+//! Keeps true: every label is from a closed set or, within a bound, a name in the snapshot; never an org, a user, a token
+//! or a name that a client chose.
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -19,9 +20,11 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::call::outcome::Outcome;
 
+mod calls;
 pub mod plugins;
 mod pushes;
 
+use calls::PrimitiveCalls;
 use plugins::PluginMetrics;
 pub use pushes::PushMetrics;
 
@@ -62,6 +65,8 @@ impl Stage {
 /// The gateway's metrics and their registry.
 pub struct Metrics {
     registry: Registry,
+    /// Calls by server, primitive and upstream.
+    primitives: Arc<PrimitiveCalls>,
     calls: Family<Labels<3>, Counter>,
     durations: Family<Labels<1>, Histogram, fn() -> Histogram>,
     refusals: Family<Labels<1>, Counter>,
@@ -122,6 +127,7 @@ impl Default for Metrics {
     fn default() -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::default(),
+            primitives: Arc::default(),
             calls: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(LATENCY)),
             refusals: Family::default(),
@@ -146,12 +152,6 @@ impl Default for Metrics {
         metrics.delegations.register(registry);
         metrics.pushes.register(registry);
         metrics.upstreams.register(registry);
-        registry.register("protocol_requests", "Calls by protocol and outcome", metrics.calls.clone());
-        registry.register(
-            "protocol_request_duration_seconds",
-            "Time from accepting a call to its outcome",
-            metrics.durations.clone(),
-        );
         registry.register(
             "asp_edge_refusals",
             "Requests the gateway refused before a call began",
@@ -177,12 +177,25 @@ impl Default for Metrics {
             "Events of calls that the audit log did not accept in time",
             metrics.audit_lost.clone(),
         );
+        metrics.register_calls();
         metrics.register_gauges();
         metrics
     }
 }
 
 impl Metrics {
+    fn register_calls(&mut self) {
+        let registry = &mut self.registry;
+        registry.register_collector(Box::new(Arc::clone(&self.primitives)));
+        // The names without a prefix are those of earlier versions (ADR 13).
+        for name in ["asp_protocol_requests", "protocol_requests"] {
+            registry.register(name, "Calls by protocol and outcome", self.calls.clone());
+        }
+        for name in ["asp_protocol_request_duration_seconds", "protocol_request_duration_seconds"] {
+            registry.register(name, "Time from accepting a call to its outcome", self.durations.clone());
+        }
+    }
+
     fn register_gauges(&mut self) {
         let registry = &mut self.registry;
         registry.register("asp_calls_active", "Calls without an outcome yet", self.active.clone());
@@ -202,14 +215,16 @@ impl Metrics {
     pub fn call_ended(&self, call: &Call, outcome: &Outcome) {
         let protocol = asp_snapshot::protocol::protocol_name(call.protocol);
         let reason = match outcome {
+            Outcome::Done { output, .. } if output.is_error() => "tool_error",
             Outcome::Done { .. } => "ok",
             Outcome::Refused(refusal) => refusal.reason().as_str(),
         };
         self.active.dec();
         let labels = [("protocol", protocol), ("status", outcome.state().as_str()), ("reason", reason)];
         self.calls.get_or_create(&labels).inc();
-        let seconds = Instant::now().saturating_duration_since(call.started).as_secs_f64();
-        self.durations.get_or_create(&[("protocol", protocol)]).observe(seconds);
+        let took = Instant::now().saturating_duration_since(call.started);
+        self.durations.get_or_create(&[("protocol", protocol)]).observe(took.as_secs_f64());
+        self.primitives.ended(&call.server.message.name, &call.entry, outcome, took);
     }
 
     /// Records a request refused before a call began.

@@ -113,6 +113,35 @@ async fn each_status_behind_a_tool_has_one_meaning() {
 }
 
 #[tokio::test]
+async fn a_tools_error_is_counted_apart_from_a_success_and_from_a_failure_of_the_service() {
+    let statuses = Arc::new(Mutex::new(vec![503_u16, 403, 200]));
+    let service = axum::Router::new()
+        .fallback(async move |_: Request| StatusCode::from_u16(statuses.lock().pop().unwrap()).unwrap());
+    let upstream = format!("http://{}", serve(service).await);
+    let fixture = fixture_of("echo", Mode::ProxyHttp(http_mapping("/")), &upstream);
+    for _ in 0..3 {
+        echo(&fixture, "m").await;
+    }
+    let metrics = fixture.send(http::Method::GET, "/metrics", &[], "").await.text;
+    let echo = r#"server="demo",primitive="echo",upstream="http://service.internal""#;
+    for (outcome, status, reason) in [
+        ("ok", "completed", "ok"),
+        ("tool_error", "completed", "tool_error"),
+        ("failed", "failed", "upstream_unavailable"),
+    ] {
+        let of_protocol = format!(r#"{{protocol="mcp",status="{status}",reason="{reason}"}} 1"#);
+        for line in [
+            format!(r#"asp_calls_total{{{echo},outcome="{outcome}"}} 1"#),
+            format!("asp_protocol_requests_total{of_protocol}"),
+            format!("protocol_requests_total{of_protocol}"),
+        ] {
+            assert!(metrics.lines().any(|written| written == line), "{line}\n{metrics}");
+        }
+    }
+    assert!(metrics.contains(&format!("asp_call_duration_seconds_count{{{echo}}} 3\n")), "{metrics}");
+}
+
+#[tokio::test]
 async fn what_a_service_says_in_an_error_keeps_its_lines_and_is_clean() {
     let said = "denied for \u{1b}[31mbob\r\nauthorization: Bearer s3cr3t\r\nask the owner\r\n";
     let long = format!("{} password=hunter2", "x".repeat(5000));
