@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use asp_platform::process_metrics;
 use asp_store::control::{AuditQuery, AuditRecord};
 use asp_xds::contract::Kind;
 use asp_xds::subscribers::Subscriber;
@@ -242,6 +243,7 @@ fn register_standing(registry: &mut Registry, publisher: &Handle) {
 /// Serves Prometheus metrics. Public; no label names an org, a user or a node.
 pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response> {
     let mut registry = Registry::default();
+    process_metrics::register(&mut registry);
     let acked = Family::<SubscriberLabel, Gauge>::default();
     let streams = Family::<SubscriberLabel, Gauge>::default();
     let overdue = Family::<SubscriberLabel, Gauge>::default();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use asp_platform::process_metrics;
 use asp_platform::worker_usage::Stats;
 use asp_snapshot::policy::Effect;
 use parking_lot::Mutex;
@@ -177,6 +178,7 @@ impl Default for Metrics {
             "Events of calls that the audit log did not accept in time",
             metrics.audit_lost.clone(),
         );
+        process_metrics::register(registry);
         metrics.register_calls();
         metrics.register_gauges();
         metrics

@@ -139,6 +139,9 @@ async fn a_tools_error_is_counted_apart_from_a_success_and_from_a_failure_of_the
         }
     }
     assert!(metrics.contains(&format!("asp_call_duration_seconds_count{{{echo}}} 3\n")), "{metrics}");
+    for name in ["asp_build_info{version=", "process_cpu_seconds_total ", "process_resident_memory_bytes "] {
+        assert!(metrics.lines().any(|line| line.starts_with(name)), "{name}: {metrics}");
+    }
 }
 
 #[tokio::test]

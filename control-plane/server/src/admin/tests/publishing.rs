@@ -167,6 +167,9 @@ async fn what_an_older_version_stored_is_denied_and_named_and_the_rest_goes_on()
     let (_, metrics) = text(&api, "/metrics").await;
     assert!(metrics.contains("asp_snapshot_standing_faults{part=\"org\"} 1"), "{metrics}");
     assert!(metrics.contains("asp_snapshot_publish_failing 0"), "{metrics}");
+    for name in ["asp_build_info{version=", "process_cpu_seconds_total ", "process_resident_memory_bytes "] {
+        assert!(metrics.lines().any(|line| line.starts_with(name)), "{name}: {metrics}");
+    }
 }
 
 #[tokio::test]
