@@ -122,6 +122,9 @@ async fn a_tools_error_is_counted_apart_from_a_success_and_from_a_failure_of_the
     for _ in 0..3 {
         echo(&fixture, "m").await;
     }
+    // A name that a client chose makes no series.
+    let unlisted = json!({"name": "unlisted", "arguments": {}});
+    Modern::new("demo", &token("alice"), "tools/call", unlisted).send(&fixture).await;
     let metrics = fixture.send(http::Method::GET, "/metrics", &[], "").await.text;
     let echo = r#"server="demo",primitive="echo",upstream="http://service.internal""#;
     for (outcome, status, reason) in [
@@ -139,6 +142,7 @@ async fn a_tools_error_is_counted_apart_from_a_success_and_from_a_failure_of_the
         }
     }
     assert!(metrics.contains(&format!("asp_call_duration_seconds_count{{{echo}}} 3\n")), "{metrics}");
+    assert!(!metrics.contains("unlisted"), "{metrics}");
     for name in ["asp_build_info{version=", "process_cpu_seconds_total ", "process_resident_memory_bytes "] {
         assert!(metrics.lines().any(|line| line.starts_with(name)), "{name}: {metrics}");
     }
