@@ -249,12 +249,9 @@ impl PluginBackend {
 
     /// Records the state of the plugin at a runtime that a rejection reveals.
     fn note(&self, job: &Job<'_>, runtime: &Runtime, rejection: &Rejection) {
-        match rejection {
-            Rejection::Impossible(reason) => self.preparing.refused(runtime, &job.plugin, reason),
-            Rejection::Unusable(why) | Rejection::Refuses(why) => {
-                tracing::warn!(call = %job.execution.call.id, trace = %job.execution.call.trace, plugin = %job.plugin.id, version = %job.plugin.version, runtime = runtime.name(), %why, "a runtime rejected a call, because its plugin cannot run as it is installed or configured there");
-            }
-            _ => {}
+        job.execution.call.note_failure_cause(format_args!("runtime {}: {rejection}", runtime.name()));
+        if let Rejection::Impossible(reason) = rejection {
+            self.preparing.refused(runtime, &job.plugin, reason);
         }
     }
 
@@ -302,7 +299,11 @@ impl PluginBackend {
                     if has_begun || !rejection.allows_other_runtime() || !job.fleet.has_several() {
                         return AttemptOutcome::Rejected(rejection);
                     }
-                    tracing::debug!(call = %call.id, trace = %call.trace, plugin = %job.plugin.id, runtime = taken.name(), ?rejection, "a runtime rejected a call, which is sent to another one");
+                    if matches!(rejection, Rejection::Unusable(_)) {
+                        tracing::warn!(call = %call.id, trace = %call.trace, plugin = %job.plugin.id, version = %job.plugin.version, runtime = taken.name(), %rejection, "a runtime rejected a call, because its plugin cannot run as it is installed or configured there; the call is sent to another one");
+                    } else {
+                        tracing::debug!(call = %call.id, trace = %call.trace, plugin = %job.plugin.id, runtime = taken.name(), %rejection, "a runtime rejected a call, which is sent to another one");
+                    }
                     round.add(Arc::clone(&taken), rejection);
                 }
                 ended => {

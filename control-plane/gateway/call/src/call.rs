@@ -5,6 +5,7 @@
 //! outcome; no event follows it; the log and the questions are bounded (I-4).
 
 use std::any::Any;
+use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -161,6 +162,8 @@ pub struct Call {
     cancel_requested: AtomicBool,
     /// Reason for a withdrawal; set before `cancel`.
     withdrawn: OnceLock<Withdrawal>,
+    /// Latest cause of a failure, for the log.
+    failure_cause: Mutex<Option<String>>,
     state: watch::Sender<State>,
     /// Whether it ended before any of it was started.
     unbegun: AtomicBool,
@@ -224,6 +227,7 @@ impl Call {
             cancel,
             cancel_requested: AtomicBool::new(false),
             withdrawn: OnceLock::new(),
+            failure_cause: Mutex::default(),
             state: watch::Sender::new(State::Submitted),
             unbegun: AtomicBool::new(false),
             changed_ms: AtomicU64::new(unix_ms()),
@@ -386,6 +390,21 @@ impl Call {
             self.cancel.cancel();
         }
         first
+    }
+
+    /// Notes the cause of a failure for the operator's log, where the caller gets less; only the latest is kept.
+    pub fn note_failure_cause(&self, cause: impl Display) {
+        *self.failure_cause.lock() = Some(cause.to_string());
+    }
+
+    /// Forgets the cause of a failure that was overcome.
+    pub fn forget_failure_cause(&self) {
+        self.failure_cause.lock().take();
+    }
+
+    /// Returns the latest noted cause of a failure.
+    pub fn failure_cause(&self) -> Option<String> {
+        self.failure_cause.lock().clone()
     }
 
     /// Returns the reason for the withdrawal, if there was one.

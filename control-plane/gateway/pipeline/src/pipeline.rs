@@ -38,6 +38,7 @@ use asp_call::durable::taken_over::TakenOverCalls;
 use asp_call::execution::{Backends, Execution, Platform, ResourceListener, ResumeState};
 use asp_call::telemetry::audit;
 use asp_call::telemetry::audit::{Audit, RecordingError};
+use asp_call::telemetry::failures::{FailureLog, RequestRefusal};
 use asp_call::telemetry::metrics::{Metrics, Stage};
 use asp_json::Json;
 use asp_proto::snapshot::{Kind, Mutation};
@@ -60,6 +61,8 @@ pub struct Pipeline {
     backends: Arc<dyn Backends>,
     metrics: Arc<Metrics>,
     audit: Audit,
+    /// The one place that logs failed calls.
+    failures: FailureLog,
     calls: CallTasks,
     /// Every call, while it runs and as long as a client may return for it.
     registry: Arc<CallRegistry>,
@@ -111,6 +114,7 @@ impl Pipeline {
             backends,
             metrics,
             audit,
+            failures: FailureLog::default(),
             calls: CallTasks::new(bounds),
             running: Arc::new(RunningCalls::of(registry.clone())),
             registry,
@@ -209,6 +213,11 @@ impl Pipeline {
         self.backends.offers(&server.message.name, &entry.primitive)
     }
 
+    /// Logs a request that was refused before its call started.
+    pub fn log_refusal(&self, refusal: &RequestRefusal<'_>) {
+        self.failures.refused(refusal);
+    }
+
     /// Ends a call before its task starts: with both of its audit events, or with neither if its org has no capacity in
     /// the log.
     fn refuse_unbegun(&self, call: &Call, refusal: Refusal) {
@@ -229,6 +238,7 @@ impl Pipeline {
 
     fn close(&self, call: &Call, outcome: Outcome) {
         self.metrics.call_ended(call, &outcome);
+        self.failures.ended(call, &outcome);
         call.finish(outcome);
         self.registry.end(call);
     }

@@ -279,7 +279,9 @@ impl<'a> HostedCall<'a> {
             false => resource::parse(&answer.body),
         };
         let resource = read.map_err(|misfit| {
-            tracing::warn!(call = %self.call().id, trace = %self.call().trace, %misfit, "a service's answer is not a call resource, so its call is given up; see docs/http-calls.md and inform the service's owner");
+            self.call().note_failure_cause(format_args!(
+                "the service's answer is not a call resource (docs/http-calls.md): {misfit}"
+            ));
             unanswered(self.call(), "the service's answer is not a call")
         })?;
         if resource.id.as_ref().is_some_and(|id| *id != self.call().id.to_string()) {
@@ -318,7 +320,7 @@ impl<'a> HostedCall<'a> {
     fn check_silence(&self) -> Result<(), Refusal> {
         let heartbeat = Duration::from_secs(self.call().entry.primitive.heartbeat_seconds.into());
         if !heartbeat.is_zero() && self.changed.elapsed() > heartbeat * HEARTBEATS {
-            tracing::warn!(call = %self.call().id, trace = %self.call().trace, "a service was silent for three of its heartbeats; its call is given up and cancelled there; check the service");
+            self.call().note_failure_cause("the service was silent for three of its heartbeats");
             return Err(after_handover(self.call(), Refusal::Deadline));
         }
         Ok(())

@@ -287,10 +287,7 @@ fn not_served() -> Refusal {
 }
 
 fn unproved(call: &Call, fault: &CredentialError) -> AuthFault {
-    tracing::warn!(
-        primitive = call.entry.primitive.id, call = %call.id, trace = %call.trace, %fault,
-        "a call could not authenticate to its service"
-    );
+    call.note_failure_cause(fault);
     let refusal = match fault {
         CredentialError::Domain { .. } => {
             "the plugin may not reach the service of its credential: its host is missing in the spec's `allowedDomains`"
@@ -304,10 +301,7 @@ fn unproved(call: &Call, fault: &CredentialError) -> AuthFault {
 }
 
 fn not_exchanged(call: &Call, fault: NoExchange) -> AuthFault {
-    tracing::warn!(
-        primitive = call.entry.primitive.id, call = %call.id, trace = %call.trace, %fault,
-        "a call got no token for its service"
-    );
+    call.note_failure_cause(&fault);
     let declined = |why: &str| Refusal::Declined(why.to_owned());
     let passes = matches!(fault, NoExchange::Issuer(_, NoToken::Unavailable(_)));
     let refusal = match fault {

@@ -60,7 +60,9 @@ pub(super) fn tell_started(call: &Call) {
 
 /// Returns the refusal of a call that the runtime ended because this gateway did not read its results in time.
 pub(super) fn overload(call: &Call) -> Refusal {
-    tracing::warn!(call = %call.id, trace = %call.trace, "the runtime ended a call whose results this gateway read too slowly; the usual cause is the load of this gateway or a slow artifact store");
+    call.note_failure_cause(
+        "this gateway read the call's results too slowly; the usual cause is its load or a slow artifact store",
+    );
     match call.entry.primitive.mutation() {
         Mutation::ReadOnly | Mutation::Idempotent => Refusal::Upstream(
             "the plugin's results were read too slowly, and its call was ended; try again".into(),

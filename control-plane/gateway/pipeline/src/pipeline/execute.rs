@@ -74,7 +74,9 @@ fn fitted(call: &Call, mut output: Output) -> Result<Output, Refusal> {
     if !entry.is_forwarded() {
         return Err(Refusal::InvalidOutput { pointer, message });
     }
-    tracing::warn!(call = %call.id, trace = %call.trace, primitive = %entry.primitive.id, pointer, rule = message, "result of a service does not fit the output schema of its primitive; the caller gets an error with its content");
+    call.note_failure_cause(format_args!(
+        "the service's result does not fit the output schema: {pointer} {message}"
+    ));
     Ok(with_misfit(output, &pointer, &message))
 }
 
@@ -144,6 +146,8 @@ impl CallTask {
     /// Returns the output, once it fits the schema.
     pub(super) fn checked(&self, output: Output) -> Result<Output, Refusal> {
         let started = Instant::now();
+        // There is an output after all; only what is wrong with it counts from here on.
+        self.call.forget_failure_cause();
         let fitted = fitted(&self.call, output);
         self.pipeline.metrics.stage(Stage::Output, started);
         fitted
@@ -230,9 +234,6 @@ impl Pipeline {
                 (None, Err(refusal)) => Outcome::Refused(refusal),
             },
         };
-        if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
-            tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, error = %refusal, "call failed because of a fault in this gateway or in the primitive's spec; its caller got an internal error");
-        }
         // Stored before it is reported, so that a client gets the same answer at another gateway.
         if !self.active.end(call, &outcome).await {
             outcome = passed_on(call);

@@ -193,11 +193,12 @@ fn hidden(call: &Call, caller: &Caller, snapshot: &Snapshot) -> Option<HiddenPar
 }
 
 fn withdraw(call: &Call, why: Withdrawal) {
-    if call.withdraw(why) {
+    // The end of a call that runs here is logged with its outcome, that of a mirror is not.
+    if call.withdraw(why) && call.ownership.passed_on.is_set() {
         tracing::info!(
             call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, reason = why.reason().as_str(),
             %why,
-            "running call is cancelled"
+            "call at another gateway is withdrawn from its followers here"
         );
     }
 }

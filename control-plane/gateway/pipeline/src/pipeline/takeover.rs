@@ -256,6 +256,7 @@ impl Pipeline {
         call.ownership.known.set();
         // Any gateway that has taken it since reports the same.
         let _ = self.active.end(call, &outcome).await;
+        self.failures.ended(call, &outcome);
         call.finish(outcome);
         self.registry.end(call);
     }

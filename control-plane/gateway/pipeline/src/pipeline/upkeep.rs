@@ -26,9 +26,11 @@ impl Pipeline {
         self.backends.prepare(snapshot);
     }
 
-    /// Drops the ended calls that no client can return for; called periodically.
+    /// Drops the ended calls that no client can return for, and logs the number of failures that have no line; called
+    /// once a minute, and at the end.
     pub fn sweep(&self) {
         self.registry.sweep();
+        self.failures.report_left_out();
     }
 
     /// Renews the lease by which the calls that run here belong to this gateway.
