@@ -356,6 +356,7 @@ impl Gateway {
     pub async fn stop(&self) {
         self.pipeline.hand_on().await;
         self.pipeline.end_calls().await;
+        self.pipeline.sweep();
         self.flush_within(LAST_ENDS).await;
         self.pipeline.retire().await;
         self.minter.keys.withdraw().await;

@@ -14,6 +14,7 @@ use asp_edge::{
     Verdict, reply,
 };
 use asp_pipeline::pipeline::entitlement::identify;
+use asp_protocols::refusal_mark::RefusalMark;
 use asp_protocols::replica::Replica;
 use asp_protocols::{ProtocolRequest, a2a, login, mcp, registry, rest, unserved, wellknown};
 use asp_snapshot::Snapshot;
@@ -21,7 +22,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::{HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderValue, StatusCode, Uri, header, request::Parts};
 
 use crate::gateway::Gateway;
 use body::{BodyFault, ReceivedBody};
@@ -86,32 +87,27 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     let trace = Trace::of(&headers, rand::random());
     let size = header_bytes(&parts);
     if let Some(refusal) = refused_as_http(&parts, size, trace) {
-        return reply(refusal);
+        return log_refusal(&gateway, reply(refusal), "", &parts.uri);
     }
     let peer = proof::peer_key(&parts, gateway.config.in_mesh);
     let _held_headers = match header_memory::hold(&gateway.memory.of_headers, (&parts, size), &peer, trace) {
         Ok(held) => held,
         Err(refusal) => {
             gateway.metrics().refused(Reason::RateLimited.as_str());
-            return reply(refusal);
+            return log_refusal(&gateway, reply(refusal), "", &parts.uri);
         }
     };
     let offered = RequestCredentials { headers: &headers, certificate: shown, peer };
     match evaluate(&gateway, &offered, body, trace).await {
         Err(refusal) => {
-            if let Some(cause) = refusal.cause {
-                tracing::warn!(
-                    path = parts.uri.path(), %trace, %cause,
-                    "token signed by a trusted issuer was refused with 401"
-                );
-            }
             if let Some(reason) = refusal.reason {
                 gateway.metrics().refused(reason.as_str());
             }
-            reply(refusal)
+            log_refusal(&gateway, reply(refusal), "", &parts.uri)
         }
         Ok(request) => {
             let origin = request.admitted.origin.clone();
+            let (caller, uri) = (request.admitted.caller.clone(), parts.uri.clone());
             let mut response = serve(gateway.replica.clone(), request, (parts, peer)).await;
             // Other gateways may reach the store that this one does not.
             if unserved::is_marked(response.extensions()) && gateway.pipeline.is_away() {
@@ -120,9 +116,18 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             if let Some(origin) = origin {
                 add_headers(&mut response, reply::response_headers(&origin));
             }
-            response
+            let org = caller.as_ref().map_or("", |caller| caller.org.as_str());
+            log_refusal(&gateway, response, org, &uri)
         }
     }
+}
+
+/// Returns the response; logs the refusal that it reports if that is not of a call. `org` is empty for an unknown caller.
+fn log_refusal(gateway: &Gateway, response: Response, org: &str, uri: &Uri) -> Response {
+    if let Some(mark) = RefusalMark::of_response(response.extensions()) {
+        gateway.pipeline.log_refusal(&mark.described(org, uri.path()));
+    }
+    response
 }
 
 /// Refuses requests that Envoy would not have let through, with Envoy's answer (RFC 6585 section 5; RFC 9112 section 6.1
@@ -431,7 +436,11 @@ fn edge_headers(parts: &Parts) -> Vec<(&str, &[u8])> {
 }
 
 fn reply(reply: Reply) -> Response {
+    let mark = RefusalMark::of(&reply);
     let mut response = Response::new(Body::from(reply.body));
+    if let Some(mark) = mark {
+        mark.put(response.extensions_mut());
+    }
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     add_headers(&mut response, reply.headers);
     response

@@ -28,6 +28,8 @@ mod cut_off;
 mod delegates;
 #[path = "it/edge.rs"]
 mod edge;
+#[path = "it/failure_log.rs"]
+mod failure_log;
 #[path = "it/follower.rs"]
 mod follower;
 #[path = "it/hosted.rs"]

@@ -22,6 +22,7 @@ mod events;
 pub mod login;
 pub mod mcp;
 pub mod push;
+pub mod refusal_mark;
 pub mod registry;
 pub mod replica;
 pub mod request_state;
@@ -29,6 +30,7 @@ pub mod rest;
 pub mod unserved;
 pub mod wellknown;
 
+use refusal_mark::RefusalMark;
 use replica::Replica;
 
 /// Largest estimate that is not counted, in bytes: the limit of running calls suffices for these.
@@ -96,6 +98,13 @@ impl ProtocolRequest {
         let (scheme, token) = self.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| Arc::new(token.trim_start_matches(' ').into()))
     }
+
+    /// Logs a message of the request that was refused before its call started, if no response is for it alone.
+    fn log_refusal(&self, mark: RefusalMark) {
+        let (org, path) = (self.caller.org.as_str(), self.uri.path());
+        self.gateway.pipeline.log_refusal(&mark.described(org, path));
+    }
+
     /// Returns an invocation of a primitive by this request, without what only some protocols and methods have.
     fn invocation(&self, protocol: Protocol, entry: &Arc<ListedPrimitive>, arguments: Json) -> Invocation {
         let request = CallRequest {

@@ -35,6 +35,8 @@ mod clients;
 pub(crate) mod exchange;
 #[path = "support/ledger.rs"]
 pub(crate) mod ledger;
+#[path = "support/log_lines.rs"]
+pub(crate) mod log_lines;
 #[path = "support/records.rs"]
 pub(crate) mod records;
 #[path = "support/specs.rs"]

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::runtime::{Runtime, Script, Worker};
+use crate::support::log_lines::LogLines;
 use crate::support::{Answer, Fixture, Legacy, Modern, snapshot, token};
 
 const ID: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -79,6 +80,17 @@ async fn every_refusal_names_the_trace_its_caller_sent() {
     }
 }
 
+/// The last layers are the pipeline's, whose line is that of a call.
+#[tokio::test]
+async fn the_trace_of_every_refusal_finds_one_line_of_the_log() {
+    let (lines, _listening) = LogLines::listen();
+    for (what, answer) in refused(&[]).await {
+        let found = lines.with("trace", &told(&answer));
+        assert_eq!(found.len(), 1, "{what}: {found:?}");
+        assert_eq!(found[0]["level"], "INFO", "{what}: {found:?}");
+    }
+}
+
 #[tokio::test]
 async fn where_no_trace_or_a_bad_one_came_every_refusal_names_one_of_its_own() {
     let bad = SENT.replace(ID, &"0".repeat(32));
@@ -115,6 +127,7 @@ async fn what_a_message_says_comes_before_its_request_and_is_in_both_audit_rows(
 
 #[tokio::test]
 async fn each_message_of_a_batch_has_its_own_trace() {
+    let (lines, _listening) = LogLines::listen();
     let fixture = Fixture::new();
     let client = Legacy::connect(&fixture, "demo", "alice", "2025-03-26", json!({})).await;
     let message = |id: u64, name: &str, trace: &str| {
@@ -124,6 +137,9 @@ async fn each_message_of_a_batch_has_its_own_trace() {
     let answers = client.post(&json!([message(1, "nope", SENT), message(2, "echo", OTHER)])).await.json();
     assert_eq!(answers[0]["error"]["data"]["traceId"], ID);
     assert_eq!(answers[1]["error"]["data"]["traceId"], "1".repeat(32));
+    for trace in [ID, "1".repeat(32).as_str()] {
+        assert_eq!(lines.with("trace", trace).len(), 1, "{trace}");
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use asp_pipeline::pipeline::promise::PromiseFault;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
 
+use crate::refusal_mark::RefusalMark;
 use crate::{MemoryFault, ProtocolRequest, unserved};
 
 /// The reason why a request is refused.
@@ -20,11 +21,15 @@ pub(super) struct RefusedRequest {
     headers: Vec<(HeaderName, String)>,
     /// Whether nothing was begun here, so that another gateway may be tried.
     is_unserved: bool,
+    /// Whether the pipeline has logged it with its call.
+    is_logged: bool,
+    /// Trace of its request, once that is added.
+    trace: Option<Trace>,
 }
 
 impl From<A2aFailure> for RefusedRequest {
     fn from(failure: A2aFailure) -> RefusedRequest {
-        RefusedRequest { failure, headers: Vec::new(), is_unserved: false }
+        RefusedRequest { failure, headers: Vec::new(), is_unserved: false, is_logged: false, trace: None }
     }
 }
 
@@ -79,11 +84,11 @@ impl RefusedRequest {
     /// A new task that could not be promised to its client.
     pub(super) fn of_promise_fault(fault: PromiseFault) -> RefusedRequest {
         match fault {
-            PromiseFault::Void(refusal) => RefusedRequest::of(&refusal),
+            PromiseFault::Void(refusal) => RefusedRequest::of(&refusal).of_call(),
             PromiseFault::Unstored => {
                 let message =
                     "the store of calls did not accept the task, which has started: send this again";
-                RefusedRequest { is_unserved: false, ..RefusedRequest::unavailable(message) }
+                RefusedRequest { is_unserved: false, ..RefusedRequest::unavailable(message).of_call() }
             }
         }
     }
@@ -134,8 +139,14 @@ impl RefusedRequest {
         self
     }
 
+    /// Marks the refusal as one of a call, which the pipeline has logged.
+    pub(super) fn of_call(self) -> RefusedRequest {
+        RefusedRequest { is_logged: true, ..self }
+    }
+
     /// Adds the trace, by which a client's report is found in the logs.
     pub(super) fn traced(mut self, trace: Trace) -> RefusedRequest {
+        self.trace = Some(trace);
         self.failure = self.failure.with("traceId", trace.to_string());
         self
     }
@@ -160,6 +171,10 @@ impl RefusedRequest {
         }
         if self.is_unserved {
             unserved::mark(response.extensions_mut());
+        }
+        if let Some(trace) = self.trace.filter(|_| !self.is_logged) {
+            let mark = RefusalMark { trace, reason: self.failure.error.reason(), cause: None };
+            mark.put(response.extensions_mut());
         }
     }
 }

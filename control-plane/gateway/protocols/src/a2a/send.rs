@@ -82,10 +82,11 @@ async fn start(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask
     let pipeline = &request.gateway.pipeline;
     let begun =
         pipeline.begin_once(request.snapshot.clone(), invocation(request, &asked)).map_err(|refusal| {
-            match refusal {
+            let refused = match refusal {
                 Refusal::MissingScopes { required } => RefusedRequest::step_up(request, &required),
                 refusal => RefusedRequest::of(&refusal),
-            }
+            };
+            refused.of_call()
         })?;
     if !begun.is_new {
         return joined(request, &asked, FoundCall::Here(begun.call)).await;

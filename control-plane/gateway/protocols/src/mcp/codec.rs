@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::refusal_mark::RefusalMark;
+
 /// Capacity for a result of usual size, in bytes.
 const USUAL_RESULT: usize = 512;
 
@@ -106,6 +108,9 @@ pub struct RpcFailure {
     pub status: StatusCode,
     /// Value of `WWW-Authenticate`, for a missing scope.
     pub challenge: Option<String>,
+    pub(super) reason: Reason,
+    /// Whether the pipeline has logged it as the end of a call.
+    pub(super) is_logged: bool,
 }
 
 impl RpcFailure {
@@ -127,6 +132,8 @@ impl RpcFailure {
             upstream: None,
             status: StatusCode::from_u16(reason.http_status(Era::Legacy)).unwrap_or(StatusCode::OK),
             challenge: None,
+            reason,
+            is_logged: false,
         }
     }
 
@@ -155,13 +162,28 @@ impl RpcFailure {
         self
     }
 
+    /// Marks the failure as the end of a call, which the pipeline has logged.
+    pub(super) fn of_call(mut self) -> RpcFailure {
+        self.is_logged = true;
+        self
+    }
+
     pub fn is(&self, reason: Reason) -> bool {
-        self.data.get("reason").is_some_and(|own| own == reason.as_str())
+        self.reason == reason
+    }
+
+    /// Returns the mark of a response with this failure; `None` if it ended a call.
+    pub(super) fn mark(&self, trace: Trace) -> Option<RefusalMark> {
+        let mark = RefusalMark { trace, reason: self.reason.as_str(), cause: None };
+        (!self.is_logged).then_some(mark)
     }
 
     /// Returns the whole HTTP response; `id` is JSON text.
     pub fn respond(self, id: Option<&str>, trace: Trace) -> Response {
         let mut response = RpcResponse::failure(id, &self, trace).respond(self.status);
+        if let Some(mark) = self.mark(trace) {
+            mark.put(response.extensions_mut());
+        }
         if let Some(challenge) = self.challenge.and_then(|text| HeaderValue::try_from(text).ok()) {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }

@@ -50,8 +50,8 @@ pub(super) fn complete(
         let invocation = invocation(request, message, context, entry, (argument, typed))?;
         return match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
             Ok(call) => Ok(RequestAnswer::Call(call, RequestKind::Other)),
-            Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
-            Err(_) => Err(unknown()),
+            Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required).of_call()),
+            Err(_) => Err(unknown().of_call()),
         };
     }
     let found = matching(listed.map(|completion| completion.values.as_slice()).unwrap_or_default(), typed);

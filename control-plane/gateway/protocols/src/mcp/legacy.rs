@@ -109,7 +109,12 @@ async fn batched(
         }
         Err(failure) => Err(failure),
     };
-    Some(answered.unwrap_or_else(|failure| RpcResponse::failure(Some(id), &failure, trace)))
+    Some(answered.unwrap_or_else(|failure| {
+        if let Some(mark) = failure.mark(trace) {
+            request.log_refusal(mark);
+        }
+        RpcResponse::failure(Some(id), &failure, trace)
+    }))
 }
 
 /// Returns the supported HTTP methods: GET and DELETE require sessions.

@@ -112,9 +112,11 @@ fn begin(
     };
     match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
         Ok(call) => Ok(RequestAnswer::Call(call, asked)),
-        Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
-        Err(Refusal::MissingCapabilities { required }) => Err(incapable(&required, context.revision)),
-        Err(_) => Err(unknown()),
+        Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required).of_call()),
+        Err(Refusal::MissingCapabilities { required }) => {
+            Err(incapable(&required, context.revision).of_call())
+        }
+        Err(_) => Err(unknown().of_call()),
     }
 }
 

@@ -159,7 +159,7 @@ pub(super) fn of_outcome<'a>(
                 Kind::Prompt => "prompt",
                 _ => "tool",
             };
-            Err(unknown(what, &call.entry.listing.mcp_name, revision))
+            Err(unknown(what, &call.entry.listing.mcp_name, revision).of_call())
         }
         Outcome::Refused(refusal) => {
             let mut result = of_refusal(refusal, asked, revision)?;
@@ -279,7 +279,7 @@ fn of_refusal(
             _ => {}
         }
     }
-    let mut failure = RpcFailure::with(refusal.reason(), &message).in_call();
+    let mut failure = RpcFailure::with(refusal.reason(), &message).in_call().of_call();
     match refusal {
         Refusal::Relayed { code, data, .. } => failure = relayed(failure, *code, data.as_ref()),
         Refusal::PagesFirst { pages } if revision.has(Feature::UrlElicitationError) => {

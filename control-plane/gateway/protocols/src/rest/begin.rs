@@ -41,13 +41,15 @@ pub(super) async fn put(request: &ProtocolRequest, tool: &str, name: &str) -> Re
     }
     let invocation = invocation(request, &asked);
     let pipeline = &request.gateway.pipeline;
-    let begun =
-        pipeline.begin_once(request.snapshot.clone(), invocation).map_err(|refusal| match refusal {
+    let begun = pipeline.begin_once(request.snapshot.clone(), invocation).map_err(|refusal| {
+        let problem = match refusal {
             // The tool has been hidden since.
             Refusal::Unknown => unknown(),
             Refusal::MissingScopes { required } => request.step_up(&required),
             refusal => Problem::of(&refusal),
-        })?;
+        };
+        problem.of_call()
+    })?;
     if !begun.is_new {
         return joined(request, &asked, FoundCall::Here(begun.call)).await;
     }
@@ -109,8 +111,8 @@ fn unknown() -> Problem {
 fn unpromised(fault: PromiseFault) -> Problem {
     match fault {
         // The backend found the tool gone (I-10).
-        PromiseFault::Void(Refusal::Unknown) => unknown(),
-        PromiseFault::Void(refusal) => Problem::of(&refusal),
+        PromiseFault::Void(Refusal::Unknown) => unknown().of_call(),
+        PromiseFault::Void(refusal) => Problem::of(&refusal).of_call(),
         PromiseFault::Unstored => Problem::unstored(),
     }
 }

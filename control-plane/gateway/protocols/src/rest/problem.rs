@@ -12,6 +12,7 @@ use http::{HeaderName, StatusCode, header};
 use serde_json::{Map, Value};
 
 use crate::MemoryFault;
+use crate::refusal_mark::RefusalMark;
 use crate::unserved;
 
 /// The reason why a request is refused.
@@ -24,12 +25,14 @@ pub(super) struct Problem {
     headers: Vec<(HeaderName, String)>,
     /// Whether the call runs here, so that the request must not be sent to another gateway.
     begun: bool,
+    /// Whether the pipeline has logged the refusal as the end of a call.
+    is_logged: bool,
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, reason: Reason, detail: &str) -> Problem {
         let (members, headers) = (Map::new(), Vec::new());
-        Problem { status, reason, detail: detail.into(), members, headers, begun: false }
+        Problem { status, reason, detail: detail.into(), members, headers, begun: false, is_logged: false }
     }
 
     /// A resource that does not exist or is hidden from the caller (I-10).
@@ -112,6 +115,11 @@ impl Problem {
         }
     }
 
+    /// Marks the problem as the end of a call, which the pipeline has logged.
+    pub(super) fn of_call(self) -> Problem {
+        Problem { is_logged: true, ..self }
+    }
+
     pub(super) fn header(mut self, name: HeaderName, value: &str) -> Problem {
         self.headers.push((name, value.to_owned()));
         self
@@ -146,6 +154,10 @@ impl Problem {
         let mut response = (self.status, headers, document.to_string()).into_response();
         if self.reason == Reason::UpstreamUnavailable && !self.begun {
             unserved::mark(response.extensions_mut());
+        }
+        if !self.begun && !self.is_logged {
+            let mark = RefusalMark { trace, reason: self.reason.as_str(), cause: None };
+            mark.put(response.extensions_mut());
         }
         for (name, value) in self.headers {
             super::set(&mut response, name, &value);
