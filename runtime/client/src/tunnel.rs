@@ -348,7 +348,7 @@ async fn close(assignment: &Assignment) {
     };
     match client.close_tunnel(request).await {
         Ok(answer) => assignment.tunnel.closed(answer.get_ref().stats.as_ref()),
-        Err(status) => tracing::debug!(code = ?status.code(), "tunnel had ended before it was closed"),
+        Err(status) => tracing::debug!(code = %status.code(), "tunnel had ended before it was closed"),
     }
 }
 

@@ -37,6 +37,8 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time after its last answer during which a lost runtime is assumed to be restarting and is waited for.
 const JUST_LOST: Duration = Duration::from_secs(10);
+/// Time in which a runtime that has never answered is assumed to be starting: both start in it after a reboot.
+const STARTS_WITHIN: Duration = Duration::from_secs(10);
 /// Time for which other runtimes are preferred after one has refused a call because it drains. Its successor may have
 /// its address.
 const LEFT_ALONE: Duration = Duration::from_secs(1);
@@ -67,6 +69,7 @@ pub struct Runtime {
     proves: Option<String>,
     client: Mutex<Client>,
     link: Mutex<State>,
+    created: Instant,
     /// Stream that tunnels share; opened when it is needed.
     multiplexer: tokio::sync::Mutex<Option<Multiplexer>>,
     /// Attempts of this gateway's calls at the runtime, including those that wait there.
@@ -88,6 +91,8 @@ struct State {
     answered_at: Option<Instant>,
     /// Whether the runtime has ever answered.
     is_known: bool,
+    /// Whether its failure has been logged.
+    is_logged: bool,
     /// End of the time in which others are preferred, because the runtime drains.
     left_alone_until: Option<Instant>,
 }
@@ -151,6 +156,7 @@ impl Runtime {
             proves,
             client,
             link: Mutex::default(),
+            created: Instant::now(),
             multiplexer: tokio::sync::Mutex::default(),
             outstanding: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -253,8 +259,10 @@ impl Runtime {
     pub fn lives(&self) {
         let mut link = self.link.lock();
         link.is_known = true;
-        if link.failures > 0 {
+        if std::mem::take(&mut link.is_logged) {
             tracing::info!(runtime = %self.name, "a plugin runtime answers again; calls go to it");
+        }
+        if link.failures > 0 {
             (link.state, link.failures, link.retry_at) = (RuntimeState::Ready, 0, None);
         }
     }
@@ -264,7 +272,7 @@ impl Runtime {
         let unreachable = fault.is_some_and(|status| status.code() == Code::Unavailable);
         let mut link = self.link.lock();
         if !unreachable {
-            if link.state == RuntimeState::Unreachable {
+            if link.is_logged {
                 tracing::info!(runtime = %self.name, "a plugin runtime answers again; calls go to it");
             }
             // An immediate refusal, as from a runtime that does not know this gateway, does not show that the
@@ -273,10 +281,13 @@ impl Runtime {
             let is_known = link.is_known || fault.is_none();
             let left_alone_until = link.left_alone_until;
             let state = RuntimeState::Ready;
-            *link = State { state, failures: 0, retry_at: None, answered_at, is_known, left_alone_until };
+            *link = State { state, answered_at, is_known, left_alone_until, ..State::default() };
             return;
         }
-        if link.state != RuntimeState::Unreachable {
+        // A runtime that has never answered may be starting, as its gateway is.
+        let is_starting = !link.is_known && self.created.elapsed() < STARTS_WITHIN;
+        if !link.is_logged && !is_starting {
+            link.is_logged = true;
             tracing::warn!(runtime = %self.name, "a plugin runtime does not answer: calls go to the others of its languages, or are refused if there are none; check that asp-runtime runs and that the certificates match");
         }
         let doubled = FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(link.failures));
@@ -354,5 +365,24 @@ mod tests {
         runtime.lives();
         assert!(runtime.condition() == Link::Answers && runtime.retry_at().is_none());
         assert!(!runtime.is_just_lost(), "no call was answered lately");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_starts_with_its_gateway_is_no_failure_until_it_stays_away() {
+        let target = RuntimeTarget { languages: vec!["python".into()], url: "unix:/a".into(), peer: None };
+        let runtime = Runtime::new(&target, None).unwrap();
+        let gone = || runtime.record_result(Some(&Status::unavailable("gone")));
+        let is_logged = || runtime.link.lock().is_logged;
+        gone();
+        assert!(!is_logged(), "it may be starting");
+        tokio::time::advance(STARTS_WITHIN).await;
+        gone();
+        assert!(is_logged());
+        runtime.lives();
+        assert!(!is_logged());
+        gone();
+        assert!(is_logged(), "one that has answered was lost");
+        runtime.record_result(None);
+        assert!(!is_logged());
     }
 }
