@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 
 /// Mode of a directory: access for the owner only.
 const DIRECTORY: u32 = 0o700;
+/// Permission of group or others to change entries of a directory.
+const WRITE: u32 = 0o022;
+/// Permission of group or others to use entries of a directory.
+const SEARCH: u32 = 0o011;
 /// Sticky bit, set on a directory in which every account may create files.
 const STICKY: u32 = 0o1000;
 /// Files whose permissions are tightened at start: they are created private, but an operator or a copy may have opened
@@ -35,14 +39,29 @@ pub fn create(dir: &Path) -> io::Result<()> {
              set ASP_STATE_DIR to a private directory"
         );
     } else if mode & !DIRECTORY != 0 {
-        tracing::warn!(
-            directory = %dir.display(),
-            mode = %format!("{mode:o}"),
-            "state directory with keys and results was open to other accounts; their access has been removed"
-        );
+        if was_exposed(dir, mode) {
+            tracing::warn!(
+                directory = %dir.display(),
+                mode = %format!("{mode:o}"),
+                "state directory with keys and results was open to other accounts; their access has been removed"
+            );
+        }
         fs::set_permissions(dir, fs::Permissions::from_mode(mode & DIRECTORY))?;
     }
     SECRETS.iter().try_for_each(|name| tighten(&dir.join(name)))
+}
+
+/// Whether another account could write to the directory of this mode, or use a file in it. A directory with the mode that
+/// a usual umask gives, 0755, exposes no private file.
+fn was_exposed(dir: &Path, mode: u32) -> bool {
+    let is_open = |entry: io::Result<fs::DirEntry>| {
+        // Err: the file has been removed since.
+        entry
+            .and_then(|entry| entry.metadata())
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o077 != 0)
+    };
+    let has_open_file = || fs::read_dir(dir).is_ok_and(|mut entries| entries.any(is_open));
+    mode & WRITE != 0 || (mode & SEARCH != 0 && has_open_file())
 }
 
 /// Removes the permissions of group and others from a file, if it exists.
@@ -113,6 +132,24 @@ mod tests {
         open(&dir, 0o1777);
         create(&dir).unwrap();
         assert_eq!(mode(&dir), 0o1777);
+    }
+
+    #[test]
+    fn only_a_directory_that_let_others_in_was_exposed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("asp.db");
+        fs::write(&file, "results").unwrap();
+        for (of_file, of_dir, expected) in [
+            (0o600, 0o755, false),
+            (0o644, 0o755, true),
+            (0o644, 0o744, false),
+            (0o600, 0o777, true),
+            (0o600, 0o770, true),
+            (0o640, 0o710, true),
+        ] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(of_file)).unwrap();
+            assert_eq!(was_exposed(dir.path(), of_dir), expected, "{of_file:o} in {of_dir:o}");
+        }
     }
 
     #[test]
