@@ -1,6 +1,7 @@
 //! Logs on standard error, in one format for every process of the platform: JSON lines for log collectors, text if
 //! standard error is a terminal. Neither has the secrets that [`crate::redact`] finds.
 
+mod children;
 mod printable;
 mod queue;
 mod secret_filter;
@@ -11,6 +12,7 @@ use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+pub use children::relay;
 use printable::Printable;
 pub use queue::Flush;
 use secret_filter::SecretFilter;

@@ -244,9 +244,6 @@ impl Stack {
 pub fn faults(logs: &[&Log], expected: &[&str]) -> Vec<String> {
     let is_error = |line: &String| {
         line.contains("\"level\":\"ERROR\"")
-            // Envoy below `asp serve --stack`: its JSON within the JSON.
-            || line.contains(r#"\"level\":\"error\""#)
-            || line.contains(r#"\"level\":\"critical\""#)
             || line.contains("][error]")
             || line.contains("][critical]")
             || line.contains("panicked at")

@@ -9,6 +9,20 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::redact::redact_text;
 
+/// Returns a text as one line: secrets are replaced, control characters are escaped, and a line feed ends it.
+pub(super) fn printable(text: &str) -> String {
+    let text = redact_text(text);
+    let mut line = String::with_capacity(text.len() + 1);
+    for letter in text.trim_end_matches('\n').chars() {
+        match letter.is_control() {
+            true => line.extend(letter.escape_default()),
+            false => line.push(letter),
+        }
+    }
+    line.push('\n');
+    line
+}
+
 /// Factory of writers whose lines are made printable.
 pub(super) struct Printable<M>(pub(super) M);
 
@@ -25,17 +39,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Printable<M> {
 
 impl<W: Write> Write for LineWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(bytes);
-        let text = redact_text(&text);
-        let mut line = String::with_capacity(text.len());
-        for letter in text.trim_end_matches('\n').chars() {
-            match letter.is_control() {
-                true => line.extend(letter.escape_default()),
-                false => line.push(letter),
-            }
-        }
-        line.push('\n');
-        self.0.write_all(line.as_bytes())?;
+        self.0.write_all(printable(&String::from_utf8_lossy(bytes)).as_bytes())?;
         Ok(bytes.len())
     }
 

@@ -19,12 +19,12 @@ const HANGUP: u64 = 1;
 pub(crate) async fn wait_for_signal() -> anyhow::Result<u8> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    let signal = tokio::select! {
-        _ = terminate.recv() => Signal::TERM,
-        _ = interrupt.recv() => Signal::INT,
-        hung_up = wait_for_hangup() => { hung_up?; Signal::HUP }
+    let (signal, name) = tokio::select! {
+        _ = terminate.recv() => (Signal::TERM, "SIGTERM"),
+        _ = interrupt.recv() => (Signal::INT, "SIGINT"),
+        hung_up = wait_for_hangup() => { hung_up?; (Signal::HUP, "SIGHUP") }
     };
-    tracing::info!(?signal, "stopping");
+    tracing::info!(signal = name, "stopping");
     Ok(u8::try_from(signal.as_raw()).unwrap_or_default())
 }
 

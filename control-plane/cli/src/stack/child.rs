@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use asp_command::parent_death::Starter;
+use asp_platform::telemetry;
 use rand::RngExt;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
@@ -144,12 +145,14 @@ async fn end(program: &Program, child: &mut Child) {
     }
 }
 
-/// Logs each line; a line that is JSON is logged unchanged, as a field.
+/// Logs each line: the fields of one that is a JSON object, any other as text.
 async fn log_lines(program: Program, output: impl AsyncRead + Unpin, last: LastWords) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(mut line)) = lines.next_line().await {
         if !line.trim().is_empty() {
-            tracing::info!(child = program.name, line, "output");
+            if !telemetry::relay(program.name, &line) {
+                tracing::info!(child = program.name, line, "output");
+            }
             if let Some(listener) = &program.listener {
                 listener(&line);
             }
