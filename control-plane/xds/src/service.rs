@@ -5,7 +5,6 @@
 //! "unimplemented".
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,8 +57,8 @@ type Pushes = ReceiverStream<PushResult>;
 pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::transport::Error> {
     let stop = context.stop.clone();
     let proof = context.proof.clone();
-    let address: Option<SocketAddr> = listener.local_addr().ok();
-    tracing::info!(?address, proved = proof.peer().is_some(), "xds server listens");
+    let address = listener.local_addr().ok().map(|address| address.to_string());
+    tracing::info!(address, proved = proof.peer().is_some(), "xds server listens");
     let ads = AggregatedDiscoveryServiceServer::new(Ads(context.clone()))
         .max_decoding_message_size(MAX_GATEWAY_REQUEST);
     let ecds = ExtensionConfigDiscoveryServiceServer::new(Ecds(context.clone()))

@@ -74,7 +74,8 @@ pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
     let metrics = runtime.machine.metrics.clone();
     let samples = aside.spawn(sampling::run(metrics, move || sampled.all_pools()));
     let level = runtime.machine.level.number();
-    tracing::info!(runtime = true, isolation_level = level, socket = ?socket, "ready");
+    let path = socket.as_ref().map(|path| path.display().to_string());
+    tracing::info!(runtime = true, isolation_level = level, socket = path, "ready");
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -157,7 +157,8 @@ impl Machine {
             anyhow::bail!("no sandbox level works here: {}", why(&probe.missing))
         };
         if !probe.own_user {
-            tracing::warn!(
+            // Usual for an ordinary account; what needs more is refused below and by the level of each plugin.
+            tracing::info!(
                 level = level.number(),
                 "workers have the runtime's own user because it is not root; only the sandbox isolates them"
             );

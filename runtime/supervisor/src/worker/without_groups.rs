@@ -51,7 +51,8 @@ pub(super) fn check_level(
         );
     }
     check_file_accounting(settings, level)?;
-    tracing::warn!(
+    // As the operator chose.
+    tracing::info!(
         runtime = true,
         bounds = "sampled",
         reason,
