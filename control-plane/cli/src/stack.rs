@@ -64,6 +64,9 @@ pub fn envoy(settings: &Settings, program: &Path, ports: EnvoyPorts) -> anyhow::
         "--disable-hot-restart",
         "--log-level",
         "warning",
+        // The filter logs refused requests.
+        "--component-log-level",
+        "wasm:info",
         "--log-format",
         r#"{"level":"%l","component":"envoy","logger":"%n","message":"%j"}"#,
     ];

@@ -257,6 +257,10 @@ impl Host for Envoy {
         let _ = hostcalls::send_http_response(u32::from(reply.status), headers, body);
     }
 
+    fn info(&self, text: &str) {
+        let _ = hostcalls::log(LogLevel::Info, text);
+    }
+
     fn warn(&self, text: &str) {
         let _ = hostcalls::log(LogLevel::Warn, text);
     }

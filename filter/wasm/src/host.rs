@@ -15,6 +15,8 @@ pub trait Host {
     /// Answers the client; the request is not forwarded.
     fn respond(&self, reply: &Reply);
     /// Logs a line for Envoy's operator.
+    fn info(&self, text: &str);
+    /// Logs a warning for Envoy's operator.
     fn warn(&self, text: &str);
     /// Returns the time in Unix milliseconds.
     fn now_ms(&self) -> u64;

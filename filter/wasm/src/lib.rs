@@ -8,6 +8,7 @@
 mod envoy;
 pub mod host;
 pub mod map;
+pub mod refusal_log;
 pub mod request;
 pub mod shared;
 pub mod signature;

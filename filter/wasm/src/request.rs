@@ -43,7 +43,7 @@ impl Request {
                 *self = Request::Body { snapshot, pending, size: 0 };
                 Flow::Pause
             }
-            Step::Decided(verdict) => self.decide(host, verdict),
+            Step::Decided(verdict) => self.decide(vm, host, verdict),
         }
     }
 
@@ -53,7 +53,7 @@ impl Request {
         *known = size;
         if size > pending.max_body {
             let reply = vm.edge.body_too_large(pending);
-            return self.decide(host, Verdict::Reply(reply));
+            return self.decide(vm, host, Verdict::Reply(reply));
         }
         if end_of_stream { self.finish(vm, host) } else { Flow::Pause }
     }
@@ -74,17 +74,17 @@ impl Request {
         // The affinity key was drawn with the headers.
         let env = Env { now_ms: host.now_ms(), random: [0; 8], trace: pending.admitted.trace };
         let verdict = vm.edge.on_body(&snapshot, *pending, &body, &env);
-        self.decide(host, verdict)
+        self.decide(vm, host, verdict)
     }
 
-    fn decide(&mut self, host: &impl Host, verdict: Verdict) -> Flow {
+    fn decide(&mut self, vm: &Vm, host: &impl Host, verdict: Verdict) -> Flow {
         match verdict {
             Verdict::Forward(forward) => {
                 pass(host, &forward);
                 *self = Request::Passed;
             }
             Verdict::Reply(reply) => {
-                answer(host, &reply);
+                answer(vm, host, &reply);
                 *self = Request::Answered;
             }
         }
@@ -118,11 +118,9 @@ fn pass(host: &impl Host, forward: &Forward) {
     }
 }
 
-fn answer(host: &impl Host, reply: &Reply) {
+fn answer(vm: &Vm, host: &impl Host, reply: &Reply) {
     host.count(reply.reason.map_or(VerdictLabel::Answer, VerdictLabel::Refuse));
-    if let (Some(cause), Some(trace)) = (reply.cause, reply.trace) {
-        host.warn(&format!("token of a trusted issuer refused (trace {trace}): {cause}"));
-    }
+    vm.refusals.note(host, reply);
     host.respond(reply);
 }
 

@@ -1,4 +1,4 @@
-//! State that outlives a configuration push: the snapshot in force, verified tokens, coarse buckets.
+//! State that outlives a configuration push: the snapshot in force, verified tokens, coarse buckets, counts of log lines.
 //!
 //! A push gives every VM a new root context, so this state belongs to the thread, not to the context. Two roots deliver
 //! the snapshot and the recent revocations into it, in any order. A lower revision than the one in force is not applied
@@ -11,9 +11,12 @@ use std::sync::Arc;
 
 use asp_edge::{Edge, EdgeRole, RecentList, Snapshot, SnapshotError};
 
+use crate::refusal_log::RefusalLog;
+
 /// State of one VM.
 pub struct Vm {
     pub edge: Edge,
+    pub refusals: RefusalLog,
     current: RefCell<Rc<Snapshot>>,
     /// Seeded once from the host's randomness; yields affinity keys without a host call per request.
     seed: RandomState,
@@ -34,6 +37,7 @@ impl Default for Vm {
     fn default() -> Vm {
         Vm {
             edge: Edge::new(EdgeRole::Filter),
+            refusals: RefusalLog::default(),
             current: RefCell::new(Rc::new(Snapshot::boot())),
             seed: RandomState::new(),
             drawn: std::cell::Cell::new(0),

@@ -20,6 +20,7 @@ struct Recorder {
     replies: RefCell<Vec<Reply>>,
     counted: RefCell<Vec<VerdictLabel>>,
     body_reads: Cell<u32>,
+    informed: RefCell<Vec<String>>,
     warned: RefCell<Vec<String>>,
 }
 
@@ -30,6 +31,9 @@ impl Host for Recorder {
     fn body(&self, size: usize) -> Vec<u8> {
         self.body_reads.set(self.body_reads.get() + 1);
         self.body.borrow()[..size].to_vec()
+    }
+    fn info(&self, text: &str) {
+        self.informed.borrow_mut().push(text.to_owned());
     }
     fn warn(&self, text: &str) {
         self.warned.borrow_mut().push(text.to_owned());
@@ -158,6 +162,9 @@ fn after_an_answer_nothing_passes_and_nothing_is_answered_twice() {
     assert_eq!(request.on_body(&vm, &host, 5, true), Flow::Pause);
     assert_eq!(request.on_trailers(&vm, &host), Flow::Pause);
     assert_eq!(host.replies.borrow().len(), 1);
+    let trace = host.replies.borrow()[0].trace.unwrap();
+    let line = format!("request refused: reason=unknown_server trace={trace}");
+    assert_eq!((&*host.informed.borrow(), host.warned.borrow().len()), (&vec![line], 0));
     assert_eq!(*host.counted.borrow(), [VerdictLabel::Refuse(Reason::UnknownServer)]);
 }
 
