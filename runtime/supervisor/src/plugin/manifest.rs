@@ -260,7 +260,9 @@ impl Pool {
             && (1..=256).contains(&self.max)
             && (1..=1024).contains(&self.concurrency)
             && (1..=86_400).contains(&self.idle_seconds);
-        if fits { Ok(()) } else { Err(format!("pool is out of bounds: {self:?}")) }
+        let Pool { min, max, concurrency, idle_seconds, .. } = self;
+        let shown = format!("min {min}, max {max}, concurrency {concurrency}, idleSeconds {idle_seconds}");
+        if fits { Ok(()) } else { Err(format!("pool is out of bounds: {shown}")) }
     }
 }
 

@@ -80,7 +80,7 @@ impl PluginLocation {
 /// Describes why no tunnel opened.
 pub(super) fn unopened(fault: &OpenFault) -> String {
     match fault {
-        OpenFault::Rejected(rejection) => format!("no worker: {rejection:?}"),
+        OpenFault::Rejected(rejection) => format!("no worker: {rejection}"),
         OpenFault::Lost(status) => status.message().to_owned(),
     }
 }
