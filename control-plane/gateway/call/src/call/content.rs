@@ -13,7 +13,7 @@ pub const MAX_FAILURE: usize = 2 * 1024;
 /// Maximum size in memory of the data of one protocol error, in bytes.
 const MAX_DATA: usize = 64 << 10;
 /// `_meta` member with the plugin's own code of a failure.
-const META_CODE: &str = "asp/code";
+pub(crate) const META_CODE: &str = "asp/code";
 
 /// Returns the end of a call that failed.
 pub fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {

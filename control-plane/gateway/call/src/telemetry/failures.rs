@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::call::Call;
-use crate::call::outcome::{Outcome, Refusal};
+use crate::call::content::META_CODE;
+use crate::call::outcome::{Outcome, Output, Refusal};
 
 /// Lines of one org for one reason at once: a failure that concerns many calls is over by then, or is known.
 const BURST: u32 = 100;
@@ -29,6 +30,8 @@ const MAX_SOURCES: usize = 4096;
 const MAX_TEXT: usize = 512;
 /// Reason of a tool's own error, which is a result.
 const TOOL_ERROR: &str = "tool_error";
+/// Code of a plugin's failure that its author did not intend, such as an exception.
+const UNEXPECTED: &str = "INTERNAL";
 
 /// The log of failed calls.
 #[derive(Default)]
@@ -69,7 +72,6 @@ enum FaultSide {
 }
 
 /// The parts of a failure that differ by outcome.
-#[derive(Debug, PartialEq, Eq)]
 struct FailureSummary {
     side: FaultSide,
     reason: &'static str,
@@ -197,19 +199,37 @@ impl FailureSummary {
     /// Returns the failure of a call; `None` for a result, and for a call that its caller cancelled.
     fn of(call: &Call, outcome: &Outcome) -> Option<FailureSummary> {
         match outcome {
-            Outcome::Done { output, .. } => output.is_error().then(|| FailureSummary {
-                // A cause is noted if the result itself is at fault.
-                side: if call.failure_cause().is_some() { FaultSide::Upstream } else { FaultSide::Caller },
-                reason: TOOL_ERROR,
-                error: None,
-            }),
+            Outcome::Done { output, .. } if !output.is_error() => None,
             Outcome::Refused(Refusal::Cancelled) => None,
+            // A cause is noted if the result itself is at fault.
+            Outcome::Done { output, .. } => {
+                Some(FailureSummary::of_tool_error(output, call.failure_cause().is_some()))
+            }
             Outcome::Refused(refusal) => Some(FailureSummary {
                 side: side_at_fault(refusal, call.is_shortened()),
                 reason: refusal.reason().as_str(),
                 error: text(refusal),
             }),
         }
+    }
+
+    /// Returns the failure that a tool reports as its result.
+    fn of_tool_error(output: &Output, has_cause: bool) -> FailureSummary {
+        let code = failure_code(output);
+        let side = match has_cause || code == Some(UNEXPECTED) {
+            true => FaultSide::Upstream,
+            false => FaultSide::Caller,
+        };
+        let error = code.map(|code| format!("code {}", bounded(code)));
+        FailureSummary { side, reason: TOOL_ERROR, error }
+    }
+}
+
+/// Returns the code that a plugin, or a service that hosts calls, gave its failure.
+fn failure_code(output: &Output) -> Option<&str> {
+    match output {
+        Output::Tool { meta, .. } => meta.get(META_CODE)?.view().as_str(),
+        _ => None,
     }
 }
 
@@ -276,7 +296,9 @@ fn authority(url: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use asp_json::Members;
     use asp_proto::snapshot::{Plugin, ProxyHttp, Runtime};
+    use serde_json::Value;
 
     use super::*;
 
@@ -326,6 +348,26 @@ mod tests {
             assert_eq!(side_at_fault(&refusal, false), expected, "{refusal}");
         }
         assert_eq!(side_at_fault(&Refusal::Deadline, true), FaultSide::Caller, "the caller asked for it");
+    }
+
+    #[test]
+    fn an_exception_of_a_plugin_is_its_own_fault_and_a_tools_error_is_for_its_caller() {
+        let output = |code: &str| Output::Tool {
+            content: Vec::new(),
+            structured: None,
+            is_error: true,
+            meta: Members::from_iter([(META_CODE, Value::from(code))]),
+            more: Members::default(),
+        };
+        for (output, has_cause, expected) in [
+            (output("INTERNAL"), false, FaultSide::Upstream),
+            (output("NO_QUOTA"), false, FaultSide::Caller),
+            (Output::tool_error("no such order"), false, FaultSide::Caller),
+            (Output::tool_error("a result that does not fit"), true, FaultSide::Upstream),
+        ] {
+            let failure = FailureSummary::of_tool_error(&output, has_cause);
+            assert_eq!((failure.side, failure.reason), (expected, "tool_error"), "{output:?}");
+        }
     }
 
     #[test]
