@@ -78,8 +78,9 @@ impl DevSession {
     pub(super) fn listener(&self) -> Listener {
         let line_output = self.line_output();
         Arc::new(move |line| {
-            let Some(said) = output::parse_line(line) else { return };
+            let Some(said) = output::parse_line(line) else { return false };
             said.lines.iter().for_each(|line| line_output.print(&output::prefix_line(&said.plugin, line)));
+            true
         })
     }
 

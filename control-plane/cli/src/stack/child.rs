@@ -32,8 +32,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// Maximum bytes kept of the last line.
 const MAX_WORDS: usize = 4096;
 
-/// Receives every line that a child writes, in addition to the log.
-pub type Listener = Arc<dyn Fn(&str) + Send + Sync>;
+/// Receives every line that a child writes; true if it has shown the line, which the log then leaves out.
+pub type Listener = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// A program to run.
 #[derive(Clone)]
@@ -150,11 +150,9 @@ async fn log_lines(program: Program, output: impl AsyncRead + Unpin, last: LastW
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(mut line)) = lines.next_line().await {
         if !line.trim().is_empty() {
-            if !telemetry::relay(program.name, &line) {
+            let is_shown = program.listener.as_ref().is_some_and(|listener| listener(&line));
+            if !is_shown && !telemetry::relay(program.name, &line) {
                 tracing::info!(child = program.name, line, "output");
-            }
-            if let Some(listener) = &program.listener {
-                listener(&line);
             }
             line.truncate(line.floor_char_boundary(MAX_WORDS));
             last.send_replace(line);
