@@ -105,7 +105,10 @@ export interface Resume<State = Json> {
   readonly token: Secret | undefined;
 }
 
-export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'TRACE' | 'DEBUG' | 'INFO' | 'WARN' | 'ERROR';
+/** MCP's eight levels, `warn` and `trace`. */
+type LogLevelName =
+  'trace' | 'debug' | 'info' | 'notice' | 'warn' | 'warning' | 'error' | 'critical' | 'alert' | 'emergency';
+export type LogLevel = LogLevelName | Uppercase<LogLevelName>;
 
 interface ArtifactFacts {
   /** One of the types the artifact schema knows; `file` when absent. */

@@ -121,9 +121,9 @@ class Recorder {
     this.#recorded.changedResources.push(uri);
   }
 
-  _log({ level, message }) {
-    const name = Object.keys(LOG_LEVELS).find((word) => LOG_LEVELS[word] === level);
-    this.#recorded.logs.push({ level: name.toLowerCase(), message });
+  _log({ level, severity, message }) {
+    const name = severity || Object.keys(LOG_LEVELS).find((word) => LOG_LEVELS[word] === level).toLowerCase();
+    this.#recorded.logs.push({ level: name, message });
   }
 
   _artifactData({ uri, data }) {

@@ -128,8 +128,14 @@ test('an artifact outside the work directory, without a plain name or sent twice
 
 test('log and console become log lines of the call and stdout stays stdout', async () => {
   await worker.run({ act: 'log' });
-  const lines = worker.inbox.filter((message) => message.log).map(({ log }) => [log.level, log.message]);
-  assert.deepEqual(lines, [[3, 'from log'], [2, 'from console { a: 1 }'], [4, 'from\nerror']]);
+  const lines = worker.inbox.filter((message) => message.log).map(({ log }) => [log.level, log.severity, log.message]);
+  assert.deepEqual(lines, [
+    [3, '', 'from log'],
+    [2, 'notice', 'from log'],
+    [4, 'emergency', 'from log'],
+    [2, '', 'from console { a: 1 }'],
+    [4, '', 'from\nerror'],
+  ]);
   await worker.printed('from stdout\n');
   assert.ok(!worker.stdout.includes('from console'));
   worker.inbox.length = 0;

@@ -10,6 +10,8 @@ test('it keeps what the handler tells', async () => {
   await ctx.chunk('text');
   await ctx.chunk({ row: 1 });
   ctx.log('warn', 'careful');
+  ctx.log('emergency', 'storm');
+  assert.throws(() => ctx.log('loud', 'x'), /unknown level LOUD; the levels are trace, debug, .*notice, warning, critical/);
   ctx.status('reading', { step: 1 });
   ctx.resourceChanged('x://a');
   ctx.elicitationCompleted('card');
@@ -19,7 +21,10 @@ test('it keeps what the handler tells', async () => {
   const { recorded } = ctx;
   assert.deepEqual(recorded.progress, [{ percent: 100, message: 'half', gauges: { rows: 2 } }]);
   assert.deepEqual(recorded.chunks, ['text', { row: 1 }]);
-  assert.deepEqual(recorded.logs, [{ level: 'warn', message: 'careful' }]);
+  assert.deepEqual(recorded.logs, [
+    { level: 'warn', message: 'careful' },
+    { level: 'emergency', message: 'storm' },
+  ]);
   assert.deepEqual(recorded.statuses, [{ phase: 'reading', metadata: { step: 1 } }]);
   assert.deepEqual([uri, recorded.artifacts[0].data.toString(), recorded.artifacts[1].data], ['report://task-1/a.csv', 'x,y', undefined]);
   assert.deepEqual([recorded.changedResources, recorded.completedElicitations], [['x://a'], ['card']]);

@@ -34,6 +34,7 @@ def test_what_a_handler_tells_is_kept_and_its_types_are_converted():
         await ctx.resource_changed("x://a")
         await ctx.elicitation_completed("card")
         await ctx.log("warn", "cloudy")
+        await ctx.log("emergency", "storm")
         uri = await ctx.artifact("map.txt", "xx", type="text", content_type="text/plain")
         await ctx.artifact("elsewhere", uri="https://example.com/a")
         await ctx.checkpoint({"page": 2})
@@ -47,7 +48,7 @@ def test_what_a_handler_tells_is_kept_and_its_types_are_converted():
     assert (kept.chunks, kept.statuses, kept.logs) == (
         ["part", [1]],
         [("READING", {"page": 1})],
-        [("warn", "cloudy")],
+        [("warn", "cloudy"), ("emergency", "storm")],
     )
     assert (kept.changed_resources, kept.completed_elicitations) == (["x://a"], ["card"])
     assert [one.data for one in kept.artifacts] == [b"xx", None]

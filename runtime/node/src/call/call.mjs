@@ -4,7 +4,7 @@ import { CallError, isCallError, isCancelled, isToolError } from '../errors.mjs'
 import { operatorLine, within } from '../logs.mjs';
 import { readArguments } from '../schema.mjs';
 import { callTyped } from '../typed.mjs';
-import { LOG_LEVELS, MAX_LOG_BYTES, epochMs, json, now, truncate } from '../wire/messages.mjs';
+import { MAX_LOG_BYTES, epochMs, json, logLevel, now, truncate } from '../wire/messages.mjs';
 import { createContext } from './context.mjs';
 import { Questions } from './questions.mjs';
 import { readCapsule } from './capsule.mjs';
@@ -128,7 +128,7 @@ export class Call {
     if (this.#ended) return false;
     const text = truncate(message, MAX_LOG_BYTES);
     const { requestId, taskId } = this;
-    this.out.sendLog({ log: { requestId, taskId, level: LOG_LEVELS[level], message: text, at: now() } }, text.length);
+    this.out.sendLog({ log: { requestId, taskId, ...logLevel(level), message: text, at: now() } }, text.length);
     return true;
   }
 

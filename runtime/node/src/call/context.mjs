@@ -2,7 +2,7 @@
 //! status), and, in ask.mjs, what it may ask. After a hard cancel everything but
 //! `log` throws.
 import { Secret } from '../secret.mjs';
-import { LOG_LEVELS, STATUS_WORKING, json, now, textPieces, truncate } from '../wire/messages.mjs';
+import { LOG_LEVEL_NAMES, STATUS_WORKING, json, now, textPieces, truncate } from '../wire/messages.mjs';
 import { emitArtifact } from './artifact.mjs';
 import { createQuestions } from './ask.mjs';
 
@@ -85,7 +85,10 @@ function events(call) {
     },
     log(level, message) {
       const word = String(level).toUpperCase();
-      if (!Object.hasOwn(LOG_LEVELS, word)) throw new TypeError(`log: unknown level ${word.slice(0, 20)}`);
+      if (!LOG_LEVEL_NAMES.includes(word)) {
+        const known = LOG_LEVEL_NAMES.join(', ').toLowerCase();
+        throw new TypeError(`log: unknown level ${word.slice(0, 20)}; the levels are ${known}`);
+      }
       call.log(word, String(message));
     },
     elicitationCompleted(id) {

@@ -69,7 +69,7 @@ export class Outgoing {
       const { log } = message;
       const lost = `${this.#dropped} log lines were dropped`;
       this.#dropped = 0;
-      this.send({ log: { ...log, level: LOG_LEVELS.WARN, message: lost } });
+      this.send({ log: { ...log, level: LOG_LEVELS.WARN, severity: '', message: lost } });
     }
     this.send(message, bytes);
   }

@@ -19,6 +19,16 @@ const types = codecs(descriptor);
 
 /** level's name → its number */
 export const LOG_LEVELS = descriptor.enums[`${PACKAGE}.LogLine.Level`];
+/** MCP's levels that the wire's lack → the nearest of those */
+const NEAREST = { NOTICE: 'INFO', WARNING: 'WARN', CRITICAL: 'ERROR', ALERT: 'ERROR', EMERGENCY: 'ERROR' };
+export const LOG_LEVEL_NAMES = [...Object.keys(LOG_LEVELS), ...Object.keys(NEAREST)];
+
+/** Returns the fields of a log line that state its level, by one of LOG_LEVEL_NAMES. */
+export function logLevel(name) {
+  if (!Object.hasOwn(NEAREST, name)) return { level: LOG_LEVELS[name] };
+  return { level: LOG_LEVELS[NEAREST[name]], severity: name.toLowerCase() };
+}
+
 export const STATUS_WORKING = descriptor.enums[`${PACKAGE}.StatusUpdated.Status`].WORKING;
 export const { SOFT, PREEMPT } = descriptor.enums[`${PACKAGE}.CancelRequest.Mode`];
 

@@ -47,6 +47,7 @@ const ACTS = {
   },
   log(args, ctx) {
     ctx.log('warn', 'from log');
+    for (const level of ['notice', 'emergency']) ctx.log(level, 'from log');
     console.info('from console', { a: 1 });
     console.error('from\nerror');
     process.stdout.write('from stdout\n');

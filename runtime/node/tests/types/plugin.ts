@@ -22,6 +22,7 @@ export const forecast = tool<Args, { max: number }, State>(async ({ city, days =
   // @ts-expect-error not the state's type
   await ctx.checkpoint({ other: 1 });
   ctx.log('info', label.join());
+  ctx.log('emergency', 'x');
   // @ts-expect-error no such level
   ctx.log('loud', 'x');
   await fetch('https://api.example', { signal: ctx.signal, headers: { authorization: `Bearer ${ctx.token?.reveal()}` } });

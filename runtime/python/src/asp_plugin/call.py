@@ -38,6 +38,20 @@ MAX_DETAILS = 64 * 1024
 # What a result is as a rule JSON already; a list often holds values of the plugin's own.
 JSON_TYPES = (dict, str, int, float, bool)
 
+# Level of a log line on the wire, by its name. A name that the wire's levels lack is sent as its severity as well.
+LEVELS = {
+    "trace": wire.LogLine.TRACE,
+    "debug": wire.LogLine.DEBUG,
+    "info": wire.LogLine.INFO,
+    "notice": wire.LogLine.INFO,
+    "warn": wire.LogLine.WARN,
+    "warning": wire.LogLine.WARN,
+    "error": wire.LogLine.ERROR,
+    "critical": wire.LogLine.ERROR,
+    "alert": wire.LogLine.ERROR,
+    "emergency": wire.LogLine.ERROR,
+}
+
 # The call whose handler runs, for the logging handler.
 current: contextvars.ContextVar[Call | None] = contextvars.ContextVar("asp_plugin_call", default=None)
 
@@ -252,7 +266,12 @@ class Call:
         return True
 
     def _log_now(self, level: str, text: str) -> None:
-        line = wire.LogLine(request_id=self.request_id, task_id=self.task_id, level=level.upper())
+        name = str(level).lower()
+        if name not in LEVELS:
+            raise ValueError(f"log: unknown level {name[:20]!r}; the levels are {', '.join(LEVELS)}")
+        line = wire.LogLine(request_id=self.request_id, task_id=self.task_id, level=LEVELS[name])
+        if name.upper() not in wire.LogLine.Level.keys():
+            line.severity = name
         line.message = _bounded(text, MAX_LOG)
         line.at.FromNanoseconds(time.time_ns())
         if not self._outbox.offer(wire.ServerMessage(log=line)):

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from .call import Call
     from .values import Answer, Field, Resume
 
-    Level = Literal["trace", "debug", "info", "warn", "error"]
+    Level = Literal[
+        "trace", "debug", "info", "notice", "warn", "warning", "error", "critical", "alert", "emergency"
+    ]
 
 # The platform ends a delegation itself; the worker's own clock only helps when that answer is lost.
 DELEGATION_SLACK_SECONDS = 2.0
@@ -125,7 +127,7 @@ class Context:
         return await emit(self._call, name, data, event)
 
     async def log(self, level: Level, message: str) -> None:
-        """Writes a line to the call's log; at most 16 KiB of it are kept."""
+        """Writes a line to the call's log; at most 16 KiB of it are kept. The levels are MCP's eight, `warn` and `trace`."""
         self._call.log(level, message)
 
     async def status(self, phase: str, metadata: Mapping[str, Any] | None = None) -> None:

@@ -77,6 +77,8 @@ def _on(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _level(number: int) -> str:
+    if number >= logging.CRITICAL:
+        return "critical"
     if number >= logging.ERROR:
         return "error"
     if number >= logging.WARNING:

@@ -224,7 +224,8 @@ class _Platform:
         self._recorded.changed_resources.append(said.uri)
 
     def _log(self, said: wire.LogLine) -> None:
-        self._recorded.logs.append(Log(wire.LogLine.Level.Name(said.level).lower(), said.message))
+        level = said.severity or wire.LogLine.Level.Name(said.level).lower()
+        self._recorded.logs.append(Log(level, said.message))
 
     def _artifact_data(self, said: wire.ArtifactData) -> None:
         self._bytes += said.data

@@ -48,6 +48,9 @@ public interface Context {
     /** Logs a line of at most 16 KiB for the call; java.util.logging on the handler's thread comes here too. */
     void log(System.Logger.Level level, String message);
 
+    /** Logs a line as above, at one of MCP's levels. */
+    void log(LogLevel level, String message);
+
     /** Asks the user the declared question `id`, with the text and fields of its spec. Waits for the answer. */
     default Answer elicit(String id) {
         return elicit(id, Question.asDeclared());

@@ -78,6 +78,12 @@ class CallTest {
         assertTrue(worker.errors().contains("IllegalStateException: secret"));
         int bytes = lines.get(3).getMessageBytes().size();
         assertTrue(bytes <= 16_384 && bytes > 16_380, "cut to " + bytes);
+        List<String> severities =
+                lines.stream().skip(4).map(LogLine::getSeverity).toList();
+        assertEquals(
+                List.of("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"),
+                severities);
+        assertEquals(LogLine.Level.ERROR, lines.get(11).getLevel());
         assertTrue(worker.output().contains("from standard output"));
     }
 

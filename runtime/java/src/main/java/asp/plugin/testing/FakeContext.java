@@ -7,6 +7,7 @@ import asp.plugin.Caller;
 import asp.plugin.CancelledException;
 import asp.plugin.Context;
 import asp.plugin.Json;
+import asp.plugin.LogLevel;
 import asp.plugin.PluginException;
 import asp.plugin.Question;
 import asp.plugin.Result;
@@ -188,6 +189,11 @@ public final class FakeContext implements Context {
     @Override
     public synchronized void log(System.Logger.Level level, String message) {
         recorded.logs().add(new Recorded.Line(level, message));
+    }
+
+    @Override
+    public synchronized void log(LogLevel level, String message) {
+        recorded.logs().add(new Recorded.Line(level.nearest(), message, level));
     }
 
     @Override

@@ -1,6 +1,7 @@
 package asp.plugin.testing;
 
 import asp.plugin.Artifact;
+import asp.plugin.LogLevel;
 import asp.plugin.Question;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.List;
@@ -26,7 +27,12 @@ public record Recorded(
     @SuppressWarnings("ArrayRecordComponent")
     public record Sent(Artifact about, String uri, byte[] data) {}
 
-    public record Line(System.Logger.Level level, String message) {}
+    /** A line of the log; `severity` is null if the handler logged at a level of the Java platform. */
+    public record Line(System.Logger.Level level, String message, LogLevel severity) {
+        public Line(System.Logger.Level level, String message) {
+            this(level, message, null);
+        }
+    }
 
     public record Status(String phase, JsonNode metadata) {}
 

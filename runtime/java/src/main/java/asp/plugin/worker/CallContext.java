@@ -6,6 +6,7 @@ import asp.plugin.Artifact;
 import asp.plugin.Caller;
 import asp.plugin.Context;
 import asp.plugin.Json;
+import asp.plugin.LogLevel;
 import asp.plugin.PluginException;
 import asp.plugin.Question;
 import asp.plugin.Resume;
@@ -98,7 +99,16 @@ final class CallContext implements Context {
 
     @Override
     public void log(System.Logger.Level level, String message) {
-        if (!call.hasEvents() || !call.log(Events.log(request(), Events.level(level), message))) {
+        log(Events.log(request(), Events.level(level), message), level + "", message);
+    }
+
+    @Override
+    public void log(LogLevel level, String message) {
+        log(Events.log(request(), level, message), level + "", message);
+    }
+
+    private void log(ServerMessage line, String level, String message) {
+        if (!call.hasEvents() || !call.log(line)) {
             System.err.println(level + " call " + request().requestId() + ": " + message);
         }
     }

@@ -1,6 +1,7 @@
 package asp.plugin.worker;
 
 import asp.plugin.Json;
+import asp.plugin.LogLevel;
 import asp.plugin.Result;
 import asp.plugin.v1.Completed;
 import asp.plugin.v1.ElicitationCompleted;
@@ -18,6 +19,7 @@ import com.google.protobuf.Timestamp;
 import com.google.protobuf.UnsafeByteOperations;
 import java.nio.charset.StandardCharsets;
 import java.time.Instant;
+import java.util.Locale;
 import java.util.Map;
 import java.util.logging.Level;
 
@@ -56,11 +58,21 @@ final class Events {
     }
 
     static ServerMessage log(Request request, LogLine.Level level, String message) {
+        return log(request, level, "", message);
+    }
+
+    /** Returns a line at one of MCP's levels. */
+    static ServerMessage log(Request request, LogLevel level, String message) {
+        return log(request, level(level.nearest()), level.name().toLowerCase(Locale.ROOT), message);
+    }
+
+    private static ServerMessage log(Request request, LogLine.Level level, String severity, String message) {
         return ServerMessage.newBuilder()
                 .setLog(LogLine.newBuilder()
                         .setRequestId(request.requestId())
                         .setTaskId(request.taskId())
                         .setLevel(level)
+                        .setSeverity(severity)
                         .setMessage(cut(message))
                         .setAt(now()))
                 .build();

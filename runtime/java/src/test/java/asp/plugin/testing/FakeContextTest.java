@@ -11,6 +11,7 @@ import asp.plugin.Artifact;
 import asp.plugin.CancelledException;
 import asp.plugin.Context;
 import asp.plugin.Json;
+import asp.plugin.LogLevel;
 import asp.plugin.PluginException;
 import asp.plugin.Property;
 import asp.plugin.Question;
@@ -37,6 +38,7 @@ class FakeContextTest {
         context.chunk("text");
         context.chunk(Map.of("row", 1));
         context.log(System.Logger.Level.WARNING, "careful");
+        context.log(LogLevel.EMERGENCY, "storm");
         context.status("reading", Map.of("step", 1));
         context.resourceChanged("x://a");
         context.elicitationCompleted("card");
@@ -46,7 +48,9 @@ class FakeContextTest {
         Recorded recorded = context.recorded();
         assertEquals(List.of(new Recorded.Progress(100, "half", Map.of("rows", 2.0))), recorded.progress());
         assertEquals(List.of(Json.tree("text"), Json.tree(Map.of("row", 1))), recorded.chunks());
-        assertEquals(List.of(new Recorded.Line(System.Logger.Level.WARNING, "careful")), recorded.logs());
+        Recorded.Line careful = new Recorded.Line(System.Logger.Level.WARNING, "careful");
+        Recorded.Line storm = new Recorded.Line(System.Logger.Level.ERROR, "storm", LogLevel.EMERGENCY);
+        assertEquals(List.of(careful, storm), recorded.logs());
         assertEquals(List.of(new Recorded.Status("reading", Json.tree(Map.of("step", 1)))), recorded.statuses());
         assertEquals("report://task-1/a.csv", uri);
         assertEquals("x,y", new String(recorded.artifacts().get(0).data(), StandardCharsets.UTF_8));
