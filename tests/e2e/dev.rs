@@ -98,6 +98,7 @@ async fn edits_of_code_and_specs_take_effect_and_faults_change_nothing(_: &Share
     let block = block(&dev).context("the block of an mcp.json is printed")?;
     ensure!(block["mcpServers"]["greet"]["type"] == "http", "{block}");
     greets(&block, "greet", "Hello, Ada!").await?;
+    said(&dev, "call greet/greet by alice: ok, ").await?;
 
     author.edit("greet/plugins/greet/main.py", "Hello,", "Welcome,")?;
     said(&dev, "applied: the code of greet").await?;

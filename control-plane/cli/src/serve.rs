@@ -30,6 +30,7 @@ use asp_gateway::gateway::Gateway;
 use asp_identity::minting::{self, TokenKeys};
 use asp_packaging::languages::Languages;
 use asp_packaging::{tool, trust};
+use asp_pipeline::pipeline::EndListener;
 use asp_platform::telemetry;
 use asp_proto::grace::DRAIN_LIMIT;
 use asp_store::published_keys::{MemoryKeys, PublishedKeys};
@@ -97,6 +98,8 @@ struct Process {
     absent: Vec<(&'static str, String)>,
     /// Receiver of the lines that plugins log during calls, in addition to their callers.
     plugin_logs: Option<LogListener>,
+    /// Receiver of the end of every call.
+    call_ends: Option<EndListener>,
     tasks: TaskTracker,
     /// Cancelled first: no new work is accepted, listeners drain.
     stop: CancellationToken,
@@ -144,6 +147,7 @@ async fn serve(settings: Settings, certificates: Certificates, session: Option<D
         runtime: runtime.map(Arc::new),
         absent,
         plugin_logs: session.as_ref().map(DevSession::log_listener),
+        call_ends: session.as_ref().map(DevSession::end_listener),
         public_url,
         ports,
         dev_issuer,

@@ -95,6 +95,9 @@ pub(super) async fn start(
         listener: process.plugin_logs.clone(),
     })
     .context("start the gateway")?;
+    if let Some(listener) = &process.call_ends {
+        gateway.pipeline.listen_to_ends(Arc::clone(listener));
+    }
     let target = target(process)?;
     let applying = Arc::clone(&gateway);
     let apply: client::Apply =

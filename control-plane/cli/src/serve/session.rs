@@ -3,6 +3,7 @@
 //! Keeps true: a directory with faults is reported and changes nothing that is served, neither specs nor code. A client on
 //! standard input and output (`asp mcp --embedded`) is served from the first load on.
 
+mod call_line;
 mod client;
 mod load;
 mod reporter;
@@ -13,10 +14,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use asp_backends::plugin::LogListener;
+use asp_call::call::Call;
+use asp_call::call::outcome::Outcome;
 use asp_control::catalog::Compiler;
 use asp_control::publisher::Handle;
 use asp_gateway::gateway::Gateway;
 use asp_packaging::output;
+use asp_pipeline::pipeline::EndListener;
 use asp_store::control::sql::ControlStore;
 use tokio_util::sync::CancellationToken;
 
@@ -91,6 +95,12 @@ impl DevSession {
             // One line each, so that no plugin can imitate the output of another.
             text.lines().for_each(|line| line_output.print(&output::logged(plugin, level.as_str(), line)));
         })
+    }
+
+    /// Returns a listener that shows every call.
+    pub(super) fn end_listener(&self) -> EndListener {
+        let line_output = self.line_output();
+        Arc::new(move |call: &Call, outcome: &Outcome| line_output.print(&call_line::of_end(call, outcome)))
     }
 
     /// Applies the directory, announces its URLs and follows its changes, until its client is gone, if it has one.

@@ -80,7 +80,12 @@ pub struct Pipeline {
     listings: Listings,
     /// Receiver of changes of resources; set once, when the gateway is wired.
     listener: OnceLock<Weak<dyn ResourceListener>>,
+    /// Receiver of the end of every call; set once, in development.
+    end_listener: OnceLock<EndListener>,
 }
+
+/// Receiver of the end of every call. Must not block.
+pub type EndListener = Arc<dyn Fn(&Call, &Outcome) + Send + Sync>;
 
 /// The parts of a pipeline that its gateway creates.
 pub struct PipelineDeps {
@@ -124,6 +129,7 @@ impl Pipeline {
             skipped: SkippedCalls::default(),
             listings: Listings::default(),
             listener: OnceLock::new(),
+            end_listener: OnceLock::new(),
         }
     }
 
@@ -239,6 +245,9 @@ impl Pipeline {
     fn close(&self, call: &Call, outcome: Outcome) {
         self.metrics.call_ended(call, &outcome);
         self.failures.ended(call, &outcome);
+        if let Some(listener) = self.end_listener.get() {
+            listener(call, &outcome);
+        }
         call.finish(outcome);
         self.registry.end(call);
     }

@@ -1,5 +1,9 @@
 //! Every call has a start and a finish event, on every exit, without its arguments (ADR 1).
 
+use std::sync::{Arc, Mutex};
+
+use asp_call::call::Call;
+use asp_call::call::outcome::Outcome;
 use serde_json::{Value, json};
 
 use crate::support::{Fixture, Modern, token};
@@ -57,4 +61,20 @@ async fn a_call_that_waits_for_an_answer_ends_with_the_gateway_and_is_recorded()
         (&json!("call.finish"), &json!("failed"), &json!("upstream_unavailable")),
         "nobody cancelled it"
     );
+}
+
+#[tokio::test]
+async fn a_listener_gets_the_end_of_every_call() {
+    let fixture = Fixture::new();
+    let ends: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&ends);
+    fixture.gateway.pipeline.listen_to_ends(Arc::new(move |call: &Call, outcome: &Outcome| {
+        let end = format!("{} {} {}", call.caller.user, call.entry.primitive.id, outcome.state().as_str());
+        seen.lock().unwrap().push(end);
+    }));
+    for message in [json!("hello"), json!(7)] {
+        let params = json!({"name": "echo", "arguments": {"message": message}});
+        Modern::new("demo", &token("alice"), "tools/call", params).send(&fixture).await;
+    }
+    assert_eq!(*ends.lock().unwrap(), ["alice echo completed", "alice echo rejected"]);
 }

@@ -242,7 +242,7 @@ pub enum Refusal {
     Barred(String),
     #[error("the call may or may not have taken effect")]
     OutcomeUnknown,
-    #[error("the result does not fit the output schema at {pointer}: {message}")]
+    #[error("{}", misfit_of_result(pointer, message))]
     InvalidOutput { pointer: String, message: String },
     #[error("{0}")]
     Internal(String),
@@ -268,6 +268,15 @@ fn misfit(pointer: &str, message: &str) -> String {
         ("", false) => format!("arguments: {message}"),
         (_, true) => format!("argument {pointer} {message}"),
         (_, false) => format!("argument {pointer}: {message}"),
+    }
+}
+
+/// Returns the misfit of a result as a sentence; a message about the whole result is one already.
+fn misfit_of_result(pointer: &str, message: &str) -> String {
+    match pointer {
+        "" if message.starts_with("the result ") => message.to_owned(),
+        "" => format!("the result does not fit the output schema: {message}"),
+        _ => format!("the result does not fit the output schema at {pointer}: {message}"),
     }
 }
 

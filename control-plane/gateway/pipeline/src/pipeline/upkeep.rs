@@ -12,8 +12,8 @@ use asp_call::telemetry::metrics::Metrics;
 use asp_proto::snapshot::Primitive;
 use asp_snapshot::Snapshot;
 
-use super::Pipeline;
 use super::lookup::StoreFault;
+use super::{EndListener, Pipeline};
 
 impl Pipeline {
     pub fn metrics(&self) -> &Metrics {
@@ -68,6 +68,11 @@ impl Pipeline {
     /// Sets the receiver of changes of resources. Only the first one counts, which the gateway sets when it is wired.
     pub fn listen(&self, listener: Weak<dyn ResourceListener>) {
         let _ = self.listener.set(listener);
+    }
+
+    /// Sets the receiver of the end of every call. Only the first one counts.
+    pub fn listen_to_ends(&self, listener: EndListener) {
+        let _ = self.end_listener.set(listener);
     }
 
     /// Notes that the client of a legacy session reported a change of its roots.
