@@ -122,7 +122,7 @@ impl Local {
             command.env_remove(name);
         }
         let child = command
-            .args(runtime::arguments(&plugins, directory.path(), &socket, allow_private))
+            .args(runtime::arguments(&plugins, directory.path(), &socket, (allow_private, true)))
             .envs(languages.environment)
             .stdin(Stdio::null())
             .stdout(output.try_clone().context("share the log")?)

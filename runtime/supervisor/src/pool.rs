@@ -131,6 +131,7 @@ impl Pool {
             concurrency: manifest.pool.concurrency,
             idle: Duration::from_secs(manifest.pool.idle_seconds),
             queue: machine.settings.queue,
+            development: machine.settings.development,
         };
         let inner = Inner {
             scheduler: Scheduler::new(policy),
@@ -381,7 +382,11 @@ impl Pool {
                 self.totals.lock().record_end(used);
                 // Counted before its calls are notified: a client that retries at once finds the plugin or tenant
                 // quarantined if it is.
-                let quarantined = self.count_end(number, &death, None);
+                let end = match death.crash() {
+                    Some(_) => death.culprit.clone().map_or(WorkerEnd::Crashed, WorkerEnd::Overrun),
+                    None => WorkerEnd::Went,
+                };
+                let quarantined = self.count_end(number, end);
                 death.calls = worker.session.notify_end(death.cause.unwrap_or(Cause::Drained));
                 self.note_death(&worker.id, &death, None, quarantined);
                 // The calls have been notified; only the slot waits for the kernel.
@@ -391,7 +396,12 @@ impl Pool {
                 let id = failed.remains.as_ref().map_or("", |process| process.id.as_str());
                 let death =
                     Death { cause: Some(failed.cause), lived: began.elapsed(), calls: 0, culprit: None };
-                let quarantined = self.count_end(number, &death, failed.host.as_deref());
+                let end = match (&failed.host, death.crash()) {
+                    (Some(why), _) => WorkerEnd::Host(why.clone()),
+                    (None, Some(_)) => WorkerEnd::FailedStart,
+                    (None, None) => WorkerEnd::Went,
+                };
+                let quarantined = self.count_end(number, end);
                 self.note_death(id, &death, failed.host.as_deref(), quarantined);
                 if let Some(remains) = failed.remains {
                     remains.clear().await;
@@ -402,14 +412,8 @@ impl Pool {
         self.pump();
     }
 
-    /// Takes an ended worker out of service, and returns what is quarantined because of it. `host`: what the machine
-    /// lacked for its start.
-    fn count_end(&self, number: WorkerId, death: &Death, host: Option<&str>) -> QuarantineScope {
-        let end = match (host, death.crash()) {
-            (Some(why), _) => WorkerEnd::Host(why.to_owned()),
-            (None, Some(_)) => death.culprit.clone().map_or(WorkerEnd::Crashed, WorkerEnd::Overrun),
-            (None, None) => WorkerEnd::Went,
-        };
+    /// Takes an ended worker out of service, and returns what is quarantined because of it.
+    fn count_end(&self, number: WorkerId, end: WorkerEnd) -> QuarantineScope {
         let mut inner = self.inner.lock();
         inner.workers.remove(&number);
         inner.scheduler.record_end(number, end, rand::random(), Instant::now())

@@ -80,6 +80,9 @@ pub struct Arguments {
     /// Development only: plugins reach private addresses, on any port, by the names they list
     #[arg(long)]
     pub egress_development: bool,
+    /// Development only: nothing is quarantined, a failed start is not repeated, and callers get the texts of exceptions
+    #[arg(long)]
+    pub development: bool,
     /// JSON file of the named secrets that stdio servers may use, each with the list of its users [default: none]
     #[arg(long, env = "ASP_SECRETS", value_name = "FILE")]
     pub secrets: Option<PathBuf>,
@@ -135,6 +138,7 @@ pub struct Settings {
     pub uid_base: u32,
     pub egress_allow_private: Vec<PrivateRoute>,
     pub egress_development: bool,
+    pub development: bool,
     pub secrets: Secrets,
     pub languages: Languages,
 }
@@ -194,6 +198,7 @@ impl Settings {
             uid_base: arguments.uid_base,
             egress_allow_private,
             egress_development: arguments.egress_development,
+            development: arguments.development,
             secrets,
             languages,
         })

@@ -42,6 +42,8 @@ pub struct LocalRuntime {
     environment: Vec<(String, String)>,
     languages: Vec<&'static str>,
     allow_private: bool,
+    /// Whether only the plugins' author calls them: without Envoy, in `asp dev`.
+    development: bool,
 }
 
 /// Variables passed through to the runtime, which reads them itself: the authorities that its egress proxy trusts, and the
@@ -76,6 +78,7 @@ impl LocalRuntime {
             environment,
             languages,
             allow_private: stack.allow_private,
+            development: stack.envoy.is_none(),
         })
     }
 
@@ -159,7 +162,12 @@ impl LocalRuntime {
         Ok(Program {
             name: "asp-runtime",
             path: self.program.clone(),
-            arguments: runtime::arguments(&plugins, &self.directory, &socket, self.allow_private),
+            arguments: runtime::arguments(
+                &plugins,
+                &self.directory,
+                &socket,
+                (self.allow_private, self.development),
+            ),
             environment: self.environment.clone(),
             listener: None,
         })

@@ -10,11 +10,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::refusal::Refusal;
+
 const CRASHES: usize = 5;
 const TENANTS: usize = 3;
 const WINDOW: Duration = Duration::from_secs(60);
 /// Duration of a quarantine, long enough for an operator to see it; a new version of the plugin is not affected.
 const REST: Duration = Duration::from_secs(300);
+/// Duration of a quarantine after a failed start in development: a call makes one attempt, and soon another call may.
+const FAILED_START_REST: Duration = Duration::from_secs(30);
 /// Maximum number of remembered crashes; a tenant is quarantined long before it alone has caused so many in a window.
 const REMEMBERED: usize = 64;
 
@@ -24,6 +28,8 @@ pub struct Quarantine {
     /// Crashes with their tenant, oldest first; `None`: no call was ever in that worker.
     crashes: VecDeque<(Instant, Option<String>)>,
     until: Option<Instant>,
+    /// Whether the quarantine is due to a failed start.
+    failed_start: bool,
     /// Start of the trial after a quarantine, which lasts for one window.
     trial: Option<Instant>,
 }
@@ -48,6 +54,18 @@ impl Quarantine {
         true
     }
 
+    /// Starts a quarantine after a failed start, so that it is not repeated. For development.
+    pub fn record_failed_start(&mut self, now: Instant) {
+        self.until = Some(now + FAILED_START_REST);
+        self.failed_start = true;
+    }
+
+    /// Returns the reason for refusing calls; `None` when the plugin may run.
+    pub fn refusal(&mut self, now: Instant) -> Option<Refusal> {
+        let rest = self.remaining(now)?;
+        Some(if self.failed_start { Refusal::FailedStart } else { Refusal::Quarantined { rest } })
+    }
+
     fn is_flapping(&self) -> bool {
         let tenants: Vec<&str> = self.crashes.iter().filter_map(|(_, tenant)| tenant.as_deref()).collect();
         let own = self.crashes.len() - tenants.len();
@@ -62,6 +80,7 @@ impl Quarantine {
             return Some(until - now);
         }
         self.until = None;
+        self.failed_start = false;
         self.trial = Some(now);
         None
     }

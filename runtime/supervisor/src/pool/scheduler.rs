@@ -46,6 +46,8 @@ pub struct PoolPolicy {
     pub idle: Duration,
     /// Maximum number of calls that one tenant may queue; all together twice that.
     pub queue: usize,
+    /// Whether the plugins are their author's own: no crash leads to a quarantine, and a failed start is not repeated.
+    pub development: bool,
 }
 
 /// A call that waits for a worker.
@@ -99,6 +101,8 @@ pub enum WorkerEnd {
     /// The worker was asked to stop.
     Went,
     Crashed,
+    /// A crash before the worker accepted calls.
+    FailedStart,
     /// A call of this tenant ignored its cancellation, while the worker answered.
     Overrun(String),
     /// The worker never started, because the machine lacked something.
@@ -185,8 +189,8 @@ impl Scheduler {
         if self.draining {
             return Err(Refusal::Draining);
         }
-        if let Some(rest) = self.quarantine.remaining(now) {
-            return Err(Refusal::Quarantined { rest });
+        if let Some(reason) = self.quarantine.refusal(now) {
+            return Err(reason);
         }
         if let Some(rest) = self.blame.rest(&call.tenant, now) {
             return Err(Refusal::TenantQuarantined { rest });
@@ -281,13 +285,9 @@ impl Scheduler {
                 self.host.unreported = Some(why);
                 QuarantineScope::Nobody
             }
-            WorkerEnd::Crashed => {
+            WorkerEnd::Crashed | WorkerEnd::FailedStart | WorkerEnd::Overrun(_) => {
                 self.crashes += 1;
-                self.blame_for(worker, None, chance, now)
-            }
-            WorkerEnd::Overrun(tenant) => {
-                self.crashes += 1;
-                self.blame_for(worker, Some(tenant), chance, now)
+                self.blame_for(worker, end, chance, now)
             }
         }
     }

@@ -256,7 +256,7 @@ impl Machine {
             bounds: self.probe.bounds,
             keeps_user: self.probe.keeps_user,
             argv: command.argv.clone(),
-            env: environment::of((plugin, command), home, &self.settings.secrets),
+            env: environment::of((plugin, command), home, &self.settings),
             work_dir: home.work_dir(),
             run_dir: home.run_dir(),
             read_only: command.read_only.clone(),

@@ -6,7 +6,7 @@ use asp_platform::breaker::Outcome;
 use tokio::time::Instant;
 
 use super::slot::{Phase, WorkerSlot};
-use super::{Action, QuarantineScope, Scheduler, TicketId};
+use super::{Action, QuarantineScope, Scheduler, TicketId, WorkerEnd};
 use crate::pool::blame::Users;
 use crate::worker::WorkerId;
 
@@ -15,16 +15,26 @@ const TENANTS: usize = 3;
 
 impl Scheduler {
     /// Attributes a crash to the tenant that certainly caused it, or to suspects: all tenants with a running call, or
-    /// only the `culprit` if one of them is known to be it.
+    /// only the one known to be it. In development no crash is attributed, and a failed start is not repeated.
     pub(super) fn blame_for(
         &mut self,
         worker: WorkerId,
-        culprit: Option<String>,
+        end: WorkerEnd,
         chance: f64,
         now: Instant,
     ) -> QuarantineScope {
         let Some(slot) = self.workers.get(&worker) else { return QuarantineScope::Nobody };
-        match slot.users.clone() {
+        let users = slot.users.clone();
+        if self.policy.development {
+            if end == WorkerEnd::FailedStart {
+                self.quarantine.record_failed_start(now);
+            } else if users == Users::Nobody {
+                // A spare worker would start again and again.
+                self.backoff.failed(chance, now);
+            }
+            return QuarantineScope::Nobody;
+        }
+        match users {
             Users::Nobody => {
                 self.backoff.failed(chance, now);
                 if self.quarantine.record_crash(None, now) {
@@ -42,9 +52,9 @@ impl Scheduler {
             }
             Users::Several => {
                 // Not certain: residual work of an earlier call may block the culprit's.
-                let suspects: BTreeSet<String> = match culprit {
-                    Some(culprit) => [culprit].into(),
-                    None => slot.tenants.keys().cloned().collect(),
+                let suspects: BTreeSet<String> = match end {
+                    WorkerEnd::Overrun(culprit) => [culprit].into(),
+                    _ => slot.tenants.keys().cloned().collect(),
                 };
                 self.blame.record_suspects(&suspects, now);
             }

@@ -18,7 +18,15 @@ fn rig(policy: PoolPolicy) -> Rig {
 }
 
 fn policy() -> PoolPolicy {
-    PoolPolicy { ephemeral: false, min: 0, max: 2, concurrency: 2, idle: Duration::from_secs(300), queue: 8 }
+    PoolPolicy {
+        ephemeral: false,
+        min: 0,
+        max: 2,
+        concurrency: 2,
+        idle: Duration::from_secs(300),
+        queue: 8,
+        development: false,
+    }
 }
 
 impl Rig {
@@ -98,6 +106,19 @@ fn workers_start_by_demand_and_never_take_more_calls_than_places() {
     assert_eq!(rig.scheduler.positions().iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets[4..]);
     rig.release(2);
     assert_eq!(rig.pump(), [Action::Assign { ticket: tickets[4], worker: 2 }]);
+}
+
+#[test]
+fn in_development_a_failed_start_is_tried_once_and_its_calls_learn_why() {
+    let mut rig = rig(PoolPolicy { development: true, ..policy() });
+    let ticket = rig.call("t", false).unwrap();
+    assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
+    rig.end(1, WorkerEnd::FailedStart);
+    assert_eq!(rig.pump(), [Action::Refuse { ticket, reason: Refusal::FailedStart }]);
+    assert_eq!(rig.call("t", false), Err(Refusal::FailedStart));
+    rig.wait(30_000);
+    rig.call("t", false).unwrap();
+    assert_eq!(rig.pump(), [Action::Start { worker: 2 }], "another call may try again");
 }
 
 #[test]

@@ -29,8 +29,8 @@ impl Scheduler {
             actions.push(Action::Refuse { ticket: waiting.ticket, reason });
         }
         self.refuse_for_host_trouble(now, actions);
-        if let Some(rest) = self.quarantine.remaining(now) {
-            actions.extend(self.refuse_all(now, &Refusal::Quarantined { rest }));
+        if let Some(reason) = self.quarantine.refusal(now) {
+            actions.extend(self.refuse_all(now, &reason));
         }
     }
 

@@ -10,11 +10,14 @@ use crate::plugin::installed::Plugin;
 use crate::plugin::language::{Command, text};
 use crate::plugin::manifest::{Mode, Variable};
 use crate::secrets::Secrets;
+use crate::settings::Settings;
 use crate::worker::home::WorkerHome;
 
 /// Port of the forwarder inside a sandbox with egress.
 pub(super) const EGRESS_PORT: u16 = 3128;
 const PYTHON_PATH: &str = "PYTHONPATH";
+/// Makes a shim report the texts of exceptions to callers.
+const DEVELOPMENT: &str = "ASP_DEVELOPMENT";
 /// Directories of Python packages next to the code that uses them.
 const LIBRARIES: [&str; 2] = ["lib", "site-packages"];
 
@@ -22,7 +25,7 @@ const LIBRARIES: [&str; 2] = ["lib", "site-packages"];
 pub(super) fn of(
     (plugin, command): (&Plugin, &Command),
     home: &WorkerHome,
-    secrets: &Secrets,
+    settings: &Settings,
 ) -> BTreeMap<String, String> {
     let bin = command.argv.first().and_then(|program| Path::new(program).parent()).map(text);
     let work = text(&home.work_dir());
@@ -47,7 +50,9 @@ pub(super) fn of(
     let mut variables: BTreeMap<String, String> =
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     if plugin.manifest.mode == Mode::McpStdio {
-        variables.extend(of_package(plugin, &command.secrets, secrets));
+        variables.extend(of_package(plugin, &command.secrets, &settings.secrets));
+    } else if settings.development {
+        variables.insert(DEVELOPMENT.to_owned(), "true".to_owned());
     }
     variables
 }

@@ -26,6 +26,7 @@ impl Machine {
             uid_base: 1,
             egress_allow_private: Vec::new(),
             egress_development: false,
+            development: false,
             secrets: Secrets::default(),
             languages: Languages { python: Some(root.join("python")), ..Languages::default() },
         };

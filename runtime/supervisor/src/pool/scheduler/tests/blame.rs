@@ -185,3 +185,13 @@ fn a_suspect_with_much_to_do_makes_room_for_another() {
     rig.scheduler.ready(worker, rig.now);
     assert_eq!(rig.pump(), [Action::Assign { ticket: waits, worker }]);
 }
+
+#[test]
+fn in_development_no_crash_sets_anybody_aside() {
+    let mut rig = rig(PoolPolicy { development: true, ..policy() });
+    for _ in 0..20 {
+        assert_eq!(crash_with(&mut rig, &["author"]), QuarantineScope::Nobody);
+    }
+    assert!(is_served(&mut rig, "author"));
+    assert_eq!(rig.scheduler.breaker(), "closed");
+}
