@@ -142,7 +142,7 @@ class Stream:
 
 
 @asynccontextmanager
-async def worker(source, *, token_line=None, files=None, package=None, **changes):
+async def worker(source, *, token_line=None, files=None, package=None, development=False, **changes):
     """Starts a worker of a plugin with this source (or of the folder `package`)."""
     folder = Path(tempfile.mkdtemp(prefix="asp-py-"))
     code = Path(package) if package else folder / "package"
@@ -174,6 +174,7 @@ async def worker(source, *, token_line=None, files=None, package=None, **changes
             "ASP_PLUGIN_CODE": str(code),
             "ASP_WORK_DIR": str(folder / "work"),
             "ASP_WORKER_ID": "w1",
+            **({"ASP_DEVELOPMENT": "true"} if development else {}),
         },
     )
     process.stdin.write((token if token_line is None else token_line).encode() + b"\n")

@@ -60,7 +60,7 @@ fn add_report(health: &RuntimeHealth, machine: &mut DevMachine) {
         let number = |name: &str| plugin.get(name).and_then(Value::as_f64).unwrap_or_default();
         let crashes = number("crashes");
         let why = if rest > 0.0 {
-            format!("its workers crash too often; the next try is in {rest:.0} s")
+            format!("its workers crash or do not start; the next try is in {rest:.0} s")
         } else if crashes > 0.0 && number("workers") < 1.0 {
             format!("its workers crashed {crashes:.0} times and no worker runs")
         } else {

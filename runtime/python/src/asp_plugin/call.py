@@ -11,9 +11,8 @@ import asyncio
 import contextvars
 import sys
 import time
-import traceback
 
-from . import json_text
+from . import failures, json_text
 from .context import Context
 from .errors import Cancelled, CheckpointError, PluginError, TooLarge
 from .questions import Questions
@@ -128,9 +127,9 @@ class Call:
                 end = self._stopped()
         except SystemExit as error:
             self.worker.crash(f"the plugin called sys.exit({error.code!r})")
-        except BaseException:
-            self._log_now("error", traceback.format_exc())
-            end = self._failed("INTERNAL", "the plugin failed; its log says why")
+        except BaseException as error:
+            self._log_now("error", failures.trace(error))
+            end = self._failed("INTERNAL", failures.text(error))
             if self.cancelled:
                 end = self._stopped()
         finally:
@@ -330,8 +329,10 @@ class Call:
             self._log_now("error", f"the result is not JSON: {error}")
             return self._failed("INVALID_OUTPUT", "the result is not JSON")
         message = wire.ServerMessage(completed=end)
-        if message.ByteSize() > MAX_MESSAGE:
-            return self._failed("INVALID_OUTPUT", "the result is larger than the protocol allows")
+        size = message.ByteSize()
+        if size > MAX_MESSAGE:
+            too_large = f"the result has {size} bytes, allowed are {MAX_MESSAGE}; keep it as an artifact (ctx.artifact)"
+            return self._failed("INVALID_OUTPUT", too_large)
         return message
 
     def _described(self) -> wire.ServerMessage:
@@ -347,7 +348,7 @@ class Call:
         if ending is None:
             # A CancelledError of the handler's own making.
             self._log_now("error", "the handler was cancelled by its own code")
-            return self._failed("INTERNAL", "the plugin failed; its log says why")
+            return self._failed("INTERNAL", failures.FOR_CALLERS)
         code = "CANCELLED" if ending == "YIELDED" else ending
         message = self._failed(code, self._reason or ENDINGS[ending])
         message.failed.yielded = ending == "YIELDED"

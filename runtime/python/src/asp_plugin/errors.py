@@ -61,7 +61,7 @@ class TooLarge(PluginError):
     """One message would be larger than the 4 MiB the protocol allows."""
 
     def __init__(self, size: int) -> None:
-        super().__init__("TOO_LARGE", f"a message of {size} bytes is larger than the protocol allows")
+        super().__init__("TOO_LARGE", f"the message has {size} bytes, allowed are {4 << 20}")
 
 
 class NotFound(PluginError):

@@ -10,8 +10,11 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 
+from . import failures
 from .errors import LoadError
+from .failures import DEPENDENCIES
 from .handlers import SERVES, plugin
 
 TYPE_CHECKING = False
@@ -20,9 +23,6 @@ if TYPE_CHECKING:
 
     from .handlers import Plugin
     from .manifest import Manifest
-
-# Where a package may bring the wheels it needs, unpacked.
-DEPENDENCIES = "site-packages"
 
 
 def load(manifest: Manifest, code: str) -> Plugin:
@@ -35,9 +35,13 @@ def load(manifest: Manifest, code: str) -> Plugin:
     except LoadError:
         raise
     except ModuleNotFoundError as error:
+        _print_trace(error)
         raise LoadError(_missing(target, error)) from error
     except BaseException as error:  # whatever the plugin's own code raised, sys.exit included
-        raise LoadError(f"import {target}: {type(error).__name__}: {error}") from error
+        where = failures.place(error)
+        _print_trace(error)
+        at = f"{where}: " if where else ""
+        raise LoadError(f"import {target}: {at}{type(error).__name__}: {error}") from error
     wanted = SERVES[manifest.kind]
     if name:
         _choose(module, name, wanted)
@@ -49,6 +53,13 @@ def load(manifest: Manifest, code: str) -> Plugin:
     if plugin.kind != wanted:
         raise LoadError(f"{manifest.entrypoint} defines a {plugin.kind}, the manifest says {manifest.kind}")
     return plugin
+
+
+def _print_trace(error: BaseException) -> None:
+    """Prints the plugin's own part of the trace: the import system and this package are no help to its author."""
+    lines = traceback.format_list(failures.own_part(traceback.extract_tb(error.__traceback__)))
+    if lines or isinstance(error, SyntaxError):
+        print("".join([*lines, *traceback.format_exception_only(error)]), end="", file=sys.stderr)
 
 
 def _missing(target: str, error: ModuleNotFoundError) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import time
-import traceback
 from datetime import UTC, datetime
 
 import grpc
 
-from . import json_text
+from . import failures, json_text
 from .errors import DelegationError, ElicitationError, NotFound, PluginError
 from .questions import DEFAULT_DELEGATION_SECONDS, Questions, answered, delegation, elicitation, result
 from .values import Caller, Content, Message, Prompt, Secret
@@ -262,7 +262,7 @@ async def _unless_it_asks(read: ReadContext, handling: Coroutine[Any, Any, Any])
 async def _abort(context: Any, error: Exception) -> None:
     if isinstance(error, grpc.aio.AbortError):
         raise error
-    status, message = grpc.StatusCode.INTERNAL, "the plugin failed; its log says why"
+    status, message = grpc.StatusCode.INTERNAL, failures.text(error)
     if isinstance(error, Refused):
         status, message = error.status, error.message
     elif isinstance(error, NotFound):
@@ -272,7 +272,7 @@ async def _abort(context: Any, error: Exception) -> None:
     elif isinstance(error, TimeoutError):
         status, message = grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed"
     else:
-        traceback.print_exception(error)
+        print(failures.trace(error), file=sys.stderr)
     await context.abort(status, json_text.text(message))
 
 

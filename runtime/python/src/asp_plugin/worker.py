@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 
-from . import early, limits, loader, logs, manifest, service, vitals
+from . import blocking, early, failures, limits, loader, logs, manifest, service, vitals
 from .errors import LoadError
 from .schema import Schemas
 from .threads import Threads
@@ -160,6 +160,8 @@ def _token() -> str:
 async def _serve(described: manifest.Manifest, plugin: Plugin, path: str, token: str) -> None:
     loop = asyncio.get_running_loop()
     logs.install(loop)
+    if failures.is_development():
+        blocking.watch(loop)
     worker = Worker(described, plugin)
     loop.add_signal_handler(signal.SIGTERM, worker.session_ended.set)
     server = await service.start(worker, path, token)
