@@ -8,6 +8,7 @@ use serde_json::Value;
 const MAX_LINES: usize = 40;
 const WROTE: &str = "worker log";
 const CRASHED: &str = "a worker crashed";
+const EGRESS: &str = "egress";
 
 /// Returns the lines for a person, oldest first; empty if no worker wrote anything or was lost.
 pub fn lines(log: &str) -> Vec<String> {
@@ -44,12 +45,33 @@ pub fn parse_line(line: &str) -> Option<WorkerOutput> {
     let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
     let lines = match text("message") {
         WROTE => readable(text("line")),
-        CRASHED => vec![format!("(the process ended: {})", text("cause"))],
+        CRASHED => match text("remedy") {
+            "" => vec![format!("(the process ended: {})", text("cause"))],
+            remedy => vec![format!("(the process ended: {}; {remedy})", text("cause"))],
+        },
+        EGRESS => vec![blocked(text("outcome"), text("host"), line.get("port")?)?],
         _ => return None,
     };
     // `id@version`; an author has only one version at a time.
     let plugin = text("plugin").split('@').next().unwrap_or_default().to_owned();
     Some(WorkerOutput { plugin, lines })
+}
+
+/// Returns the line about a network access that was not allowed, with the setting that allows it.
+fn blocked(outcome: &str, host: &str, port: &Value) -> Option<String> {
+    Some(match outcome {
+        "name_denied" | "server_name_denied" => {
+            format!("(blocked: {host} is not in security.allowedDomains of its spec)")
+        }
+        "port_denied" => format!(
+            "(blocked: port {port} of {host}; 80 and 443 are open, --allow-private opens the others in development)"
+        ),
+        "address_denied" => {
+            format!("(blocked: {host} is at a private address; --allow-private opens these in development)")
+        }
+        "unreachable" => format!("({host} could not be reached at port {port})"),
+        _ => return None,
+    })
 }
 
 /// Node's shim writes its messages as JSON, with a stack trace in one line.
@@ -98,6 +120,28 @@ mod tests {
         assert_eq!(parse_line(r#"{"message": "ready", "plugin": "greet@1.0.0"}"#), None);
         assert_eq!(parse_line("no JSON"), None);
         assert_eq!(prefix_line("greet", "heard"), "greet | heard");
+    }
+
+    #[test]
+    fn a_blocked_access_and_a_limit_are_shown_with_their_settings() {
+        let shown = |line: Value| parse_line(&line.to_string()).map(|output| output.lines.join("\n"));
+        let egress = |outcome: &str| {
+            let host = "db.example.org";
+            shown(serde_json::json!({
+                "message": "egress", "plugin": "greet@1.0.0", "host": host, "port": 5432, "outcome": outcome,
+            }))
+        };
+        assert_eq!(
+            egress("name_denied").unwrap(),
+            "(blocked: db.example.org is not in security.allowedDomains of its spec)"
+        );
+        assert!(egress("port_denied").unwrap().contains("port 5432 of db.example.org"));
+        assert!(egress("address_denied").unwrap().contains("--allow-private"));
+        assert_eq!(egress("allowed"), None);
+        let crashed = serde_json::json!({
+            "message": "a worker crashed", "cause": "it was large", "remedy": "memory of its spec is 1Mi",
+        });
+        assert_eq!(shown(crashed).unwrap(), "(the process ended: it was large; memory of its spec is 1Mi)");
     }
 
     #[test]

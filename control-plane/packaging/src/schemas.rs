@@ -15,6 +15,8 @@ use super::languages::Languages;
 use super::local::{Local, PluginOutcome};
 use super::{Unit, examples};
 
+/// Precedes the plugin's output in an error.
+pub const OUTPUT: &str = "the plugin's output:";
 /// Maximum number of lines shown of one difference.
 const MAX_SHOWN: usize = 40;
 
@@ -80,11 +82,10 @@ async fn describe(local: &mut Local, unit: &Unit) -> Result<Value> {
         Ok(PluginOutcome::Failed { code, message }) => bail!("{code}: {message}"),
         Err(error) => {
             let wrote = local.plugin_output().join("\n");
-            Err(if wrote.is_empty() {
-                error
-            } else {
-                error.context(format!("the plugin's output:\n{wrote}"))
-            })
+            if wrote.is_empty() {
+                return Err(error);
+            }
+            bail!("{error:#}; {OUTPUT}\n{wrote}")
         }
     }
 }

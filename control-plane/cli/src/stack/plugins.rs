@@ -10,12 +10,16 @@ use std::slice::from_ref;
 
 use anyhow::Context;
 use asp_command::print;
+use asp_packaging::schemas::OUTPUT;
 use asp_packaging::{ConflictPolicy, InstallOutcome, InstalledUnit, StagedUnit, Unit, build, fingerprint};
 use asp_registry::Catalog;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum bytes shown of a reason; the command given as remedy prints all of it.
 const MAX_REASON: usize = 240;
+
+/// Beginnings of the lines in which shims say why code does not load.
+const SHIMS: [&str; 2] = ["cannot load the plugin: ", "the plugin could not be loaded: "];
 
 /// A plugin that is not installed for any runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +67,7 @@ impl Staging {
             |staged: &mut StagedUnit| staged.installed().id == id && staged.installed().version == version;
         for staged in self.staged.extract_if(.., is_it) {
             let InstalledUnit { id, version, language, .. } = staged.installed().clone();
-            let why = format!("its code does not load: {}", most_informative_line(error));
+            let why = format!("its code does not load: {}", reason_for_not_loading(error));
             let remedy = try_it(&self.root, &id);
             self.not_installed.push(MissingPlugin { id, version, language, why, remedy });
         }
@@ -216,6 +220,15 @@ fn forget(unit: &Unit, plugins: &Path) {
     }
 }
 
+/// Returns the line of a plugin's output that says why its code does not load: the shims' own line, else the last one.
+fn reason_for_not_loading(error: &anyhow::Error) -> String {
+    let text = print::in_full(error);
+    let Some((_, output)) = text.split_once(OUTPUT) else { return most_informative_line(error) };
+    let lines = || output.lines().filter(|line| !line.trim().is_empty() && !line.starts_with("(the process"));
+    let marked = lines().find_map(|line| SHIMS.iter().find_map(|mark| line.split_once(mark)));
+    shortened(marked.map(|(_, reason)| reason).or_else(|| lines().next_back()).unwrap_or_default())
+}
+
 /// Returns the most informative line of an error: compilers write many, of which one has the place of the first fault.
 fn most_informative_line(error: &anyhow::Error) -> String {
     let text = print::in_full(error);
@@ -224,7 +237,11 @@ fn most_informative_line(error: &anyhow::Error) -> String {
     let names_an_error = |line: &&str| line.to_ascii_lowercase().contains("error");
     let found =
         lines().find(names_a_place).or_else(|| lines().find(names_an_error)).or_else(|| lines().next());
-    let mut line = found.unwrap_or_default().trim_start_matches("[ERROR] ").to_owned();
+    shortened(found.unwrap_or_default().trim_start_matches("[ERROR] "))
+}
+
+fn shortened(line: &str) -> String {
+    let mut line = line.trim().to_owned();
     line.truncate(line.floor_char_boundary(MAX_REASON));
     line
 }
@@ -332,6 +349,26 @@ mod tests {
         // A missing installation is made again, whatever the reason.
         std::fs::remove_dir_all(plugins.join("other")).unwrap();
         assert_eq!(load(), [news("other", InstallOutcome::Installed)]);
+    }
+
+    #[test]
+    fn of_code_that_does_not_load_the_shims_reason_is_shown() {
+        let why = |output: &str| {
+            let error = anyhow::anyhow!(
+                "quarantined: no; {OUTPUT}\n{output}\n(the process ended: it could not load)"
+            );
+            reason_for_not_loading(&error.context("greet: read the schemas of the code"))
+        };
+        let python = "  File \"helper.py\", line 2\nKeyError: 'x'\ncannot load the plugin: import main.py: helper.py:2: KeyError: 'x'";
+        assert_eq!(why(python), "import main.py: helper.py:2: KeyError: 'x'");
+        let node = "the plugin could not be loaded: Error: no\n    at main.mjs:3\nthrow error;";
+        assert_eq!(why(node), "Error: no");
+        let java = "there is no class Main in the package; runtime.entrypoint names it";
+        assert_eq!(why(java), java);
+        assert_eq!(
+            reason_for_not_loading(&anyhow::anyhow!("asp-runtime did not start")),
+            "asp-runtime did not start"
+        );
     }
 
     #[test]

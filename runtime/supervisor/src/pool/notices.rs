@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::Pool;
 use super::scheduler::QuarantineScope;
+use crate::cause::Cause;
+use crate::plugin::manifest::Limits;
 use crate::ppp::{fields, number};
 use crate::worker::{Death, Worker};
 
@@ -102,7 +104,8 @@ impl Pool {
             Some(cause) => {
                 *self.totals.lock().crashes.entry(cause.name()).or_default() += 1;
                 let calls = death.calls;
-                tracing::warn!(runtime = true, plugin, worker, lived_ms, calls, cause = %cause, "a worker crashed");
+                let remedy = remedy(cause, &self.plan.plugin.manifest.limits).unwrap_or_default();
+                tracing::warn!(runtime = true, plugin, worker, lived_ms, calls, cause = %cause, remedy, "a worker crashed");
                 let details = fields([
                     ("lived_ms", number(lived_ms)),
                     ("cause", cause.name().into()),
@@ -111,5 +114,52 @@ impl Pool {
                 self.machine.metrics.emit("worker_crashed", labels, details);
             }
         }
+    }
+}
+
+/// Returns the limit behind the cause of a crash with the key of the spec that sets it, or how to prevent it; `None` if
+/// nothing is known.
+fn remedy(cause: Cause, limits: &Limits) -> Option<String> {
+    let key = |name: &str, value: String| Some(format!("{name} of its spec is {value}"));
+    match cause {
+        Cause::Oom => key("runtime.resources.memory", size(limits.memory_bytes)),
+        Cause::Limit("processes") => key("runtime.resources.pids", limits.pids.to_string()),
+        Cause::Limit("processor time") => key("runtime.resources.cpu", format!("{}m", limits.cpu_millis)),
+        Cause::Limit("disk space" | "artifact bytes") => {
+            key("runtime.resources.disk", size(limits.disk_bytes))
+        }
+        Cause::Deadline => key("capabilities.maxRuntimeSeconds", limits.max_runtime_seconds.to_string()),
+        Cause::Wedged => {
+            Some("a handler that computes or waits on the event loop blocks it: use a thread".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Returns a size as a spec writes it.
+fn size(bytes: u64) -> String {
+    match bytes % (1 << 20) {
+        0 => format!("{}Mi", bytes >> 20),
+        _ => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_named_with_the_key_that_sets_it() {
+        let limits = Limits { memory_bytes: 64 << 20, disk_bytes: 1000, ..Limits::default() };
+        for (cause, text) in [
+            (Cause::Oom, "runtime.resources.memory of its spec is 64Mi"),
+            (Cause::Limit("disk space"), "runtime.resources.disk of its spec is 1000"),
+            (Cause::Limit("processes"), "runtime.resources.pids of its spec is 64"),
+            (Cause::Limit("processor time"), "runtime.resources.cpu of its spec is 1000m"),
+            (Cause::Deadline, "capabilities.maxRuntimeSeconds of its spec is 60"),
+        ] {
+            assert_eq!(remedy(cause, &limits).as_deref(), Some(text), "{cause}");
+        }
+        assert_eq!(remedy(Cause::Exit(1), &limits), None);
     }
 }
