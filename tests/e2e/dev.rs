@@ -170,7 +170,12 @@ async fn a_plugin_that_does_not_load_stays_what_it_was_and_types_reach_clients(_
     said(&dev, "fault: plugin greet: its code does not load: ").await?;
     said(&dev, "its code from before stays in force").await?;
     said(&dev, "greet | ").await?;
+    said(&dev, "not applied: 1 fault; ").await?;
     greets(&block, "greet", "Hello, Ada!").await?;
+    author.edit("greet/greet.yaml", "Greets someone", "Greets anybody")?;
+    refused_times(&dev, 2).await?;
+    ensure!(!dev.log().contains("applied: specs"), "specs changed without their code: {}", dev.tail());
+    author.edit("greet/greet.yaml", "Greets anybody", "Greets someone")?;
 
     author.edit(code, "@dataclass(", "@dataclass")?;
     author.edit(code, "Hello,", "Welcome,")?;

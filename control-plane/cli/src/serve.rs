@@ -34,6 +34,7 @@ use asp_pipeline::pipeline::EndListener;
 use asp_platform::telemetry;
 use asp_proto::grace::DRAIN_LIMIT;
 use asp_store::published_keys::{MemoryKeys, PublishedKeys};
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -100,6 +101,8 @@ struct Process {
     plugin_logs: Option<LogListener>,
     /// Receiver of the end of every call.
     call_ends: Option<EndListener>,
+    /// Held for writing by a session while it changes specs and code, so that no request meets only one of them.
+    gate: Option<Arc<RwLock<()>>>,
     tasks: TaskTracker,
     /// Cancelled first: no new work is accepted, listeners drain.
     stop: CancellationToken,
@@ -148,6 +151,7 @@ async fn serve(settings: Settings, certificates: Certificates, session: Option<D
         absent,
         plugin_logs: session.as_ref().map(DevSession::log_listener),
         call_ends: session.as_ref().map(DevSession::end_listener),
+        gate: session.is_some().then(Arc::default),
         public_url,
         ports,
         dev_issuer,
@@ -210,6 +214,7 @@ fn session_parts(process: &Process, control: ControlRole, died: RuntimeFailure) 
         compiler: control.compiler,
         publisher: control.publisher,
         gateway: process.gateway.get().cloned().context("a session has a gateway")?,
+        gate: process.gate.clone().unwrap_or_default(),
         runtime: process.runtime.clone(),
         died,
         machine: announce::machine(process, control.not_installed),

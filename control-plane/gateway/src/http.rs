@@ -20,9 +20,11 @@ use asp_protocols::{ProtocolRequest, a2a, login, mcp, registry, rest, unserved, 
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{HeaderValue, StatusCode, Uri, header, request::Parts};
+use tokio::sync::RwLock;
 
 use crate::gateway::Gateway;
 use body::{BodyFault, ReceivedBody};
@@ -45,6 +47,17 @@ const TRANSFER_CODING: &str = "a body comes with Content-Length or in chunks, in
 /// Returns the router of the whole gateway port, including `/healthz`, `/readyz` and `/metrics`.
 pub fn router(gateway: Arc<Gateway>) -> axum::Router {
     open_to_all().fallback(entry).with_state(gateway)
+}
+
+/// Returns the same router for a session that changes specs and code together: requests wait while it holds `gate` for
+/// writing.
+pub fn gated_router(gateway: Arc<Gateway>, gate: Arc<RwLock<()>>) -> axum::Router {
+    router(gateway).layer(middleware::from_fn_with_state(gate, wait_for_gate))
+}
+
+async fn wait_for_gate(State(gate): State<Arc<RwLock<()>>>, request: Request, next: Next) -> Response {
+    drop(gate.read().await);
+    next.run(request).await
 }
 
 /// Returns the router of a plaintext port for probes and metrics only; any other request gets directions to the other

@@ -32,6 +32,8 @@ mod edge;
 mod failure_log;
 #[path = "it/follower.rs"]
 mod follower;
+#[path = "it/gate.rs"]
+mod gate;
 #[path = "it/hosted.rs"]
 mod hosted;
 #[path = "it/idempotency.rs"]

@@ -170,7 +170,10 @@ fn serve(
     gateway: &Arc<Gateway>,
     drains: &TaskTracker,
 ) -> anyhow::Result<()> {
-    let router = asp_gateway::http::router(Arc::clone(gateway));
+    let router = match &process.gate {
+        Some(gate) => asp_gateway::http::gated_router(Arc::clone(gateway), Arc::clone(gate)),
+        None => asp_gateway::http::router(Arc::clone(gateway)),
+    };
     let (stop, limit) = (&process.stop, process.drain_limit());
     let plain = match process.settings.requires_mutual_tls() {
         true => asp_gateway::http::probe_router(Arc::clone(gateway)),

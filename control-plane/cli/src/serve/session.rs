@@ -22,6 +22,7 @@ use asp_gateway::gateway::Gateway;
 use asp_packaging::output;
 use asp_pipeline::pipeline::EndListener;
 use asp_store::control::sql::ControlStore;
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::standing::RuntimeFailure;
@@ -41,6 +42,8 @@ pub(super) struct SessionContext {
     pub(super) compiler: Compiler,
     pub(super) publisher: Handle,
     pub(super) gateway: Weak<Gateway>,
+    /// Requests wait while it is held for writing.
+    pub(super) gate: Arc<RwLock<()>>,
     pub(super) runtime: Option<Arc<LocalRuntime>>,
     pub(super) died: RuntimeFailure,
     pub(super) machine: DevMachine,
@@ -122,8 +125,8 @@ impl DevSession {
                     reporter.report_load(&loaded, &served).await;
                     client.begin(&loaded.servers, &served)?;
                 }
-                Err(faults) => {
-                    reporter.report_faults(&faults);
+                Err(refused) => {
+                    reporter.report_faults(&refused);
                     client.fail_if_waiting(&self.directory)?;
                 }
             }

@@ -130,6 +130,11 @@ impl LocalRuntime {
         self.plugins.join(id).join(version).is_dir()
     }
 
+    /// Whether any version of a plugin is installed.
+    pub fn has_any(&self, id: &str) -> bool {
+        self.plugins.join(id).is_dir()
+    }
+
     /// Tells the runtime that a plugin was replaced, so that the next call gets the new code. A runtime that is not running
     /// reads the code when it starts.
     pub async fn take_up(&self, plugin: &InstalledUnit) -> anyhow::Result<()> {

@@ -1,8 +1,8 @@
 //! Loads a directory into the gateway: checks, builds, stores, publishes and installs it.
 //!
-//! Keeps true: a directory with a fault is neither stored nor installed, so that the previous specs and code stay in service;
-//! a plugin that does not build, or whose code does not load, stays as it was; once a load is reported as in force, the next
-//! call reaches it.
+//! Keeps true: a directory with a fault is neither stored nor installed, so that the previous specs and code stay in service,
+//! and new code of a served plugin that does not build or load is such a fault; no request meets new specs with old code;
+//! once a load is reported as in force, the next call reaches it.
 
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
@@ -49,12 +49,26 @@ pub(super) struct LoadResult {
     pub(super) unused_secrets: Vec<String>,
 }
 
+/// Reasons why a load is not in force.
+#[derive(Debug, Default)]
+pub(super) struct LoadRefusal {
+    pub(super) faults: Vec<String>,
+    /// Other messages for the reader.
+    pub(super) notes: Vec<String>,
+}
+
+impl From<Vec<String>> for LoadRefusal {
+    fn from(faults: Vec<String>) -> LoadRefusal {
+        LoadRefusal { faults, notes: Vec::new() }
+    }
+}
+
 /// Brings the directory into force, or returns every reason why not. `made` holds the builds of earlier loads.
 pub(super) async fn load(
     served: &SessionContext,
     directory: &Path,
     made: &mut PastBuilds,
-) -> Result<LoadResult, Vec<String>> {
+) -> Result<LoadResult, LoadRefusal> {
     // At the first load the developer has just built the plugins, or learns of stale schemas from lint.
     let is_first = made.is_empty();
     let DirectoryContents { sources, found, faults } = block_in_place(|| read(directory))?;
@@ -70,19 +84,20 @@ pub(super) async fn load(
     let asked = schemas::derive_schemas(directory, &sources, &units.collect::<Vec<_>>()).await;
     if !asked.has_stale() {
         return match faults.is_empty() {
-            true => finish(served, catalog::bundles(&sources, found), staging, asked).await,
-            false => Err(faults.into_iter().chain(asked.notes).collect()),
+            true => finish(served, (directory, is_first), (&sources, found), staging, asked).await,
+            false => Err(LoadRefusal { faults, notes: asked.notes }),
         };
     }
     // The author means specs and code together: neither takes effect without the other.
     let sources = asked.with(directory, sources);
     let report = asp_registry::check(&sources);
     let Some(found) = report.catalog else {
-        return Err(report.faults.iter().map(catalog::describe).chain(asked.notes).collect());
+        let faults = report.faults.iter().map(catalog::describe).collect();
+        return Err(LoadRefusal { faults, notes: asked.notes });
     };
     drop(staging);
     let staging = stage(served, directory, &found, made).await?;
-    finish(served, catalog::bundles(&sources, found), staging, asked).await
+    finish(served, (directory, is_first), (&sources, found), staging, asked).await
 }
 
 /// A directory whose files have no faults except `faults`, which new schemas of its code may fix.
@@ -127,18 +142,43 @@ async fn stage(
 /// Brings the checked and built servers into force, then writes the schemas derived from the code.
 async fn finish(
     served: &SessionContext,
-    bundles: Vec<Bundle>,
+    (directory, is_first): (&Path, bool),
+    (sources, found): (&[Source], Catalog),
     mut staging: Staging,
     mut asked: DerivedSchemas,
-) -> Result<LoadResult, Vec<String>> {
+) -> Result<LoadResult, LoadRefusal> {
     for (id, version, error) in &asked.broken {
         staging.refuse(id, version, error);
     }
-    let mut loaded =
-        put_in_force(served, bundles, staging).await.map_err(|error| vec![print::in_full(&error)])?;
+    let faults = match is_first {
+        // Nothing is served yet.
+        true => Vec::new(),
+        false => faults_of_code(served, &asp_packaging::units(&found.servers, Some(directory)), &staging),
+    };
+    if !faults.is_empty() {
+        return Err(LoadRefusal { faults, notes: asked.notes });
+    }
+    let bundles = catalog::bundles(sources, found);
+    let put = put_in_force(served, bundles, staging).await;
+    let mut loaded = put.map_err(|error| vec![print::in_full(&error)])?;
     loaded.written = asked.write();
     loaded.notes = asked.notes;
     Ok(loaded)
+}
+
+/// Returns the faults of code next to its spec that replaces code in service.
+fn faults_of_code(served: &SessionContext, units: &[Unit], staging: &Staging) -> Vec<String> {
+    let is_served = |failed: &&MissingPlugin| {
+        let is_it = |unit: &Unit| unit.id == failed.id && unit.version == failed.version;
+        let has_code = units.iter().any(|unit| is_it(unit) && unit.folder.is_some());
+        has_code && served.runtime.as_ref().is_some_and(|runtime| runtime.has_any(&failed.id))
+    };
+    let failed = staging.not_installed.iter().filter(is_served);
+    failed
+        .map(|MissingPlugin { id, why, remedy, .. }| {
+            format!("plugin {id}: {why}; its code from before stays in force ({remedy})")
+        })
+        .collect()
 }
 
 /// Stores the servers, waits until the gateway has them, and replaces earlier versions of their plugins.
@@ -156,6 +196,7 @@ async fn put_in_force(
     let plugins: Vec<_> = bundles.iter().map(units).collect();
     let compiled = bundles.iter().map(|bundle| &bundle.server);
     let unused = served.runtime.as_ref().map(|runtime| runtime.unused_secrets(compiled)).unwrap_or_default();
+    let _held = served.gate.write().await;
     // A new plugin is in use by no one yet, and the gateway asks for it as soon as it knows of it.
     let mut installed =
         block_in_place(|| staging.place(|plugin| plugin.outcome == InstallOutcome::Installed));

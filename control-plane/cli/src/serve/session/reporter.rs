@@ -9,7 +9,7 @@ use std::path::Path;
 use asp_command::print;
 use serde_json::{Map, Value, json};
 
-use super::load::LoadResult;
+use super::load::{LoadRefusal, LoadResult};
 use super::{Readers, SessionContext};
 use crate::serve::standing::status;
 use crate::stack::{ready, table};
@@ -108,7 +108,9 @@ impl SessionReporter {
     }
 
     /// Reports faults because of which a load is not in force.
-    pub(super) fn report_faults(&self, faults: &[String]) {
+    pub(super) fn report_faults(&self, refused: &LoadRefusal) {
+        let LoadRefusal { faults, notes } = refused;
+        notes.iter().for_each(|note| self.print(note));
         faults.iter().for_each(|fault| self.print(&format!("fault: {fault}")));
         let stays = match self.revision {
             None => "nothing is served until this is mended",
