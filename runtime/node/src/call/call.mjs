@@ -1,6 +1,7 @@
 //! One call, from its invoke to its one result. It ends when its handler has settled, never before: a call that
 //! was cancelled and still runs must not look finished. What the handler sends after the end is dropped.
 import { CallError, isCallError, isCancelled, isToolError } from '../errors.mjs';
+import { failureText, failureTrace } from '../failures.mjs';
 import { operatorLine, within } from '../logs.mjs';
 import { readArguments } from '../schema.mjs';
 import { callTyped } from '../typed.mjs';
@@ -185,8 +186,8 @@ export class Call {
       return error.details === undefined ? failure : { ...failure, details: details(error) };
     }
     // The stack is for the operator: the caller, who reads log lines too, must not see it.
-    operatorLine('handler failed', { requestId: this.requestId, error: describe(error) });
-    return { code: 'INTERNAL', message: 'the plugin failed; its log says why' };
+    operatorLine('handler failed', { requestId: this.requestId, error: truncate(failureTrace(error), MAX_LOG_BYTES) });
+    return { code: 'INTERNAL', message: truncate(failureText(error), MAX_LOG_BYTES) };
   }
 
   #end(message) {
@@ -204,8 +205,4 @@ function details(error) {
   } catch {
     return undefined;
   }
-}
-
-function describe(error) {
-  return truncate(String(error?.stack ?? error), MAX_LOG_BYTES);
 }

@@ -2,6 +2,7 @@
 //! caller goes or the deadline passes, and the gRPC status of what they throw.
 import { CallError, isCallError } from '../errors.mjs';
 import { caller } from '../call/context.mjs';
+import { failureText, failureTrace } from '../failures.mjs';
 import { operatorLine } from '../logs.mjs';
 import { Secret } from '../secret.mjs';
 import { STATUS } from '../wire/grpc.mjs';
@@ -74,7 +75,7 @@ function refusal(error, requestId) {
     const message = known === undefined ? `${error.code}: ${error.message}` : error.message;
     return Object.assign(new Error(message), { code: known ?? STATUS.UNKNOWN });
   }
-  operatorLine('handler failed', { requestId, error: String(error?.stack ?? error) });
-  return Object.assign(new Error('the plugin failed; its log says why'), { code: STATUS.INTERNAL });
+  operatorLine('handler failed', { requestId, error: failureTrace(error) });
+  return Object.assign(new Error(failureText(error)), { code: STATUS.INTERNAL });
 }
 

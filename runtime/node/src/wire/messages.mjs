@@ -47,7 +47,8 @@ export function methods(service) {
 export function json(value, what, tooLarge = 'TOO_LARGE') {
   const bytes = Buffer.from(stringify(value === undefined ? null : value, what), 'utf8');
   if (bytes.length > MAX_JSON_BYTES) {
-    throw new CallError(tooLarge, `${what} has ${bytes.length} bytes of JSON, allowed are ${MAX_JSON_BYTES}`);
+    const remedy = tooLarge === 'INVALID_OUTPUT' ? '; keep it as an artifact (ctx.artifact)' : '';
+    throw new CallError(tooLarge, `${what} has ${bytes.length} bytes of JSON, allowed are ${MAX_JSON_BYTES}${remedy}`);
   }
   return { value: bytes };
 }

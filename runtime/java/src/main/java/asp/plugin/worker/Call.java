@@ -248,7 +248,7 @@ final class Call {
             return new Failure(own.code(), own.getMessage(), own.details(), false);
         }
         Logs.unexpected(request.requestId(), thrown);
-        return new Failure("INTERNAL", "the plugin failed; its log says why");
+        return new Failure("INTERNAL", Unexpected.text(thrown));
     }
 
     private Failure stopFailure() {

@@ -32,6 +32,10 @@ final class Logs extends Handler {
         synchronized (System.err) {
             System.err.println("call " + requestId + " failed unexpectedly");
             thrown.printStackTrace();
+            String limit = Unexpected.limit(thrown);
+            if (limit != null) {
+                System.err.println(limit);
+            }
         }
     }
 

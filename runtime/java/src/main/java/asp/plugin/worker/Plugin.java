@@ -36,7 +36,7 @@ final class Plugin {
     }
 
     static Plugin load(Manifest manifest, Path code) throws Exit.Refusal {
-        ClassLoader loader = new URLClassLoader("plugin", urls(code), Plugin.class.getClassLoader());
+        ClassLoader loader = new URLClassLoader(Unexpected.LOADER, urls(code), Plugin.class.getClassLoader());
         // Libraries that look for services or configuration ask the thread's loader.
         Thread.currentThread().setContextClassLoader(loader);
         Object instance = instance(manifest.entrypoint(), loader);
@@ -123,6 +123,7 @@ final class Plugin {
                         + ", which is not in the package: a library is a dependency in the pom.xml beside the code");
             }
             Throwable cause = fault.getCause() == null ? fault : fault.getCause();
+            cause.printStackTrace();
             throw refusal(name + " cannot be made: " + cause);
         }
     }

@@ -130,8 +130,12 @@ final class Session implements StreamObserver<ClientMessage> {
         Result result = result(arguments, new CallContext(call, serving.manifest()));
         byte[] output = output(result);
         ServerMessage completed = content(request, output, result);
-        if (completed.getSerializedSize() > Limits.PAYLOAD_BYTES) {
-            throw new Failure("INVALID_OUTPUT", "the result is larger than " + Limits.PAYLOAD_BYTES + " bytes");
+        int size = completed.getSerializedSize();
+        if (size > Limits.PAYLOAD_BYTES) {
+            throw new Failure(
+                    "INVALID_OUTPUT",
+                    "the result has " + size + " bytes, allowed are " + Limits.PAYLOAD_BYTES
+                            + "; keep it as an artifact (context.artifact)");
         }
         return completed;
     }
