@@ -31,13 +31,13 @@ trials! { dev:
 }
 
 /// A folder of specs and the command that serves it.
-struct Author {
+pub(crate) struct Author {
     work: TempDir,
-    root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 impl Author {
-    fn new() -> Result<Author> {
+    pub(crate) fn new() -> Result<Author> {
         let work = tempfile::tempdir()?;
         let root = work.path().join("mine");
         fs::create_dir_all(work.path().join("tmp"))?;
@@ -61,7 +61,7 @@ impl Author {
     }
 
     /// `asp plugin new`: a server with one tool.
-    async fn server(&self, id: &str) -> Result<()> {
+    pub(crate) async fn server(&self, id: &str) -> Result<()> {
         self.server_in("python", id).await
     }
 
@@ -73,7 +73,7 @@ impl Author {
         Ok(())
     }
 
-    fn dev(&self, arguments: &[&str]) -> Result<Process> {
+    pub(crate) fn dev(&self, arguments: &[&str]) -> Result<Process> {
         let mut command = self.asp()?;
         command.arg("dev").arg(&self.root).args(arguments);
         Process::start("asp dev", command)
@@ -305,7 +305,7 @@ async fn ends_with_what_it_started(
 }
 
 /// Waits for a line, as long as it takes to start something on a busy machine.
-async fn said(dev: &Process, text: &str) -> Result<()> {
+pub(crate) async fn said(dev: &Process, text: &str) -> Result<()> {
     let seen = || async { dev.log().contains(text).then_some(()) };
     wait::until(text, wait::START, seen).await.with_context(|| dev.tail())
 }
@@ -419,13 +419,13 @@ async fn a_taken_port_and_a_folder_without_a_server_are_named_with_the_way_out(_
     Ok(())
 }
 
-async fn ready(dev: &Process) -> Result<()> {
+pub(crate) async fn ready(dev: &Process) -> Result<()> {
     let seen = || async { dev.log().lines().iter().any(|line| line.starts_with("ready")).then_some(()) };
     wait::until("ready", wait::START, seen).await.with_context(|| dev.tail())
 }
 
 /// The first block that a person was told.
-fn block(dev: &Process) -> Option<Value> {
+pub(crate) fn block(dev: &Process) -> Option<Value> {
     blocks(dev).into_iter().next()
 }
 

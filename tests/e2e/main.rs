@@ -22,6 +22,7 @@ mod clients;
 mod conformance;
 mod crowd;
 mod dev;
+mod dev_failures;
 mod doors;
 mod embedded;
 mod faithful;
@@ -131,6 +132,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     wire::trials,
     plugins::trials,
     dev::trials,
+    dev_failures::trials,
     embedded::trials,
     plugin_delegates::trials,
     packages::trials,

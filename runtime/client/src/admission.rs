@@ -93,7 +93,7 @@ impl Rejection {
         match word(reason) {
             "throttled" | "overload" => Rejection::Busy { retry_after: retry_after.unwrap_or(DEFAULT_RETRY) },
             "draining" => Rejection::Draining,
-            "quarantined" | "breaker_open" => Rejection::Unhealthy(reason.to_owned()),
+            "quarantined" | "breaker_open" | "not_loaded" => Rejection::Unhealthy(reason.to_owned()),
             "tenant_quarantined" => Rejection::PutOff(reason.to_owned()),
             "host_trouble" => Rejection::Host(reason.to_owned()),
             _ if is_impossible(reason) => Rejection::Impossible(reason.to_owned()),

@@ -16,7 +16,7 @@ pub enum Refusal {
     #[error("quarantined: the plugin's workers crash too often; next try in {} s", rest.as_secs().max(1))]
     Quarantined { rest: Duration },
     /// Quarantine after a failed start, in development.
-    #[error("quarantined: the plugin's code does not load; its output has the reason")]
+    #[error("not_loaded: the plugin's code does not load; its output has the reason")]
     FailedStart,
     #[error(
         "tenant_quarantined: calls of this tenant crash the plugin's workers; its next try is in {} s",

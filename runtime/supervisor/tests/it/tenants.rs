@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::harness::{Stack, Tunnel, crash, eventually, output, reason, start, wanted};
+use super::harness::{Stack, Tunnel, crash, eventually, output, reason, start, start_with, wanted};
 
 async fn begin(stack: &Stack, tenant: &str, id: &str, milliseconds: u64) -> Tunnel {
     let mut tunnel = stack.tunnel_for(wanted("echo", tenant)).await;
@@ -70,4 +70,13 @@ async fn a_tenant_that_crashes_workers_is_put_off_alone_and_takes_others_calls_w
     assert_eq!(stack.figure("echo@1.0.0", "tenants_off").await, 1);
     assert_eq!(stack.health().await["plugins"]["echo@1.0.0"]["breaker"], "closed");
     stack.log_line("a tenant's calls crash a plugin's workers").await;
+}
+
+#[tokio::test]
+async fn in_development_no_crash_sets_the_author_aside() {
+    let stack = start_with(&[("echo", json!({}))], &["--development"]).await;
+    for number in 0..6 {
+        assert!(crashes(&stack, &format!("crash-{number}")).await, "refused after {number} crashes");
+    }
+    assert_eq!(stack.figure("echo@1.0.0", "tenants_off").await, 0);
 }

@@ -18,6 +18,9 @@ pub(super) fn refusal(rejection: Rejection) -> Refusal {
         }
         Rejection::StillEnding => Refusal::Upstream("the call's former execution has not ended".into()),
         Rejection::Draining => Refusal::Upstream("the plugin is being replaced; try again".into()),
+        Rejection::Unhealthy(reason) if word(&reason) == "not_loaded" => {
+            Refusal::Upstream("the plugin's code does not load; its output has the reason".into())
+        }
         Rejection::Unhealthy(_) => Refusal::Upstream("the plugin fails too often at the moment".into()),
         Rejection::PutOff(why) => Refusal::Upstream(why),
         Rejection::Host(why) => Refusal::Upstream(format!("{why}; try again")),
@@ -90,6 +93,7 @@ mod tests {
             ("overload", "rate_limited"),
             ("quarantined: 5 crashes", "upstream_unavailable"),
             ("breaker_open", "upstream_unavailable"),
+            ("not_loaded: it throws", "upstream_unavailable"),
             ("draining", "upstream_unavailable"),
             ("tenant_quarantined: next try in 30 s", "upstream_unavailable"),
             ("host_trouble: no space left on device", "upstream_unavailable"),
