@@ -271,6 +271,9 @@ fn misfit(pointer: &str, message: &str) -> String {
     }
 }
 
+/// Beginning of the message about a result that is too large.
+const SIZE: &str = "the result has ";
+
 /// Returns the misfit of a result as a sentence; a message about the whole result is one already.
 fn misfit_of_result(pointer: &str, message: &str) -> String {
     match pointer {
@@ -365,6 +368,12 @@ impl Refusal {
     pub fn public_message(&self) -> String {
         match self {
             Refusal::Internal(_) => Reason::Internal.message().into(),
+            // Its size, for which the schema is not the reason.
+            Refusal::InvalidOutput { pointer, message }
+                if pointer.is_empty() && message.starts_with(SIZE) =>
+            {
+                format!("the call was completed, but {message}")
+            }
             Refusal::InvalidOutput { .. } => {
                 "the call was completed, but its result does not match its output schema".into()
             }

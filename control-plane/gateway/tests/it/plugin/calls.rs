@@ -202,6 +202,23 @@ async fn a_failure_is_told_by_its_code() {
 }
 
 #[tokio::test]
+async fn a_result_that_is_too_large_is_reported_by_its_size() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        let end = Failed {
+            request_id: invoke.request_id,
+            code: "INVALID_OUTPUT".into(),
+            message: "the result has 5000015 bytes, allowed are 4194304".into(),
+            ..Failed::default()
+        };
+        worker.say(Payload::Failed(end)).await;
+    }));
+    let text = sweep(&fixture(&runtime)).await.text;
+    assert!(text.contains("the result has 5000015 bytes, allowed are 4194304"), "{text}");
+    assert!(!text.contains("output schema"), "{text}");
+}
+
+#[tokio::test]
 async fn a_result_off_its_schema_is_never_passed_on() {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[]).await;
