@@ -18,6 +18,7 @@ pub(crate) mod stop;
 pub(crate) mod stores;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -128,8 +129,7 @@ impl Process {
 }
 
 async fn serve(settings: Settings, certificates: Certificates, session: Option<DevSession>) -> Result<()> {
-    state_dir::create(&settings.state_dir)
-        .with_context(|| format!("create {}", settings.state_dir.display()))?;
+    create_state_dir(&settings.state_dir)?;
     let (ports, listeners) = ports::bind(&settings).await?;
     let public_url = settings.public_url.clone().unwrap_or_else(|| own_url(&settings, ports.edge));
     warn_of_exposure(&settings, &public_url);
@@ -171,9 +171,7 @@ async fn serve(settings: Settings, certificates: Certificates, session: Option<D
         None => None,
     };
     if let Some(listener) = listeners.gateway {
-        let gateway = gateway::start(&process, listener, (&stores, calls), &drains).await?;
-        // Err: cannot happen, there is one gateway.
-        let _ = process.gateway.set(Arc::downgrade(&gateway));
+        gateway::start(&process, listener, (&stores, calls), &drains).await?;
     }
     let not_installed = control.as_mut().map(|control| std::mem::take(&mut control.not_installed));
     let listener = session.as_ref().map(DevSession::listener);
@@ -191,6 +189,10 @@ async fn serve(settings: Settings, certificates: Certificates, session: Option<D
     stack.end().await;
     process.end(&drains).await;
     outcome
+}
+
+fn create_state_dir(path: &Path) -> Result<()> {
+    state_dir::create(path).with_context(|| format!("create {}", path.display()))
 }
 
 /// Returns the URL of the edge as seen from this machine.

@@ -66,7 +66,7 @@ pub(super) async fn start(
     listeners: GatewayListeners,
     (stores, calls): (&stores::Stores, Option<stores::CallStores>),
     drains: &TaskTracker,
-) -> anyhow::Result<Arc<Gateway>> {
+) -> anyhow::Result<()> {
     let calls = calls.context("a gateway has a store of calls")?;
     let settings = &process.settings;
     let (counters, shared) = shared::open(&settings.gateway)?;
@@ -98,15 +98,7 @@ pub(super) async fn start(
     if let Some(listener) = &process.call_ends {
         gateway.pipeline.listen_to_ends(Arc::clone(listener));
     }
-    let target = target(process)?;
-    let applying = Arc::clone(&gateway);
-    let apply: client::Apply =
-        Arc::new(move |revision, covers, changes| applying.apply_changes(revision, covers, changes));
-    let noting = Arc::clone(&gateway);
-    let note_fresh: client::NoteFresh = Arc::new(move || noting.control_is_fresh());
-    // Unsubscribes at the first stop, so that Envoy learns at once that this replica takes no new requests. A control plane
-    // in this process still receives that, since it ends after everything has drained.
-    drains.spawn(client::run(target, apply, note_fresh, process.stop.clone()));
+    subscribe(process, &gateway, drains)?;
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
     let signing = Gateway::keep_token_keys(Arc::downgrade(&gateway));
@@ -127,7 +119,23 @@ pub(super) async fn start(
         run(&stop, Box::pin(background), keep, Box::pin(ending.stop())).await;
     });
     serve(process, listeners, &gateway, drains)?;
-    Ok(gateway)
+    // Err: cannot happen, there is one gateway.
+    let _ = process.gateway.set(Arc::downgrade(&gateway));
+    Ok(())
+}
+
+/// Applies what the control plane publishes.
+fn subscribe(process: &Process, gateway: &Arc<Gateway>, drains: &TaskTracker) -> anyhow::Result<()> {
+    let target = target(process)?;
+    let applying = Arc::clone(gateway);
+    let apply: client::Apply =
+        Arc::new(move |revision, covers, changes| applying.apply_changes(revision, covers, changes));
+    let noting = Arc::clone(gateway);
+    let note_fresh: client::NoteFresh = Arc::new(move || noting.control_is_fresh());
+    // Unsubscribes at the first stop, so that Envoy learns at once that this replica takes no new requests. A control plane
+    // in this process still receives that, since it ends after everything has drained.
+    drains.spawn(client::run(target, apply, note_fresh, process.stop.clone()));
+    Ok(())
 }
 
 /// Returns the public part of the configuration.

@@ -173,16 +173,8 @@ fn mislabelled_method(primitive: &Primitive) -> Option<&str> {
 }
 
 fn uses_upstream(name: &str, primitive: &Primitive) -> bool {
-    let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
-    let url = match mode {
-        Some(Mode::ProxyHttp(target)) => &target.url,
-        Some(Mode::ProxyMcp(target)) => &target.url,
-        Some(Mode::ProxyCalls(target)) => &target.url,
-        Some(Mode::ProxyA2a(target)) => &target.url,
-        Some(Mode::ProxyOpenai(target)) => &target.url,
-        _ => return false,
-    };
-    let authority = url.split_once("://").map_or("", |(_, rest)| rest);
+    let authority =
+        primitive.service_url().and_then(|url| url.split_once("://")).map_or("", |(_, rest)| rest);
     authority.split(['/', ':', '?', '#']).next() == Some(name)
 }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use asp_backends::plugin::plugin_language;
 use asp_call::execution::Availability;
-use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
 
@@ -66,13 +65,6 @@ impl Gateway {
 }
 
 fn host(primitive: &Primitive) -> Option<String> {
-    let url = match primitive.runtime.as_ref()?.mode.as_ref()? {
-        Mode::ProxyHttp(target) => &target.url,
-        Mode::ProxyMcp(target) => &target.url,
-        Mode::ProxyCalls(target) => &target.url,
-        Mode::ProxyA2a(target) => &target.url,
-        _ => return None,
-    };
-    let rest = url.split_once("://")?.1;
+    let rest = primitive.service_url()?.split_once("://")?.1;
     rest.split(['/', ':', '?', '#']).next().map(str::to_owned)
 }

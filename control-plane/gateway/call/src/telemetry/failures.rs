@@ -275,16 +275,13 @@ struct FailureTarget<'a> {
 
 impl FailureTarget<'_> {
     fn of(primitive: &Primitive) -> FailureTarget<'_> {
-        let upstream = |url| FailureTarget { upstream: authority(url), runtime: None };
-        let runtime = |language| FailureTarget { upstream: None, runtime: Some(language) };
-        match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
-            Some(Mode::ProxyHttp(service)) => upstream(&service.url),
-            Some(Mode::ProxyMcp(service)) => upstream(&service.url),
-            Some(Mode::ProxyCalls(service)) => upstream(&service.url),
-            Some(Mode::Plugin(plugin)) => runtime(&plugin.language),
-            Some(Mode::McpStdio(_)) => runtime("mcp-stdio"),
-            _ => FailureTarget::default(),
-        }
+        let upstream = primitive.service_url().and_then(authority);
+        let runtime = match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
+            Some(Mode::Plugin(plugin)) => Some(plugin.language.as_str()),
+            Some(Mode::McpStdio(_)) => Some("mcp-stdio"),
+            _ => None,
+        };
+        FailureTarget { upstream, runtime }
     }
 }
 

@@ -129,18 +129,16 @@ impl CallLabels {
 /// Returns what runs the calls of a primitive: the origin of a service, the `<id>@<version>` of a plugin or a stdio
 /// server, as in the label `plugin` of `asp_worker_*`, or `none` for code and texts of the platform.
 fn upstream(primitive: &Primitive) -> String {
-    let origin = |url: &str| asp_registry::origin_of(url).to_owned();
+    if let Some(url) = primitive.service_url() {
+        return asp_registry::origin_of(url).to_owned();
+    }
     match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
-        Some(Mode::ProxyHttp(service)) => origin(&service.url),
-        Some(Mode::ProxyMcp(service)) => origin(&service.url),
-        Some(Mode::ProxyCalls(service)) => origin(&service.url),
-        Some(Mode::ProxyOpenai(service)) => origin(&service.url),
         Some(Mode::Plugin(_)) => format!("{}@{}", primitive.id, primitive.version),
         Some(Mode::McpStdio(target)) => {
             let (id, version) = asp_registry::stdio_package(target, &primitive.version);
             format!("{id}@{version}")
         }
-        Some(Mode::Builtin(_) | Mode::Static(_) | Mode::Primitive(_)) | None => "none".to_owned(),
+        _ => "none".to_owned(),
     }
 }
 
