@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use asp_proto::snapshot::Primitive;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
-use tokio::time::Instant;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout};
 
 use super::event::Event;
 use super::outcome::Refusal;
@@ -88,6 +88,27 @@ pub fn take_back(call: &Call, id: &str) {
     }
 }
 
+/// Waits at most `longest` until no gateway that takes the call over asks an answered question again, because the answer is
+/// stored, the call has ended, or its records do not suffice to continue it. Returns false if the time was too short.
+pub async fn wait_until_stored(call: &Call, id: &str, longest: Duration) -> bool {
+    if !is_repeated_on_takeover(id, call.ownership.resumes.is_set()) {
+        return true;
+    }
+    let stored = async {
+        tokio::select! {
+            () = call.questions.wait_until_saved(id) => {}
+            _ = call.finished() => {}
+        }
+    };
+    timeout(longest, stored).await.is_ok()
+}
+
+/// Whether a gateway that takes a call over asks a question again, unless its answer is stored. `resumes`: whether the stored
+/// records suffice to continue the call.
+pub(crate) fn is_repeated_on_takeover(question: &str, resumes: bool) -> bool {
+    resumes || question.starts_with(ARGUMENTS)
+}
+
 /// Ends the wait for a question, answered or not.
 fn withdraw(call: &Call, id: &str) {
     let withdrawn = call.questions.withdraw(id);
@@ -124,8 +145,8 @@ pub struct WithdrawnQuestion {
 #[derive(Default)]
 pub struct Questions {
     inner: Mutex<Inner>,
-    /// Notified after each answer that was saved.
-    saved: Notify,
+    /// Changes with each answer that is saved.
+    saves: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -246,7 +267,7 @@ impl Questions {
         }
         inner.saved.push_back(id);
         drop(inner);
-        self.saved.notify_one();
+        self.saves.send_replace(());
     }
 
     /// Whether the answer to this question was saved; also false if that was more than [`MAX_SAVED`] answers ago.
@@ -254,9 +275,16 @@ impl Questions {
         self.inner.lock().saved.iter().any(|saved| saved == id)
     }
 
-    /// Resolves once after an answer was saved, including one saved before; several may be merged.
-    pub(crate) async fn saved(&self) {
-        self.saved.notified().await;
+    /// Returns a receiver that changes with each answer that is saved from now on; several may be merged.
+    pub(crate) fn saves(&self) -> watch::Receiver<()> {
+        self.saves.subscribe()
+    }
+
+    /// Resolves once the answer to this question is saved.
+    async fn wait_until_saved(&self, id: &str) {
+        let mut saves = self.saves();
+        // The sender lives in `self`: only a change ends this wait.
+        while !self.is_saved(id) && saves.changed().await.is_ok() {}
     }
 
     /// Answers one question; false if it is not open, or if the answer does not fit: then the question stays open.
@@ -293,6 +321,7 @@ impl Questions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
     use serde_json::json;
 
     fn question(id: &str) -> Question {
@@ -315,12 +344,26 @@ mod tests {
     #[tokio::test]
     async fn saved_answers_are_remembered_within_bounds() {
         let questions = Questions::default();
+        let mut saves = questions.saves();
         for number in 0..=MAX_SAVED {
             questions.note_saved(number.to_string());
         }
-        questions.saved().await;
+        saves.changed().await.unwrap();
         assert!(!questions.is_saved("0") && !questions.is_saved("other"));
         assert!(questions.is_saved("1") && questions.is_saved(&MAX_SAVED.to_string()));
+    }
+
+    /// Invariant I-13.
+    #[tokio::test]
+    async fn everyone_who_waits_for_a_saved_answer_gets_it() {
+        let questions = Questions::default();
+        let mut first = Box::pin(questions.wait_until_saved("a"));
+        let mut second = Box::pin(questions.wait_until_saved("a"));
+        questions.note_saved("b".into());
+        assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
+        questions.note_saved("a".into());
+        assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
+        assert!(questions.wait_until_saved("a").now_or_never().is_some());
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use crate::call::Call;
 use crate::call::authority::Departure;
 use crate::call::event::Event;
 use crate::call::event::log::LoggedEvent;
-use crate::call::question::{ARGUMENTS, Answer, CallerAnswer, Questions};
+use crate::call::question::{Answer, CallerAnswer, Questions, is_repeated_on_takeover};
 use crate::call::remote::InputFault;
 use crate::digest;
 use crate::outage_log::OutageLog;
@@ -120,8 +120,7 @@ impl InboxEntry {
 
 /// Whether the answer to a question may be removed. `resumes`: whether the stored records suffice to continue the call.
 fn is_done(questions: &Questions, question: &str, (is_applied, resumes): (bool, bool)) -> bool {
-    let is_asked_again = resumes || question.starts_with(ARGUMENTS);
-    questions.is_saved(question) || (is_applied && !is_asked_again)
+    questions.is_saved(question) || (is_applied && !is_repeated_on_takeover(question, resumes))
 }
 
 impl Inboxes {
@@ -177,6 +176,7 @@ impl Inboxes {
 
     async fn follow(&self, call: &Call, rows: &dyn Rows) {
         let mut events = call.events.reader_from(call.events.next_number());
+        let mut saves = call.questions.saves();
         let mut entries: Vec<InboxEntry> = Vec::new();
         loop {
             tokio::select! {
@@ -198,7 +198,7 @@ impl Inboxes {
                     Some(_) => continue,
                     None => break,
                 },
-                () = call.questions.saved(), if !entries.is_empty() => {}
+                _ = saves.changed(), if !entries.is_empty() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => call.ownership.nudge(),
                 _ = call.finished() => break,
             }

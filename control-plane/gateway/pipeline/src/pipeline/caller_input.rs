@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::Call;
-use asp_call::call::question::{Answer, CallerAnswer};
+use asp_call::call::question::{Answer, CallerAnswer, wait_until_stored};
 use asp_call::call::remote::InputFault;
 use asp_call::call::terms::{MAX_WAITS, lifetime_bound};
 use asp_call::durable::active::ActiveFault;
@@ -23,6 +23,9 @@ use uuid::Uuid;
 use super::Pipeline;
 use super::lookup::FoundCall;
 use crate::sessions::ReplicaMessage;
+
+/// Time within which an answer is stored before its client is informed. Longer than the store may take for one statement.
+const STORED_WITHIN: Duration = Duration::from_millis(2500);
 
 impl Pipeline {
     /// Answers a question of a call that runs here, or at another gateway by now: then the answer is stored for that
@@ -55,6 +58,22 @@ impl Pipeline {
             return Ok(true);
         }
         Ok(call.questions.answer(question, answer))
+    }
+
+    /// Returns once an accepted answer is stored where the gateway that takes the call over finds it, and other gateways can
+    /// read the events before it. If that takes too long, returns with a warning.
+    pub async fn answer_stored(&self, call: &Call, question: &str) {
+        if call.ownership.passed_on.is_set() {
+            // It is in the call's inbox.
+            return;
+        }
+        let longest = if self.active.is_away() { Duration::ZERO } else { STORED_WITHIN };
+        if !wait_until_stored(call, question, longest).await {
+            tracing::warn!(call = %call.id, trace = %call.trace, "answer was reported before it was stored, because the store did not answer; if this gateway is lost now, the next one asks the question again: check the store");
+        }
+        if let Some(publication) = call.ownership.publication() {
+            publication.wait_for(call.events.next_number()).await;
+        }
     }
 
     /// Answers several questions in order; those before one that cannot be stored have their answers.

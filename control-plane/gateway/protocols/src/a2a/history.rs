@@ -47,12 +47,22 @@ pub(super) fn messages(
     messages.split_off(messages.len().saturating_sub(length))
 }
 
-/// Whether a message is the one that answered a question under its id; `None` if none did.
-pub(super) fn is_repeated(history: &History, message: &Message) -> Option<bool> {
-    let has_its_id =
-        |known: &&Json| known.get("messageId") == Some(&Value::from(message.message_id.as_str()));
-    let known = history.turns().filter_map(|turn| turn.message.as_ref()).find(has_its_id)?;
-    Some(*known == storable(message))
+/// A message that answered a question, compared with one under its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KnownMessage<'h> {
+    /// The same message; the id of the question that it answered.
+    Same(&'h str),
+    Other,
+}
+
+/// Returns the message that answered a question under the id of this one; `None` if none did.
+pub(super) fn find_known<'h>(history: &'h History, message: &Message) -> Option<KnownMessage<'h>> {
+    let id = Value::from(message.message_id.as_str());
+    history.turns().find_map(|turn| {
+        let known = turn.message.as_ref().filter(|known| known.get("messageId") == Some(&id))?;
+        let is_same = *known == storable(message);
+        Some(if is_same { KnownMessage::Same(&turn.question.id) } else { KnownMessage::Other })
+    })
 }
 
 /// Returns a client's message that was kept.
@@ -130,11 +140,12 @@ mod tests {
 
     #[test]
     fn a_message_is_repeated_if_its_id_and_its_content_are_known() {
-        let is_known = |message: &Message| is_repeated(&history(), message);
-        assert_eq!(is_known(&message("m2", "one")), Some(true));
-        assert_eq!(is_known(&message("m2", "two")), Some(false));
-        assert_eq!(is_known(&message("m3", "one")), None);
-        assert_eq!(is_known(&message("b", "one")), None);
+        let history = history();
+        let known = |message: &Message| find_known(&history, message);
+        assert_eq!(known(&message("m2", "one")), Some(KnownMessage::Same("a")));
+        assert_eq!(known(&message("m2", "two")), Some(KnownMessage::Other));
+        assert_eq!(known(&message("m3", "one")), None);
+        assert_eq!(known(&message("b", "one")), None);
     }
 
     #[test]

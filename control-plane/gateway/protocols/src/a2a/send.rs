@@ -2,8 +2,8 @@
 //!
 //! Keeps true: the same message to the same skill from one principal is one task, at whichever gateway and however often
 //! it is sent, and the same answer counts once; a message that was rejected before its task started leaves its id free;
-//! the store records a running task before it is reported to its client (I-3), also one that waits for arguments; an
-//! answer reaches the question that it names, or the one that is shown.
+//! the store records a running task before it is reported to its client (I-3), also one that waits for arguments, and an
+//! answer before its task is reported (I-13); an answer reaches the question that it names, or the one that is shown.
 
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ use asp_snapshot::ListedPrimitive;
 use serde_json::Value;
 
 use super::found::{entry, find, look_up};
+use super::history::KnownMessage;
 use super::message::{self, QUESTION, SkillRequest};
 use super::push;
 use super::refused::{RefusedRequest, unknown_skill};
@@ -219,11 +220,23 @@ fn conflict(field: &str) -> RefusedRequest {
     A2aFailure::invalid_field(field, description).into()
 }
 
-/// Whether the message has answered a question of the task before.
-fn is_repeated(call: &Call, message: &Message) -> Result<bool, RefusedRequest> {
-    match history::is_repeated(&CallSnapshot::of(call).history, message) {
-        Some(false) => Err(conflict("message.messageId")),
-        repeated => Ok(repeated.is_some()),
+/// Whether the message has answered a question of the task before; then the answer is stored.
+async fn is_repeated(
+    request: &ProtocolRequest,
+    call: &Call,
+    message: &Message,
+) -> Result<bool, RefusedRequest> {
+    let history = CallSnapshot::of(call).history;
+    match history::find_known(&history, message) {
+        None => Ok(false),
+        Some(KnownMessage::Other) => Err(conflict("message.messageId")),
+        Some(KnownMessage::Same(question)) => {
+            // A gateway continues a call with the answers that another one stored.
+            if call.questions.has_answered(question) {
+                request.gateway.pipeline.answer_stored(call, question).await;
+            }
+            Ok(true)
+        }
     }
 }
 
@@ -246,7 +259,7 @@ async fn answer(
     let Some(call) = found.call().cloned() else { return Err(RefusedRequest::runs_remotely()) };
     let (skill, card) = (&call.entry.primitive.a2a_skill, &request.server.message.a2a_card);
     modes::check_accepted(skill, card, &send.configuration.accepted_output_modes)?;
-    if is_repeated(&call, message)? {
+    if is_repeated(request, &call, message).await? {
         return Ok(SentTask { found, is_new: false });
     }
     let waits_not = |why: &str| {
@@ -267,12 +280,15 @@ async fn answer(
     pipeline.renew_authority(&call, &request.caller);
     let answered = pipeline.answer(&call, &question.id, answer).await;
     if !answered.map_err(RefusedRequest::of_input_fault)? {
-        return match call.questions.find(&question.id) {
-            Some(question) => Err(message::misfit(&question).into()),
-            // The same message was faster.
-            None if is_repeated(&call, message)? => Ok(SentTask { found, is_new: false }),
-            None => Err(waits_not("the task does not wait for this message")),
+        if let Some(question) = call.questions.find(&question.id) {
+            return Err(message::misfit(&question).into());
+        }
+        // The same message may have been faster.
+        return match is_repeated(request, &call, message).await? {
+            true => Ok(SentTask { found, is_new: false }),
+            false => Err(waits_not("the task does not wait for this message")),
         };
     }
+    pipeline.answer_stored(&call, &question.id).await;
     Ok(SentTask { found, is_new: false })
 }

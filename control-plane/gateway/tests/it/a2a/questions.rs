@@ -9,11 +9,13 @@ use asp_store::bus::MemoryBus;
 use asp_store::followers::MemoryFollowers;
 use asp_store::inbox::MemoryInbox;
 use asp_store::outbox::MemoryOutbox;
+use asp_store::records::CallRecords;
 use asp_store::sessions::MemoryDirectory;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::{Client, fixture, message, message_id, snapshot, with_plugins};
-use crate::plugin::{asks_name, until_some, user_input};
+use crate::plugin::{asks_name, until_async, until_some, user_input};
 use crate::rest::asking;
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::Fixture;
@@ -146,15 +148,41 @@ async fn another_gateway_shows_the_question_takes_the_answer_and_has_the_message
     }
 }
 
-/// The record by which another gateway could continue the call is older than the answer.
-#[tokio::test]
-async fn another_gateway_has_the_messages_of_a_task_that_runs() {
-    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+/// A tool that could be continued elsewhere, asks for a name and does not end.
+fn asks_and_hangs() -> Runtime {
+    Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[("checkpoint", "true")]).await;
         worker.say(asks_name(&invoke.request_id)).await;
         user_input(&mut worker).await;
         while worker.next().await.is_some() {}
-    }));
+    }))
+}
+
+/// Invariant I-13: if this gateway is lost now, the next one does not ask again.
+#[tokio::test]
+async fn an_answer_is_stored_before_its_task_is_reported() {
+    let runtime = asks_and_hangs();
+    let fixture = with_plugins(&runtime);
+    let client = Client::of(&fixture, "plugins");
+    let task = client.result("SendMessage", message("sweep", json!({}))).await["task"].clone();
+    let id = Uuid::parse_str(task["id"].as_str().unwrap()).unwrap().into_bytes();
+    let memory = async || fixture.active.find(id).await.unwrap().map(|row| row.memory).unwrap_or_default();
+    until_async("the question is stored", async || !memory().await.is_empty()).await;
+    let before = memory().await;
+    let mut answer = reply(&task, &json!([{"text": "Ada"}]));
+    answer["configuration"] = json!({"returnImmediately": true});
+    let sent = client.result("SendMessage", answer.clone()).await["task"].clone();
+    assert_eq!(sent["status"]["state"], "TASK_STATE_WORKING", "{sent}");
+    let after = memory().await;
+    assert_ne!(after, before, "the answer is stored");
+    let again = client.result("SendMessage", answer).await["task"].clone();
+    assert_eq!((&again["history"], memory().await), (&sent["history"], after));
+}
+
+/// The record by which another gateway could continue the call is older than the answer.
+#[tokio::test]
+async fn another_gateway_has_the_messages_of_a_task_that_runs() {
+    let runtime = asks_and_hangs();
     let shared = shared();
     let first = Fixture::with_snapshot_and(snapshot(), runtime.runtimes(), |stores| {
         stores.shared = Some(shared.clone());
