@@ -1,9 +1,10 @@
 //! The caller's tasks at one agent, those whose state changed last first.
 //!
-//! Keeps true: the status of a task has the time by which the task is placed; a task that changes between two pages may be
-//! on neither, and none is on both; a page is bounded work and bytes, so a filter that few tasks pass, or large artifacts, may
-//! leave it short and still have a next page; a page token is valid for one list of one caller; `totalSize` counts the tasks
-//! up to the end of the page, and one more if there are others, because nobody counts all records of a caller.
+//! Keeps true: the status of a task has the time by which the task is placed; an end is stored before it is listed (I-13); a
+//! task that changes between two pages may be on neither, and none is on both; a page is bounded work and bytes, so a filter
+//! that few tasks pass, or large artifacts, may leave it short and still have a next page; a page token is valid for one list
+//! of one caller; `totalSize` counts the tasks up to the end of the page, and one more if there are others, because nobody
+//! counts all records of a caller.
 
 use asp_a2a::{A2aError, A2aFailure, PartContent, Task, TaskPage, TaskQuery, TaskState, Timestamp};
 use asp_call::call::remote::{CallCursor, ListOrder, ListedCall};
@@ -12,6 +13,7 @@ use asp_pipeline::pipeline::entitlement::ServerView;
 use asp_proto::snapshot::Protocol;
 
 use super::extensions::ActiveExtensions;
+use super::found::report;
 use super::refused::RefusedRequest;
 use super::task::{self, TaskContents};
 use crate::ProtocolRequest;
@@ -105,7 +107,7 @@ async fn filtered_task(
     let server = &request.server.message.name;
     let found = request.gateway.pipeline.peek(listed.put.chosen.id(), &request.caller, server).await;
     let Some((found, _)) = found.map_err(RefusedRequest::of_store)? else { return Ok(None) };
-    let mut task = task::of_found(&found, contents);
+    let mut task = report(request, &found, contents).await;
     task.status.timestamp = Some(Timestamp(listed.updated_ms));
     Ok(query.status.is_none_or(|status| status == task.status.state).then_some(task))
 }

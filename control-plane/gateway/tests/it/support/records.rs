@@ -47,6 +47,9 @@ pub(crate) trait Faults: Send + Sync {
         record
     }
 
+    /// Awaited after records were listed.
+    async fn has_listed(&self) {}
+
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
         self.store().take(orphan, owner).await
     }
@@ -99,7 +102,9 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
     }
 
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
-        self.0.store().list(listing).await
+        let listed = self.0.store().list(listing).await;
+        self.0.has_listed().await;
+        listed
     }
 
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save, RecordError> {
