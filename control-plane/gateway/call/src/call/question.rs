@@ -23,7 +23,7 @@ use crate::clock::unix_ms;
 mod asked;
 mod history;
 
-pub use asked::{Answer, Ask, CallerAnswer, Question};
+pub use asked::{Answer, Ask, CallerAnswer, MESSAGE_ID, Question};
 pub use history::{History, Turn};
 
 /// Start of the ids of questions for missing arguments. A gateway that takes a call over asks the last one again until the

@@ -1,33 +1,39 @@
 //! The messages of a task: the one that started it, and its questions with the messages that answered them.
 //!
 //! Keeps true: a client's message has the id and the parts with which it was sent; what is kept of one is bounded, and the
-//! size of a longer one is shown instead of its parts.
+//! size of a longer one is shown instead of its parts; so is the number of messages that are not kept.
 
-use asp_a2a::{Message, PartContent, Role};
-use asp_call::call::question::{History, Turn};
-use asp_json::{Json, Members};
+use asp_a2a::{Message, Part, PartContent, Role};
+use asp_call::call::question::{History, MESSAGE_ID, Turn};
+use asp_json::{Json, Members, held};
 use serde_json::Value;
 
 use super::ids::TaskIds;
 use super::parts;
 
-/// Maximum length of a message that is kept, in bytes.
+/// Maximum length of a message that is kept, in bytes, and its maximum size once it is read.
 const MAX_KEPT: usize = 16 * 1024;
+const MAX_READ: usize = 2 * MAX_KEPT;
 /// Member of the data that replaces the parts of a longer message: its length in bytes.
 const OMITTED: &str = "asp/omittedBytes";
+/// Member of the data that replaces the earliest questions and their answers: the number of the questions.
+const OMITTED_QUESTIONS: &str = "asp/omittedQuestions";
 
 /// Returns a client's message as its call stores it.
 pub(super) fn storable(message: &Message) -> Json {
     let whole = message.to_json();
     let length = whole.text().len();
-    if length <= MAX_KEPT {
+    if length <= MAX_KEPT && held::of_value(whole.view()) <= MAX_READ {
         return whole;
     }
-    let length = u64::try_from(length).unwrap_or(u64::MAX);
-    let omitted: Members = [(OMITTED, length)].into_iter().collect();
-    let parts = vec![PartContent::Data(omitted.to_json()).into()];
+    let parts = vec![omitted(OMITTED, u64::try_from(length).unwrap_or(u64::MAX))];
     let (message_id, role) = (message.message_id.clone(), message.role);
     Message { message_id, role, parts, ..Message::default() }.to_json()
+}
+
+fn omitted(name: &str, count: u64) -> Part {
+    let omitted: Members = [(name, count)].into_iter().collect();
+    PartContent::Data(omitted.to_json()).into()
 }
 
 /// Returns the last messages of a task; `length`: their maximum number, `None` for all.
@@ -41,8 +47,10 @@ pub(super) fn messages(
         return Vec::new();
     }
     let opening = opening.and_then(|message| of_client(ids, message));
+    let dropped = Some(history.dropped_turns()).filter(|count| *count > 0);
+    let gap = dropped.map(|count| ids.message("omitted", vec![omitted(OMITTED_QUESTIONS, count)]));
     let turns = history.turns().flat_map(|turn| [ids.question(&turn.question), answer(ids, turn)]);
-    let mut messages: Vec<Message> = opening.into_iter().chain(turns).collect();
+    let mut messages: Vec<Message> = opening.into_iter().chain(gap).chain(turns).collect();
     let length = length.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
     messages.split_off(messages.len().saturating_sub(length))
 }
@@ -52,17 +60,20 @@ pub(super) fn messages(
 pub(super) enum KnownMessage<'h> {
     /// The same message; the id of the question that it answered.
     Same(&'h str),
+    /// One whose content is not kept.
+    Dropped,
     Other,
 }
 
 /// Returns the message that answered a question under the id of this one; `None` if none did.
 pub(super) fn find_known<'h>(history: &'h History, message: &Message) -> Option<KnownMessage<'h>> {
     let id = Value::from(message.message_id.as_str());
-    history.turns().find_map(|turn| {
-        let known = turn.message.as_ref().filter(|known| known.get("messageId") == Some(&id))?;
+    let known = history.turns().find_map(|turn| {
+        let known = turn.message.as_ref().filter(|known| known.get(MESSAGE_ID) == Some(&id))?;
         let is_same = *known == storable(message);
         Some(if is_same { KnownMessage::Same(&turn.question.id) } else { KnownMessage::Other })
-    })
+    });
+    known.or_else(|| history.has_dropped(&message.message_id).then_some(KnownMessage::Dropped))
 }
 
 /// Returns a client's message that was kept.
@@ -136,6 +147,24 @@ mod tests {
         let expected = PartContent::Data(json!({OMITTED: bytes}).into()).into();
         let kept = Message::of_json(&storable(&long)).unwrap();
         assert_eq!(kept, Message { parts: vec![expected], metadata: None, ..long });
+        let zeros: Vec<u64> = vec![0; MAX_KEPT / 4];
+        let parts = vec![PartContent::Data(json!({"a": zeros}).into()).into()];
+        let many_values = storable(&Message { parts, ..message("m", "") });
+        assert!(many_values.text().contains(OMITTED), "it is short and takes much memory");
+    }
+
+    #[test]
+    fn messages_that_are_not_kept_are_counted_and_known() {
+        let dropped = json!({"turns": [], "gone": 3, "ids": ["m2"]});
+        let history: History = serde_json::from_value(dropped).unwrap();
+        let opening = storable(&message("m1", "hi"));
+        let messages = messages(&ids(), Some(&opening), &history, None);
+        let names: Vec<&str> = messages.iter().map(|message| message.message_id.as_str()).collect();
+        assert_eq!(names, ["m1", "t/omitted"]);
+        let gap = PartContent::Data(json!({OMITTED_QUESTIONS: 3}).into());
+        assert_eq!(messages[1].parts, [Part::from(gap)]);
+        assert_eq!(find_known(&history, &message("m2", "any")), Some(KnownMessage::Dropped));
+        assert_eq!(find_known(&history, &message("m3", "any")), None);
     }
 
     #[test]

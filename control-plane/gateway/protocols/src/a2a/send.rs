@@ -237,6 +237,7 @@ async fn is_repeated(
             }
             Ok(true)
         }
+        Some(KnownMessage::Dropped) => Ok(true),
     }
 }
 

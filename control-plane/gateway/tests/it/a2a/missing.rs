@@ -99,6 +99,21 @@ async fn a_text_is_the_answer_if_one_text_is_missing_and_no_argument_otherwise()
 }
 
 #[tokio::test]
+async fn an_answer_too_large_to_keep_answers_no_other_question_when_it_is_sent_again() {
+    let fixture = Fixture::of(requiring(&["policy.open"]));
+    let client = Client::of(&fixture, "policy");
+    let task = client.result("SendMessage", message("policy.open", json!({}))).await["task"].clone();
+    let large = reply(&task, &data(json!({"message": "x".repeat(70_000)})));
+    let next = client.result("SendMessage", large.clone()).await["task"].clone();
+    assert_eq!(asked(&next)["required"], json!(["to"]));
+    let again = client.result("SendMessage", large.clone()).await["task"].clone();
+    assert_eq!(again["status"]["message"], next["status"]["message"], "{again}");
+    let history = again["history"].as_array().unwrap();
+    assert_eq!((history.len(), &history[2]["messageId"]), (3, &large["message"]["messageId"]), "{again}");
+    assert!(history[2]["parts"][0]["data"]["asp/omittedBytes"].as_u64().unwrap() > 70_000, "{again}");
+}
+
+#[tokio::test]
 async fn no_worker_begins_before_the_arguments_fit_and_after_five_questions_none_does() {
     let runtime = asking();
     let fixture = Fixture::with(requiring(&["book"]), 7, runtime.runtimes());

@@ -50,11 +50,14 @@ pub enum Answer {
     Failed(String),
 }
 
+/// Member of a client's message, as its protocol keeps it, with the id that the client gave it.
+pub const MESSAGE_ID: &str = "messageId";
+
 /// An answer, with the client's message that has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallerAnswer {
     pub answer: Answer,
-    /// The message as its protocol keeps it; `None` if the protocol keeps none.
+    /// The message as its protocol keeps it, bounded and with its id as [`MESSAGE_ID`]; `None` if the protocol keeps none.
     pub message: Option<Json>,
 }
 

@@ -1,18 +1,24 @@
 //! The answered questions of a call, for clients that attach late.
 //!
 //! Keeps true: questions are ordered by the time of their answers; the size is bounded, whatever a call asks and
-//! however large the answers are (I-4): the earliest are dropped first and counted, never left out silently.
+//! however large the answers are (I-4): the earliest are dropped first and counted, never left out silently; the ids of
+//! messages outlive their turns, so that a repeated message is known.
 
 use std::collections::VecDeque;
 
-use asp_json::{Json, held};
+use asp_json::{Json, Members, held};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::{Answer, Ask, Question};
+use super::{Answer, Ask, MESSAGE_ID, Question};
 
 /// Maximum number of turns that are kept, and their maximum size in bytes.
 const MAX_TURNS: usize = 32;
 const MAX_HELD: usize = 64 * 1024;
+/// Maximum size of a turn with a message and an answer, in bytes; of a larger one the message alone is kept.
+const MAX_TURN: usize = MAX_HELD / 2;
+/// Maximum number of ids that are kept of the messages of dropped turns.
+const MAX_IDS: usize = 128;
 
 /// A question with its answer. Other gateways read it: members are only added.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +43,9 @@ pub struct History {
     #[serde(skip)]
     held: usize,
     gone: u64,
+    /// Ids of the messages of dropped turns, the last ones.
+    #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
+    ids: VecDeque<String>,
 }
 
 impl History {
@@ -50,9 +59,15 @@ impl History {
         self.gone
     }
 
+    /// Whether the message with this id belongs to a turn that was dropped.
+    pub fn has_dropped(&self, message_id: &str) -> bool {
+        self.ids.iter().any(|id| id == message_id)
+    }
+
     /// Adds the turns of a record.
     pub(super) fn restore(&mut self, stored: History) {
         self.gone += stored.gone;
+        stored.ids.into_iter().for_each(|id| self.keep_id(id));
         stored.turns.into_iter().for_each(|turn| self.restore_turn(turn));
     }
 
@@ -70,22 +85,46 @@ impl History {
     }
 
     fn insert(&mut self, at: usize, turn: Turn) {
+        let turn = turn.bounded();
         self.held += turn.held_bytes();
         self.turns.insert(at, turn);
         while self.turns.len() > MAX_TURNS || self.held > MAX_HELD {
             let Some(earliest) = self.turns.pop_front() else { return };
             self.held -= earliest.held_bytes();
             self.gone += 1;
+            if let Some(id) = earliest.message_id() {
+                self.keep_id(id.to_owned());
+            }
         }
     }
 
-    /// Returns the size of the turns in bytes.
+    fn keep_id(&mut self, id: String) {
+        if self.ids.len() >= MAX_IDS {
+            self.ids.pop_front();
+        }
+        self.ids.push_back(id);
+    }
+
+    /// Returns the size of the turns and ids in bytes.
     pub(super) fn held_bytes(&self) -> usize {
-        self.held
+        self.held + self.ids.iter().map(|id| size_of::<String>() + id.len()).sum::<usize>()
     }
 }
 
 impl Turn {
+    fn message_id(&self) -> Option<&str> {
+        self.message.as_ref()?.get(MESSAGE_ID).and_then(Value::as_str)
+    }
+
+    /// Returns a turn that is too large without the content of its answer, which its message has.
+    fn bounded(self) -> Turn {
+        let has_content_twice = self.message.is_some() && matches!(self.answer, Answer::Accepted(_));
+        if !has_content_twice || self.held_bytes() <= MAX_TURN {
+            return self;
+        }
+        Turn { answer: Answer::Accepted(Members::default().to_json()), ..self }
+    }
+
     fn held_bytes(&self) -> usize {
         // Views are always counted, so that reading one does not change the size.
         let of_json = |json: &Json| json.text().len() + held::of_value(json.view());
@@ -153,6 +192,30 @@ mod tests {
         restored.restore_turn(known);
         assert_eq!(kept(&restored), kept(&history), "it is there");
         assert_eq!(restored.turns().last().unwrap().message.as_ref().map(Json::text), Some(said.text()));
+    }
+
+    #[test]
+    fn a_large_answer_is_left_out_and_its_message_is_known_beyond_its_turn() {
+        let with_id = |number: u64, text: &str| {
+            let message = json!({MESSAGE_ID: format!("m{number}")}).into();
+            Turn { message: Some(message), ..turn(number, text) }
+        };
+        let mut history = History::default();
+        history.take(with_id(0, &"x".repeat(MAX_HELD)));
+        let answers: Vec<&Answer> = history.turns().map(|turn| &turn.answer).collect();
+        assert_eq!(answers, [&Answer::Accepted(json!({}).into())]);
+        let count = |all: usize| u64::try_from(all).unwrap();
+        (1..count(MAX_TURNS + MAX_IDS)).for_each(|number| history.take(with_id(number, "short")));
+        let text = serde_json::to_string(&history).unwrap();
+        let mut restored = History::default();
+        restored.restore(serde_json::from_str(&text).unwrap());
+        for mut history in [history, restored] {
+            assert!(history.has_dropped("m0") && history.has_dropped("m127"));
+            assert!(!history.has_dropped("m128"), "its turn is kept");
+            assert!(history.held_bytes() < MAX_HELD);
+            history.take(with_id(count(MAX_TURNS + MAX_IDS), "short"));
+            assert!(!history.has_dropped("m0") && history.has_dropped("m128"), "the number is bounded");
+        }
     }
 
     #[test]
