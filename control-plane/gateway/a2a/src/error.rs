@@ -197,6 +197,9 @@ pub struct FieldViolation {
     pub description: String,
 }
 
+/// Description of a tenant beside that of its request.
+pub(crate) const MISPLACED_TENANT: &str = "must be left out: the request itself names its tenant";
+
 /// An error as it is reported: what a server answers, or what a client got.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

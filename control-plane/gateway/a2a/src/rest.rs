@@ -32,6 +32,7 @@ pub fn decode_request(route: Route, query: &str, body: &[u8]) -> Result<Request,
         | OperationKind::Stream
         | OperationKind::CreatePush
         | OperationKind::CancelTask
+        | OperationKind::Subscribe
             if !is_blank =>
         {
             let body = Json::parse(body).map_err(|_| A2aFailure::from(A2aError::Parse))?;
@@ -40,23 +41,19 @@ pub fn decode_request(route: Route, query: &str, body: &[u8]) -> Result<Request,
         _ => query_fields(query),
     };
     let ids = PathIds { task: route.task, config: route.config };
-    let config_id = query_value(query, "configId").filter(|id| !id.is_empty());
     let (tenant, mut operation) =
         read_value(&fields, |object| (object.id("tenant"), read_operation(route.kind, object, dialect, ids)))
             .map_err(A2aFailure::invalid)?;
     if let Operation::CreatePush(config) = &mut operation
         && config.id.is_none()
     {
-        config.id = checked_id(config_id)?;
+        config.id = query_id(query, "configId")?;
     }
-    Ok(Request { generation: route.generation, tenant: route.tenant.or(tenant), operation })
-}
-
-fn checked_id(id: Option<String>) -> Result<Option<String>, A2aFailure> {
-    match id {
-        Some(id) if !route::is_id(&id) => Err(A2aFailure::invalid_field("configId", "is not an id")),
-        id => Ok(id),
-    }
+    let tenant = match route.tenant.or(tenant) {
+        None => query_id(query, "tenant")?,
+        named => named,
+    };
+    Ok(Request { generation: route.generation, tenant, operation })
 }
 
 /// Returns the parameters of a query as an object of strings, the first values of equal names.
@@ -73,9 +70,13 @@ fn query_fields(query: &str) -> String {
     })
 }
 
-/// Returns a value of the query.
-fn query_value(query: &str, name: &str) -> Option<String> {
-    form_urlencoded::parse(query.as_bytes()).find(|(own, _)| own == name).map(|(_, value)| value.into_owned())
+/// Returns an id of the query; an empty one is none.
+fn query_id(query: &str, name: &str) -> Result<Option<String>, A2aFailure> {
+    let mut values = form_urlencoded::parse(query.as_bytes());
+    match values.find(|(own, value)| own == name && !value.is_empty()) {
+        Some((_, id)) if !route::is_id(&id) => Err(A2aFailure::invalid_field(name, "is not an id")),
+        found => Ok(found.map(|(_, id)| id.into_owned())),
+    }
 }
 
 /// Returns the version that a query names, for [`crate::version::check_version`].

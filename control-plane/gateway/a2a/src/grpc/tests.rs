@@ -228,6 +228,11 @@ fn invalid_requests_are_refused_with_their_fields() {
         fields(v10::request::decode_send(broken, true).unwrap_err()),
         ["configuration.history_length", "message.parts"]
     );
+    let mut other = v10::request::encode_send(&send()).unwrap();
+    let config = other.configuration.as_mut().and_then(|found| found.task_push_notification_config.as_mut());
+    config.unwrap().tenant = "other".into();
+    let refused = v10::request::decode_send(other, false).unwrap_err();
+    assert_eq!(fields(refused), ["configuration.push.tenant"]);
     let mut config = v10::encode_push(&push());
     config.token = "a\r\nb".into();
     assert_eq!(fields(v10::request::decode_create_push(config).unwrap_err()), ["config.token"]);

@@ -7,7 +7,8 @@ use asp_platform::secret::Secret;
 use super::Dialect;
 use super::reader::Object;
 use super::writer::Writer;
-use crate::bounds::{MAX_LISTED, MAX_NAME, MAX_TOKEN, MAX_URL};
+use crate::bounds::{MAX_ID, MAX_LISTED, MAX_NAME, MAX_TOKEN, MAX_URL};
+use crate::error::MISPLACED_TENANT;
 use crate::model::{PushAuthentication, PushConfig};
 use crate::names;
 
@@ -18,6 +19,7 @@ pub(super) fn read_config(object: &Object<'_, '_>) -> PushConfig {
     let middle = config.as_ref().unwrap_or(object);
     let nested = middle.object("pushNotificationConfig");
     let inner = nested.as_ref().unwrap_or(middle);
+    config.iter().chain(&nested).for_each(check_tenant);
     let mut found = read_inner(inner);
     let name = middle.id("name").or_else(|| object.id("parent")).unwrap_or_default();
     let (task, id) = names::parse(&name).unwrap_or_default();
@@ -25,6 +27,13 @@ pub(super) fn read_config(object: &Object<'_, '_>) -> PushConfig {
     found.task_id = task_id.unwrap_or_else(|| task.to_owned());
     found.id = found.id.or_else(|| object.id("configId")).or_else(|| id.map(str::to_owned));
     found
+}
+
+/// Reports a tenant of a configuration within a request.
+pub(super) fn check_tenant(object: &Object<'_, '_>) {
+    if object.word("tenant", MAX_ID).is_some() {
+        object.fault("tenant", MISPLACED_TENANT);
+    }
 }
 
 /// Reads a configuration without its task.

@@ -2,7 +2,7 @@
 
 use super::Dialect;
 use super::message::{read_message, write_message};
-use super::push::{read_config, read_inner, write_config, write_inner};
+use super::push::{check_tenant, read_config, read_inner, write_config, write_inner};
 use super::reader::Object;
 use super::words::{parse_state, state_name};
 use super::writer::Writer;
@@ -127,7 +127,10 @@ fn read_send(object: &Object<'_, '_>, dialect: Dialect) -> SendRequest {
 fn read_configuration(object: &Object<'_, '_>, dialect: Dialect) -> SendConfiguration {
     // The names of the versions and of both drafts of 1.0.
     let names = ["taskPushNotificationConfig", "pushNotificationConfig", "pushNotification"];
-    let push = names.into_iter().find_map(|name| object.object(name)).map(|config| read_inner(&config));
+    let push = names.into_iter().find_map(|name| object.object(name)).map(|config| {
+        check_tenant(&config);
+        read_inner(&config)
+    });
     let return_immediately = match dialect {
         Dialect::V10 => object.boolean("returnImmediately").unwrap_or(false),
         Dialect::V03 => !object.boolean("blocking").unwrap_or(true),

@@ -90,7 +90,51 @@ fn the_path_wins_over_the_body() {
     assert_eq!(get, Operation::GetPush { task_id: "7".into(), id: Some("c".into()) });
     // Interop bug 23.
     assert_eq!(decode("GET", "/acme/tasks/7?tenant=other", "").unwrap().tenant.as_deref(), Some("acme"));
-    assert_eq!(decode("GET", "/tasks/7?tenant=other", "").unwrap().tenant.as_deref(), Some("other"));
+    for (method, path, body) in [
+        ("GET", "/tasks/7", ""),
+        ("POST", "/tasks/7:cancel", ""),
+        ("POST", "/tasks/7:cancel", "{}"),
+        ("POST", "/tasks/7:subscribe", r#"{"id":"7"}"#),
+        ("POST", "/v1/tasks/7/pushNotificationConfigs", r#"{"url":"https://a"}"#),
+        (
+            "POST",
+            "/message:send",
+            r#"{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"a"}]}}"#,
+        ),
+    ] {
+        let tenant = |query: &str| decode(method, &format!("{path}?{query}"), body).unwrap().tenant;
+        assert_eq!(tenant("tenant=other").as_deref(), Some("other"), "{method} {path} {body}");
+        assert_eq!(tenant("tenant=&tenant=second").as_deref(), Some("second"), "{method} {path} {body}");
+        assert_eq!(tenant("tenant="), None, "{method} {path} {body}");
+    }
+    let subscribe = decode("POST", "/tasks/7:subscribe", r#"{"tenant":"other"}"#).unwrap();
+    assert_eq!(subscribe.tenant.as_deref(), Some("other"));
+}
+
+#[test]
+fn a_push_configuration_within_a_request_names_no_tenant() {
+    let message = r#""message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"a"}]}"#;
+    for (target, body, field) in [
+        (
+            "/message:send",
+            r#""configuration":{"taskPushNotificationConfig":{"url":"https://a","tenant":"b"}}"#,
+            "configuration.taskPushNotificationConfig.tenant",
+        ),
+        (
+            "/v1/tasks/t/pushNotificationConfigs",
+            r#""config":{"tenant":"b","pushNotificationConfig":{"url":"https://a"}}"#,
+            "config.tenant",
+        ),
+        (
+            "/tasks/t/pushNotificationConfigs",
+            r#""pushNotificationConfig":{"url":"https://a","tenant":"b"}"#,
+            "pushNotificationConfig.tenant",
+        ),
+    ] {
+        let failure = decode("POST", target, &format!("{{{message},{body}}}")).unwrap_err();
+        let fields: Vec<&str> = failure.violations.iter().map(|found| found.field.as_str()).collect();
+        assert_eq!(fields, [field], "{target}");
+    }
 }
 
 #[test]

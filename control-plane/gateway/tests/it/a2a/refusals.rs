@@ -28,6 +28,14 @@ async fn bad_requests_have_the_codes_of_their_faults() {
         ("SendMessage", changed(|params| params["tenant"] = "acme".into()), -32602),
         (
             "SendMessage",
+            changed(|params| {
+                params["configuration"] =
+                    json!({"taskPushNotificationConfig": {"url": "https://a/b", "tenant": "acme"}});
+            }),
+            -32602,
+        ),
+        (
+            "SendMessage",
             changed(|params| params["message"]["parts"] = json!([{"url": "https://a/b"}])),
             -32005,
         ),
@@ -99,6 +107,8 @@ async fn rest_has_its_own_form_of_each_refusal() {
         (Method::DELETE, "/tasks/a", "", 405, "UNIMPLEMENTED"),
         (Method::POST, "/message:send", "{", 400, "INVALID_ARGUMENT"),
         (Method::POST, "/acme/message:send", tenant.as_str(), 400, "INVALID_ARGUMENT"),
+        (Method::POST, "/message:send?tenant=acme", tenant.as_str(), 400, "INVALID_ARGUMENT"),
+        (Method::GET, "/tasks?tenant=acme", "", 400, "INVALID_ARGUMENT"),
         (Method::GET, "/tasks/a", "", 404, "NOT_FOUND"),
         (Method::GET, "/tasks/a%3Ab", "", 404, "NOT_FOUND"),
         (Method::GET, "/tasks/a/pushNotificationConfigs", "", 400, "FAILED_PRECONDITION"),

@@ -3,7 +3,7 @@
 use asp_proto::a2a::lf::a2a::v1 as wire;
 
 use super::{decode_message, decode_push, encode_message, encode_push};
-use crate::error::A2aFailure;
+use crate::error::{A2aFailure, MISPLACED_TENANT};
 use crate::grpc::check::Check;
 use crate::grpc::value::{object, structure};
 use crate::grpc::{integer, option, parse, read_state, read_timestamp, state_number, timestamp};
@@ -39,11 +39,15 @@ pub fn decode_send(request: wire::SendMessageRequest, is_streaming: bool) -> Res
     let message = request.message.unwrap_or_default();
     let sent_parts = message.parts.len();
     let configuration = request.configuration.unwrap_or_default();
+    let push = configuration.task_push_notification_config;
+    if push.as_ref().is_some_and(|push| !push.tenant.is_empty()) {
+        check.fault("configuration.push.tenant", MISPLACED_TENANT);
+    }
     let send = SendRequest {
         message: decode_message(message),
         configuration: SendConfiguration {
             accepted_output_modes: configuration.accepted_output_modes,
-            push: configuration.task_push_notification_config.map(decode_push),
+            push: push.map(decode_push),
             history_length: check.count("configuration.history_length", configuration.history_length),
             return_immediately: configuration.return_immediately,
         },
