@@ -47,9 +47,14 @@ fn state_number(state: TaskState) -> i32 {
     at.and_then(|at| i32::try_from(at).ok()).unwrap_or_default()
 }
 
+/// Returns the state of a number; `None` for an unknown one.
+fn find_state(number: i32) -> Option<TaskState> {
+    usize::try_from(number).ok().and_then(|number| TaskState::ALL.get(number)).copied()
+}
+
 /// Returns the state of a number; an unknown one is unspecified.
 fn read_state(number: i32) -> TaskState {
-    usize::try_from(number).ok().and_then(|number| TaskState::ALL.get(number)).copied().unwrap_or_default()
+    find_state(number).unwrap_or_default()
 }
 
 const fn role_number(role: Role) -> i32 {

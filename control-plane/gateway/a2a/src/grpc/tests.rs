@@ -239,6 +239,11 @@ fn invalid_requests_are_refused_with_their_fields() {
     let mut list = v10::request::encode_list_tasks(&TaskQuery::default());
     list.page_size = Some(101);
     assert_eq!(fields(v10::request::decode_list_tasks(list).unwrap_err()), ["page_size"]);
+    for unknown in [-1, 9, 99] {
+        let mut list = v10::request::encode_list_tasks(&TaskQuery::default());
+        list.status = unknown;
+        assert_eq!(fields(v10::request::decode_list_tasks(list).unwrap_err()), ["status"], "{unknown}");
+    }
     assert_eq!(fields(v10::request::decode_get_task(Default::default()).unwrap_err()), ["id"]);
     let mut get = v03::request::encode_get_task("t", None);
     get.name = "t".into();

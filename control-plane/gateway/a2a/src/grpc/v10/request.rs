@@ -6,7 +6,7 @@ use super::{decode_message, decode_push, encode_message, encode_push};
 use crate::error::{A2aFailure, MISPLACED_TENANT};
 use crate::grpc::check::Check;
 use crate::grpc::value::{object, structure};
-use crate::grpc::{integer, option, parse, read_state, read_timestamp, state_number, timestamp};
+use crate::grpc::{find_state, integer, option, parse, read_timestamp, state_number, timestamp};
 use crate::model::{
     Operation, OperationKind, PushConfig, Request, SendConfiguration, SendRequest, TaskQuery, TaskState,
 };
@@ -96,9 +96,13 @@ pub fn decode_list_tasks(request: wire::ListTasksRequest) -> Result<Request, A2a
     let mut check = Check::default();
     check.option("context_id", Some(&request.context_id));
     check.token("page_token", &request.page_token);
+    let status = find_state(request.status);
+    if status.is_none() {
+        check.fault("status", "is not a state of a task");
+    }
     let query = TaskQuery {
         context_id: option(request.context_id),
-        status: Some(read_state(request.status)).filter(|state| *state != TaskState::Unspecified),
+        status: status.filter(|state| *state != TaskState::Unspecified),
         page_size: check.page_size(request.page_size),
         page_token: option(request.page_token),
         history_length: check.count("history_length", request.history_length),
