@@ -211,6 +211,15 @@ fn requests_of_0_3_survive() {
 }
 
 #[test]
+fn a_client_that_calls_itself_the_agent_is_the_user() {
+    let sent = SendRequest { message: message(Role::Agent), ..send() };
+    let v10 = v10::request::decode_send(v10::request::encode_send(&sent).unwrap(), false);
+    assert_eq!(v10, request(Generation::V10, Operation::Send(send())));
+    let v03 = v03::request::decode_send(v03::request::encode_send(&sent).unwrap(), true);
+    assert_eq!(v03, request(Generation::V03, Operation::Stream(send())));
+}
+
+#[test]
 fn invalid_requests_are_refused_with_their_fields() {
     let fields = |failure: A2aFailure| -> Vec<String> {
         failure.violations.into_iter().map(|found| found.field).collect()

@@ -102,7 +102,7 @@ fn read_send(object: &Object<'_, '_>, dialect: Dialect) -> SendRequest {
         object.fault("message", "is required");
     }
     let read = |message: Object<'_, '_>| {
-        let found = read_message(&message, dialect);
+        let mut found = read_message(&message, dialect);
         if found.message_id.is_empty() {
             message.fault("messageId", "is required");
         }
@@ -112,6 +112,7 @@ fn read_send(object: &Object<'_, '_>, dialect: Dialect) -> SendRequest {
         if found.parts.is_empty() {
             message.fault("parts", "must have at least one valid part");
         }
+        found.role = Role::User;
         found
     };
     SendRequest {

@@ -113,6 +113,8 @@ impl OperationKind {
 /// A message to an agent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SendRequest {
+    /// A client's message. Readers give it the role of the user, whichever it has: the helpers of an official SDK write that of
+    /// the agent where their caller names none.
     pub message: Message,
     pub configuration: SendConfiguration,
     /// An object.

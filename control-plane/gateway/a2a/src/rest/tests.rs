@@ -112,6 +112,24 @@ fn the_path_wins_over_the_body() {
 }
 
 #[test]
+fn a_client_that_calls_itself_the_agent_is_the_user() {
+    for (path, role, parts) in [
+        ("/message:send", "ROLE_AGENT", "parts"),
+        ("/message:stream", "ROLE_USER", "parts"),
+        ("/v1/message:send", "ROLE_AGENT", "content"),
+        ("/v1/message:send", "agent", "content"),
+    ] {
+        let body = format!(r#"{{"message":{{"messageId":"m","role":"{role}","{parts}":[{{"text":"a"}}]}}}}"#);
+        let (Operation::Send(send) | Operation::Stream(send)) =
+            decode("POST", path, &body).unwrap().operation
+        else {
+            panic!("{body}")
+        };
+        assert_eq!(send.message.role, Role::User, "{path} {role}");
+    }
+}
+
+#[test]
 fn a_push_configuration_within_a_request_names_no_tenant() {
     let message = r#""message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"a"}]}"#;
     for (target, body, field) in [

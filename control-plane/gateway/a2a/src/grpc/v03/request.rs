@@ -7,7 +7,7 @@ use crate::error::{A2aError, A2aFailure};
 use crate::grpc::check::Check;
 use crate::grpc::value::{object, structure};
 use crate::grpc::{integer, option, parse};
-use crate::model::{Operation, OperationKind, PushConfig, Request, SendConfiguration, SendRequest};
+use crate::model::{Operation, OperationKind, PushConfig, Request, Role, SendConfiguration, SendRequest};
 use crate::names;
 use crate::version::Generation;
 
@@ -54,7 +54,7 @@ pub fn decode_send(request: wire::SendMessageRequest, is_streaming: bool) -> Res
             return_immediately: !configuration.blocking,
         },
     };
-    let send = SendRequest {
+    let mut send = SendRequest {
         message: decode_message(message),
         configuration,
         metadata: request.metadata.as_ref().map(object),
@@ -63,6 +63,7 @@ pub fn decode_send(request: wire::SendMessageRequest, is_streaming: bool) -> Res
     if send.message.parts.len() < sent_parts {
         check.fault("message.content", "must each have exactly one of text, file, data");
     }
+    send.message.role = Role::User;
     let operation = if is_streaming { Operation::Stream(send) } else { Operation::Send(send) };
     finish(check, operation)
 }

@@ -8,7 +8,7 @@ use crate::grpc::check::Check;
 use crate::grpc::value::{object, structure};
 use crate::grpc::{find_state, integer, option, parse, read_timestamp, state_number, timestamp};
 use crate::model::{
-    Operation, OperationKind, PushConfig, Request, SendConfiguration, SendRequest, TaskQuery, TaskState,
+    Operation, OperationKind, PushConfig, Request, Role, SendConfiguration, SendRequest, TaskQuery, TaskState,
 };
 use crate::version::Generation;
 
@@ -43,7 +43,7 @@ pub fn decode_send(request: wire::SendMessageRequest, is_streaming: bool) -> Res
     if push.as_ref().is_some_and(|push| !push.tenant.is_empty()) {
         check.fault("configuration.push.tenant", MISPLACED_TENANT);
     }
-    let send = SendRequest {
+    let mut send = SendRequest {
         message: decode_message(message),
         configuration: SendConfiguration {
             accepted_output_modes: configuration.accepted_output_modes,
@@ -57,6 +57,7 @@ pub fn decode_send(request: wire::SendMessageRequest, is_streaming: bool) -> Res
     if send.message.parts.len() < sent_parts {
         check.fault("message.parts", "must each have exactly one of text, raw, url, data");
     }
+    send.message.role = Role::User;
     let operation = if is_streaming { Operation::Stream(send) } else { Operation::Send(send) };
     finish(check, request.tenant, operation)
 }
