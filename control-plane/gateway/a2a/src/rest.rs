@@ -8,7 +8,7 @@ mod client;
 mod route;
 
 pub use client::{RestRequest, decode_answer, decode_event, encode_request};
-pub use route::{Route, RouteFault, route};
+pub use route::{Route, RouteFault, is_id, route};
 
 use asp_json::Json;
 
@@ -74,7 +74,7 @@ fn query_fields(query: &str) -> String {
 fn query_id(query: &str, name: &str) -> Result<Option<String>, A2aFailure> {
     let mut values = form_urlencoded::parse(query.as_bytes());
     match values.find(|(own, value)| own == name && !value.is_empty()) {
-        Some((_, id)) if !route::is_id(&id) => Err(A2aFailure::invalid_field(name, "is not an id")),
+        Some((_, id)) if !is_id(&id) => Err(A2aFailure::invalid_field(name, "is not an id")),
         found => Ok(found.map(|(_, id)| id.into_owned())),
     }
 }

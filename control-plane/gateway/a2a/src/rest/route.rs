@@ -88,8 +88,11 @@ fn id(segment: &str) -> Option<String> {
     is_id(&id).then(|| id.into_owned())
 }
 
-pub(super) fn is_id(id: &str) -> bool {
-    (1..=MAX_ID).contains(&id.len()) && !id.chars().any(|c| c == '/' || c.is_control())
+/// Whether a path can have the id as one segment, percent-encoded. Slashes and dot segments mean something else to some that a
+/// request passes, however they are encoded (RFC 3986 section 3.3).
+pub fn is_id(id: &str) -> bool {
+    let has_length = (1..=MAX_ID).contains(&id.len());
+    has_length && !matches!(id, "." | "..") && !id.chars().any(|c| matches!(c, '/' | '\\') || c.is_control())
 }
 
 type RouteTarget = (OperationKind, Option<String>, Option<String>);
@@ -195,6 +198,8 @@ mod tests {
             "/",
             "tasks",
             "/tasks/a%2Fb",
+            "/tasks/a%5Cb",
+            "/tasks/%2E%2e",
             "/tasks/%0a",
             "/tasks/%ff",
             "/tasks//",

@@ -8,6 +8,7 @@ mod notification;
 mod pace;
 pub mod sender;
 
+use asp_a2a::rest::is_id;
 use asp_a2a::{
     A2aError, A2aFailure, Generation, PushAuthentication, PushConfig, PushPage, SendConfiguration,
 };
@@ -21,6 +22,8 @@ use super::refused::RefusedRequest;
 use crate::ProtocolRequest;
 use crate::push::PushService;
 
+/// Message for an id that no path of the REST binding can have.
+const REFUSED_ID: &str = "must have no slash or backslash, and must not be a dot segment";
 /// Message for an address that is not allowed.
 const REFUSED_URL: &str = "must be an https URL of a public address, without credentials, or of an origin that the platform's operator allows";
 
@@ -83,7 +86,7 @@ pub(super) async fn check(
     configuration: &SendConfiguration,
 ) -> Result<(), RefusedRequest> {
     match &configuration.push {
-        Some(config) => origin(request, entry, config).await.map(drop),
+        Some(config) => check_receiver(request, entry, config).await.map(drop),
         None => Ok(()),
     }
 }
@@ -111,7 +114,7 @@ async fn register(
     let task = found.id();
     let unknown = || RefusedRequest::from(A2aFailure::task_not_found(&task.to_string()));
     let entry = entry(request, found).ok_or_else(unknown)?;
-    let origin = origin(request, entry, config).await?;
+    let origin = check_receiver(request, entry, config).await?;
     let authentication = config.authentication.clone().unwrap_or_default();
     let receiver = PushReceiver {
         id: config.id.clone().unwrap_or_else(|| other.to_string()),
@@ -154,13 +157,17 @@ fn service(request: &ProtocolRequest) -> Result<&PushService, RefusedRequest> {
     request.gateway.push.as_ref().ok_or_else(|| A2aError::PushNotificationNotSupported.into())
 }
 
-/// Checks the address of a receiver, and returns its origin.
-async fn origin(
+/// Checks the id and the address of a receiver, and returns its origin.
+async fn check_receiver(
     request: &ProtocolRequest,
     entry: &ListedPrimitive,
     config: &PushConfig,
 ) -> Result<String, RefusedRequest> {
+    let service = service(request)?;
+    if config.id.as_deref().is_some_and(|id| !is_id(id)) {
+        return Err(A2aFailure::invalid_field("id", REFUSED_ID).into());
+    }
     let primitive = (request.server.message.name.as_str(), entry.primitive.id.as_str());
-    let origin = service(request)?.check(&config.url, primitive).await;
+    let origin = service.check(&config.url, primitive).await;
     origin.map_err(|_| A2aFailure::invalid_field("url", REFUSED_URL).into())
 }

@@ -344,6 +344,10 @@ async fn configurations_are_created_replaced_listed_and_deleted_in_both_versions
     assert_eq!(answer.json()["pushNotificationConfig"]["url"], url("4"), "{}", answer.text);
     let answer = client.send(Method::DELETE, &format!("{path}/b"), "").await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+    let config = json!({"taskId": id, "id": "a b:ü%", "url": url("5")});
+    client.result("CreateTaskPushNotificationConfig", config.clone()).await;
+    let answer = client.send(Method::GET, &format!("{path}/a%20b%3A%C3%BC%25"), "").await;
+    assert_eq!(answer.json(), config, "{}", answer.text);
     for _ in 0..2 {
         client.result("DeleteTaskPushNotificationConfig", json!({"taskId": id, "id": "a"})).await;
     }
@@ -388,6 +392,9 @@ async fn a_bad_receiver_is_refused_before_its_task_starts() {
         json!({"url": "https://8.8.8.8/#x"}),
         json!({"url": "not a url"}),
         json!({"url": "https://8.8.8.8/\r\nx: y"}),
+        json!({"url": url, "id": "a/b"}),
+        json!({"url": url, "id": r"a\b"}),
+        json!({"url": url, "id": ".."}),
         json!({"url": url, "token": "a\r\nx: y"}),
         json!({"url": url, "token": "a\nb"}),
         json!({"url": url, "authentication": {"scheme": "Bearer\r\nx: y", "credentials": "c"}}),

@@ -154,7 +154,9 @@ async fn the_task_of_another_caller_is_unknown_and_a_bad_receiver_is_refused() {
     }
     let of_token =
         v10::TaskPushNotificationConfig { token: "a\r\nx: y".into(), ..config(&task, &receiver.url) };
-    for (bad, field) in [(of_token, "config.token"), (config(&task, "ftp://8.8.8.8/"), "url")] {
+    let of_id = v10::TaskPushNotificationConfig { id: "a/b".into(), ..config(&task, &receiver.url) };
+    let of_url = config(&task, "ftp://8.8.8.8/");
+    for (bad, field) in [(of_token, "config.token"), (of_id, "id"), (of_url, "url")] {
         let (code, failure) = refused(client.create_task_push_notification_config(by("alice", bad)).await);
         assert_eq!((code, failure.violations[0].field.as_str()), (Code::InvalidArgument, field));
     }
