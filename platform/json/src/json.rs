@@ -32,10 +32,22 @@ struct Inner {
 impl Json {
     /// Parses a whole text.
     pub fn parse(text: &[u8]) -> Result<Json, Syntax> {
+        Json::parse_text(text).map(|(json, _)| json)
+    }
+
+    /// Parses the text of a request, which has no number beyond the range of a double: many languages lack such a number
+    /// (ADR 17).
+    pub fn parse_request(text: &[u8]) -> Result<Json, Syntax> {
+        let (json, is_beyond_double) = Json::parse_text(text)?;
+        if is_beyond_double { Err(Syntax) } else { Ok(json) }
+    }
+
+    fn parse_text(text: &[u8]) -> Result<(Json, bool), Syntax> {
         let mut cursor = Cursor::new(text)?;
         cursor.value()?;
         cursor.end()?;
-        Ok(Json::part(std::str::from_utf8(text).map_err(|_| Syntax)?.trim()))
+        let json = Json::part(std::str::from_utf8(text).map_err(|_| Syntax)?.trim());
+        Ok((json, cursor.beyond_double))
     }
 
     /// Wraps a whole value that a [`Cursor`] has read, or whose text was composed of such; it is not read again.

@@ -35,7 +35,7 @@ pub fn decode_request(route: Route, query: &str, body: &[u8]) -> Result<Request,
         | OperationKind::Subscribe
             if !is_blank =>
         {
-            let body = Json::parse(body).map_err(|_| A2aFailure::from(A2aError::Parse))?;
+            let body = Json::parse_request(body).map_err(|_| A2aFailure::from(A2aError::Parse))?;
             body.text().to_owned()
         }
         _ => query_fields(query),

@@ -143,11 +143,12 @@ impl ProtocolRequest {
             let detail = "the body must be application/json";
             return Err(Problem::unreadable(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
-        match Json::parse(body) {
+        match Json::parse_request(body) {
             Ok(object) if object.is_object() => Ok(object),
             Ok(_) => Err(Problem::unreadable(StatusCode::BAD_REQUEST, "the body must be a JSON object")),
             Err(_) => {
-                Err(Problem::new(StatusCode::BAD_REQUEST, Reason::ParseError, "the body is not valid JSON"))
+                let detail = "the body is not valid JSON, or has a number beyond the range of a double";
+                Err(Problem::new(StatusCode::BAD_REQUEST, Reason::ParseError, detail))
             }
         }
     }

@@ -153,6 +153,7 @@ async fn bad_requests_are_problems_and_leave_their_id_free() {
     let long = "x".repeat(256);
     let table = [
         (call.send(Method::PUT, "{").await, refused(400, "parse_error")),
+        (call.send(Method::PUT, r#"{"to": 1e400}"#).await, refused(400, "parse_error")),
         (call.send(Method::PUT, "[]").await, refused(400, "invalid_request")),
         (
             call.with("content-type", "text/plain").send(Method::PUT, "{}").await,

@@ -16,6 +16,18 @@ fn a_text_stays_as_it_was_written_but_for_its_line_breaks() {
 }
 
 #[test]
+fn a_request_has_no_number_beyond_a_double() {
+    for text in ["1e400", r#"{"a":[-1e999]}"#] {
+        assert!(
+            Json::parse(text.as_bytes()).is_ok() && Json::parse_request(text.as_bytes()).is_err(),
+            "{text}"
+        );
+    }
+    assert_eq!(Json::parse_request(ODD.as_bytes()), Json::parse(ODD.as_bytes()));
+    assert!(Json::parse_request(b"{").is_err());
+}
+
+#[test]
 fn parts_have_their_texts() {
     let json = Json::parse(ODD.as_bytes()).unwrap();
     assert_eq!(json.member("d").unwrap().text(), "0.123456789012345678901234567890");

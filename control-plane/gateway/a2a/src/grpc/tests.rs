@@ -260,6 +260,25 @@ fn invalid_requests_are_refused_with_their_fields() {
 }
 
 #[test]
+fn data_that_is_no_json_is_refused() {
+    let infinite = || prost_types::Struct {
+        fields: [("a".to_owned(), prost_types::Value::from(f64::INFINITY))].into_iter().collect(),
+    };
+    let mut sent = v10::request::encode_send(&send()).unwrap();
+    let kind = prost_types::value::Kind::StructValue(infinite());
+    let data = super::generated::lf::a2a::v1::part::Content::Data(prost_types::Value { kind: Some(kind) });
+    sent.message.as_mut().unwrap().parts[0].content = Some(data);
+    let refused = v10::request::decode_send(sent, false).unwrap_err();
+    assert_eq!(refused.violations[0].field, "message.parts");
+    let mut sent = v03::request::encode_send(&send()).unwrap();
+    let data = super::generated::a2a::v1::DataPart { data: Some(infinite()) };
+    let data = super::generated::a2a::v1::part::Part::Data(data);
+    sent.request.as_mut().unwrap().content[0].part = Some(data);
+    let refused = v03::request::decode_send(sent, false).unwrap_err();
+    assert_eq!(refused.violations[0].field, "message.content");
+}
+
+#[test]
 fn a_card_is_the_same_over_grpc() {
     let text = include_str!("../card/sign/card.json");
     let card = Json::parse(text.trim().as_bytes()).unwrap();

@@ -8,6 +8,8 @@ use serde_json::{Map, Number, Value};
 use crate::bounds::MAX_GRPC_DEPTH;
 use crate::error::{A2aError, A2aFailure};
 
+/// Description of data with a number that JSON lacks.
+pub(super) const NOT_JSON: &str = "must not have infinity or NaN, which JSON lacks";
 /// Largest integer that a double distinguishes from its neighbours.
 const EXACT: f64 = 9_007_199_254_740_991.0;
 
@@ -81,6 +83,20 @@ fn read(value: &ProtoValue) -> Value {
     }
 }
 
+/// Whether JSON has every number of a value. The depth of the recursion is bounded by the decoder of protocol buffers.
+pub(super) fn is_json(value: &ProtoValue) -> bool {
+    match &value.kind {
+        Some(Kind::NumberValue(double)) => double.is_finite(),
+        Some(Kind::ListValue(list)) => list.values.iter().all(is_json),
+        Some(Kind::StructValue(structure)) => is_json_object(structure),
+        _ => true,
+    }
+}
+
+pub(super) fn is_json_object(structure: &Struct) -> bool {
+    structure.fields.values().all(is_json)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +118,18 @@ mod tests {
             let there_and_back = super::json(&value(&json).unwrap());
             assert_eq!(there_and_back.text(), back.unwrap_or(text), "{text}");
         }
+    }
+
+    #[test]
+    fn json_has_neither_infinity_nor_nan() {
+        let list = |double| {
+            let values = vec![ProtoValue { kind: Some(Kind::NumberValue(double)) }];
+            let list = ProtoValue { kind: Some(Kind::ListValue(ListValue { values })) };
+            let fields = [("a".to_owned(), list)].into_iter().collect();
+            ProtoValue { kind: Some(Kind::StructValue(Struct { fields })) }
+        };
+        assert!(is_json(&list(1e308)));
+        assert!(!is_json(&list(f64::INFINITY)) && !is_json(&list(f64::NAN)));
     }
 
     #[test]

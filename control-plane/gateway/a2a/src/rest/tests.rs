@@ -159,6 +159,7 @@ fn a_push_configuration_within_a_request_names_no_tenant() {
 fn faults_are_reported_by_kind() {
     for (method, target, body, error) in [
         ("POST", "/message:send", "{", A2aError::Parse),
+        ("POST", "/message:send", r#"{"metadata":{"a":1e400}}"#, A2aError::Parse),
         ("POST", "/message:send", "[]", A2aError::InvalidParams),
         ("POST", "/message:send", "", A2aError::InvalidParams),
         ("GET", "/tasks/7?historyLength=x", "", A2aError::InvalidParams),

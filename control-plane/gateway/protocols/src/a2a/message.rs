@@ -109,7 +109,7 @@ fn input(parts: &[Part]) -> Result<Input, A2aFailure> {
         return Ok(Input::Object(object.clone()));
     }
     let text = texts.join("\n");
-    match Json::parse(text.trim().as_bytes()) {
+    match Json::parse_request(text.trim().as_bytes()) {
         Ok(object) if object.is_object() => Ok(Input::Object(object)),
         Ok(_) | Err(_) => Ok(Input::Text(text)),
     }
@@ -284,6 +284,8 @@ mod tests {
         assert_eq!(read(vec![data(wrapped.clone())], named), (echo, object(wrapped)));
         let other = json!({"skill": "echo", "to": 1});
         assert_eq!(read(vec![data(other.clone())], json!(null)), (None, object(other)));
+        let beyond = r#"{"skill": "echo", "arguments": {"a": 1e400}}"#;
+        assert_eq!(read(vec![text(beyond)], json!(null)), (None, Input::Text(beyond.into())));
         let hi = Input::Text("hi\nthere".into());
         assert_eq!(read(vec![text("hi"), text("there")], json!(null)), (None, hi));
         let mut request = send(vec![text("hi")], json!(null));

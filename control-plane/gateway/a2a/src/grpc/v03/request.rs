@@ -5,7 +5,7 @@ use asp_proto::a2a::a2a::v1 as wire;
 use super::{decode_inner, decode_message, decode_push, encode_inner, encode_message, encode_push};
 use crate::error::{A2aError, A2aFailure};
 use crate::grpc::check::Check;
-use crate::grpc::value::{object, structure};
+use crate::grpc::value::{NOT_JSON, is_json_object, object, structure};
 use crate::grpc::{integer, option, parse};
 use crate::model::{Operation, OperationKind, PushConfig, Request, Role, SendConfiguration, SendRequest};
 use crate::names;
@@ -41,6 +41,13 @@ pub fn decode_send(request: wire::SendMessageRequest, is_streaming: bool) -> Res
     let mut check = Check::default();
     let message = request.request.unwrap_or_default();
     let sent_parts = message.content.len();
+    let mut data = message.content.iter().filter_map(|part| match &part.part {
+        Some(wire::part::Part::Data(data)) => data.data.as_ref(),
+        _ => None,
+    });
+    if !data.all(is_json_object) {
+        check.fault("message.content", NOT_JSON);
+    }
     let configuration = match request.configuration {
         None => SendConfiguration::default(),
         Some(configuration) => SendConfiguration {

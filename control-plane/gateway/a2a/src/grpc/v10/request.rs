@@ -5,7 +5,7 @@ use asp_proto::a2a::lf::a2a::v1 as wire;
 use super::{decode_message, decode_push, encode_message, encode_push};
 use crate::error::{A2aFailure, MISPLACED_TENANT};
 use crate::grpc::check::Check;
-use crate::grpc::value::{object, structure};
+use crate::grpc::value::{NOT_JSON, is_json, object, structure};
 use crate::grpc::{find_state, integer, option, parse, read_timestamp, state_number, timestamp};
 use crate::model::{
     Operation, OperationKind, PushConfig, Request, Role, SendConfiguration, SendRequest, TaskQuery, TaskState,
@@ -38,6 +38,13 @@ pub fn decode_send(request: wire::SendMessageRequest, is_streaming: bool) -> Res
     let mut check = Check::default();
     let message = request.message.unwrap_or_default();
     let sent_parts = message.parts.len();
+    let mut data = message.parts.iter().filter_map(|part| match &part.content {
+        Some(wire::part::Content::Data(data)) => Some(data),
+        _ => None,
+    });
+    if !data.all(is_json) {
+        check.fault("message.parts", NOT_JSON);
+    }
     let configuration = request.configuration.unwrap_or_default();
     let push = configuration.task_push_notification_config;
     if push.as_ref().is_some_and(|push| !push.tenant.is_empty()) {
