@@ -9,6 +9,7 @@ pub mod artifact;
 pub mod limits;
 mod machine_parts;
 pub mod machines;
+pub mod media_types;
 pub mod param_headers;
 pub mod parts;
 pub mod policy;

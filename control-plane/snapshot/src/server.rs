@@ -17,6 +17,7 @@ use prost::Message as _;
 use serde_json::{Map, Value, json};
 
 use crate::artifact;
+use crate::media_types::MediaTypes;
 use crate::param_headers::ParamHeaders;
 use crate::schema::Schema;
 use crate::search::SearchIndex;
@@ -63,6 +64,8 @@ pub struct ListedPrimitive {
     pub artifacts: Option<Schema>,
     pub template: Option<UriTemplate>,
     pub param_headers: ParamHeaders,
+    /// Media types of the skill; none if the server does not list it as one.
+    pub media_types: MediaTypes,
     /// Digest of the whole primitive. As long as it is the same, a read gives the same result, as far as the spec
     /// decides that.
     pub digest: u64,
@@ -117,13 +120,17 @@ impl VirtualServer {
             artifact: Arc::new(ListedPrimitive::artifact()?),
             search: OnceLock::new(),
         };
+        let card: Value = serde_json::from_str(&server.a2a_card).unwrap_or_default();
         for listing in &server.listings {
             let primitive =
                 primitives.get(&(listing.id.as_str(), listing.version.as_str())).ok_or_else(|| {
                     format!("primitive {}@{} is not in the snapshot", listing.id, listing.version)
                 })?;
-            let entry = ListedPrimitive::build(primitive, listing)
+            let mut entry = ListedPrimitive::build(primitive, listing)
                 .map_err(|e| format!("primitive {}: {e}", listing.id))?;
+            if !listing.a2a_skill.is_empty() {
+                entry.media_types = MediaTypes::of(&primitive.a2a_skill, &card);
+            }
             view.add(Arc::new(entry));
         }
         view.message = server;
@@ -255,6 +262,7 @@ impl ListedPrimitive {
             },
             artifacts: schema(&primitive.artifact_schema, "artifact schema")?,
             param_headers: ParamHeaders::of(&primitive.input_schema),
+            media_types: MediaTypes::default(),
             template,
             digest: digest(&[&primitive.encode_to_vec()]),
             attached: OnceLock::new(),

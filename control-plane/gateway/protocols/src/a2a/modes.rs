@@ -1,9 +1,9 @@
 //! Media types: those that a skill takes and gives, and those of results that a client accepts.
 //!
-//! Keeps true: without media types of its own, a skill has those of the card; a client that names none accepts any.
+//! Keeps true: a client that names none accepts any.
 
 use asp_a2a::{A2aError, A2aFailure, Part, PartContent};
-use serde_json::Value;
+use asp_snapshot::media_types::{MediaTypes, essence};
 
 /// Media types of results where neither skill nor card names any.
 const RESULTS: [&str; 2] = ["text/plain", "application/json"];
@@ -39,10 +39,9 @@ impl OutputForms {
     }
 }
 
-/// Refuses parts that a skill does not take. `skill` and `card` are JSON texts, here and below. A text may be the arguments
-/// as JSON.
-pub(super) fn check_parts(skill: &str, card: &str, parts: &[Part]) -> Result<(), A2aFailure> {
-    let taken = declared(skill, card, ["inputModes", "defaultInputModes"]);
+/// Refuses parts that a skill does not take. A text may be the arguments as JSON.
+pub(super) fn check_parts(skill: &MediaTypes, parts: &[Part]) -> Result<(), A2aFailure> {
+    let taken = &skill.input;
     let takes = |is_fit: fn(&str) -> bool| taken.is_empty() || taken.iter().any(|mode| is_fit(mode));
     let is_taken = |part: &Part| match part.content {
         PartContent::Text(_) => takes(|mode| mode.starts_with("text/") || is_json(mode)),
@@ -57,37 +56,20 @@ pub(super) fn check_parts(skill: &str, card: &str, parts: &[Part]) -> Result<(),
 }
 
 /// Refuses a client that accepts none of the media types that a skill gives.
-pub(super) fn check_accepted(skill: &str, card: &str, accepted: &[String]) -> Result<(), A2aFailure> {
+pub(super) fn check_accepted(skill: &MediaTypes, accepted: &[String]) -> Result<(), A2aFailure> {
     if accepted.is_empty() {
         return Ok(());
     }
-    let mut given = declared(skill, card, ["outputModes", "defaultOutputModes"]);
-    if given.is_empty() {
-        given = RESULTS.map(str::to_owned).to_vec();
-    }
-    let is_accepted = |given: &String| accepted.iter().any(|mode| overlap(&essence(mode), given));
+    let given: Vec<&str> = match skill.output.as_slice() {
+        [] => RESULTS.to_vec(),
+        output => output.iter().map(String::as_str).collect(),
+    };
+    let is_accepted = |given: &&str| accepted.iter().any(|mode| overlap(&essence(mode), given));
     if given.iter().any(is_accepted) {
         return Ok(());
     }
     let message = format!("this skill gives {}", given.join(", "));
     Err(A2aFailure::new(A2aError::ContentTypeNotSupported, message))
-}
-
-fn declared(skill: &str, card: &str, [of_skill, of_card]: [&str; 2]) -> Vec<String> {
-    let own = modes(skill, of_skill);
-    if own.is_empty() { modes(card, of_card) } else { own }
-}
-
-fn modes(text: &str, name: &str) -> Vec<String> {
-    let value: Value = serde_json::from_str(text).unwrap_or_default();
-    let modes = value.get(name).and_then(Value::as_array).into_iter().flatten();
-    modes.filter_map(Value::as_str).map(essence).collect()
-}
-
-/// Returns a media type in lower case and without its parameters. Samples of SDKs write `text` for any text.
-fn essence(mode: &str) -> String {
-    let mode = mode.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if mode == "text" { "text/*".to_owned() } else { mode }
 }
 
 /// Whether two media types, each of which may be a range, have one in common.
@@ -105,9 +87,14 @@ fn is_json(mode: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn types(skill: &str, card: &str) -> MediaTypes {
+        let card: Value = serde_json::from_str(card).unwrap_or_default();
+        MediaTypes::of(skill, &card)
+    }
 
     #[test]
     fn a_part_that_the_skill_does_not_take_is_refused() {
@@ -115,7 +102,7 @@ mod tests {
         let (hi, object) =
             (parts(PartContent::Text("hi".into())), parts(PartContent::Data(json!({}).into())));
         let check = |skill: &str, card: &str, parts: &[Part]| {
-            check_parts(skill, card, parts).map_err(|failure| failure.error)
+            check_parts(&types(skill, card), parts).map_err(|failure| failure.error)
         };
         let refused = Err(A2aError::ContentTypeNotSupported);
         let plain = r#"{"inputModes": ["text/plain"]}"#;
@@ -134,7 +121,7 @@ mod tests {
         let check = |skill: &str, accepted: &[&str]| {
             let accepted: Vec<String> = accepted.iter().map(|mode| (*mode).to_owned()).collect();
             let card = r#"{"defaultOutputModes": ["application/json", "text/plain"]}"#;
-            check_accepted(skill, card, &accepted).map_err(|failure| failure.error)
+            check_accepted(&types(skill, card), &accepted).map_err(|failure| failure.error)
         };
         let refused = Err(A2aError::ContentTypeNotSupported);
         for accepted in [

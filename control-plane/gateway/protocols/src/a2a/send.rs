@@ -107,9 +107,8 @@ fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, Refuse
     let SkillRequest { skill: name, input } = SkillRequest::read(send)?;
     let entry = skill(request, name.as_deref())?;
     let primitive = &entry.primitive;
-    let card = request.server.message.a2a_card.as_str();
-    modes::check_parts(&primitive.a2a_skill, card, &send.message.parts)?;
-    modes::check_accepted(&primitive.a2a_skill, card, &send.configuration.accepted_output_modes)?;
+    modes::check_parts(&entry.media_types, &send.message.parts)?;
+    modes::check_accepted(&entry.media_types, &send.configuration.accepted_output_modes)?;
     let sent = input.to_json();
     let arguments = message::arguments(&primitive.input_schema, &primitive.a2a_text_argument, input)?;
     let server = request.server.message.name.as_str();
@@ -258,8 +257,7 @@ async fn answer(
         return Err(A2aFailure::invalid_field("message.contextId", description).into());
     }
     let Some(call) = found.call().cloned() else { return Err(RefusedRequest::runs_remotely()) };
-    let (skill, card) = (&call.entry.primitive.a2a_skill, &request.server.message.a2a_card);
-    modes::check_accepted(skill, card, &send.configuration.accepted_output_modes)?;
+    modes::check_accepted(&call.entry.media_types, &send.configuration.accepted_output_modes)?;
     if is_repeated(request, &call, message).await? {
         return Ok(SentTask { found, is_new: false });
     }
