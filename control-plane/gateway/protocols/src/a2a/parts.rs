@@ -64,20 +64,34 @@ fn of_block(block: &Json) -> Part {
 /// Returns the contents of an embedded resource.
 fn of_resource(resource: &Value) -> Option<Part> {
     let Some(content) = member(resource, "text") else { return raw(resource, "blob") };
-    Some(Part { media_type: owned(resource, "mimeType"), filename: filename(resource), ..text(content) })
+    let filename = member(resource, "uri").and_then(filename);
+    Some(Part { media_type: owned(resource, "mimeType"), filename, ..text(content) })
 }
 
 /// Returns the file whose bytes a member has; `None` if they are not base64.
 fn raw(value: &Value, name: &str) -> Option<Part> {
     let bytes = Base64::parse(member(value, name)?)?;
-    let (media_type, filename) = (owned(value, "mimeType"), filename(value));
+    let (media_type, filename) = (owned(value, "mimeType"), member(value, "uri").and_then(filename));
     Some(Part { media_type, filename, ..PartContent::Raw(bytes).into() })
 }
 
-/// Returns the last segment of the URI of a resource.
-fn filename(resource: &Value) -> Option<String> {
-    let path = member(resource, "uri")?.split(['?', '#']).next()?;
+/// Returns the last segment of a URI.
+pub(super) fn filename(uri: &str) -> Option<String> {
+    let path = uri.split(['?', '#']).next()?;
     path.rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// Returns how far a task is: a text, and data with the agent's name for the phase and the percentage, as far as they are known.
+pub(super) fn of_progress(message: &str, phase: Option<&str>, percentage: Option<Json>) -> Vec<Part> {
+    let mut known = Members::default();
+    if let Some(phase) = phase {
+        known.insert("phase", phase);
+    }
+    if let Some(percentage) = percentage {
+        known.insert("progressPct", percentage);
+    }
+    let known = (!known.is_empty()).then(|| data(known.to_json()));
+    std::iter::once(text(message)).chain(known).collect()
 }
 
 fn owned(value: &Value, name: &str) -> Option<String> {

@@ -70,6 +70,8 @@ pub(super) struct TaskStream {
     due: VecDeque<StreamEvent>,
     /// Whether the client has parts of the result.
     has_parts: bool,
+    /// The phase that the task was in last.
+    phase: Option<String>,
     ended: bool,
     _permit: AdmissionPermit,
 }
@@ -90,11 +92,12 @@ impl TaskStream {
         if reply.is_some() {
             request.gateway.pipeline.end_stored(&call).await;
         }
-        let (first, task): (u64, Task) = match start {
-            StreamStart::Beginning => (0, task::at_start(&call, contents.history)),
+        let (first, task, phase): (u64, Task, Option<String>) = match start {
+            StreamStart::Beginning => (0, task::at_start(&call, contents.history), None),
             StreamStart::Now => {
                 let snapshot = CallSnapshot::of(&call);
-                (snapshot.next_event, task::of_snapshot(&call, &snapshot, contents))
+                let phase = task::phase(&snapshot.shown).map(str::to_owned);
+                (snapshot.next_event, task::of_snapshot(&call, &snapshot, contents), phase)
             }
         };
         wait_until_published(&call, first).await;
@@ -108,6 +111,7 @@ impl TaskStream {
             position: first,
             held: None,
             has_parts: task.artifacts.iter().any(|artifact| artifact.artifact_id == RESULT),
+            phase,
             ended: reply.is_some(),
             due: VecDeque::from([reply.map_or(StreamEvent::Task(task), StreamEvent::Message)]),
             call,
@@ -166,7 +170,11 @@ impl TaskStream {
             }
             FollowerItem::Event(logged) => {
                 let used = self.ids.tool_update(&logged, self.contents.extensions);
-                let event = used.or_else(|| self.ids.event(&logged, self.has_parts));
+                let phase = self.phase.as_deref();
+                let event = used.or_else(|| self.ids.event(&logged, self.has_parts, phase));
+                if let Event::Status { phase, .. } = logged.event {
+                    self.phase = Some(phase);
+                }
                 self.has_parts |= is_part(event.as_ref());
                 Some(event.map_or(StreamItem::Quiet, |event| StreamItem::Event(Box::new(event))))
             }

@@ -7,8 +7,8 @@ use asp_a2a::{
     Artifact, Message, Part, PartContent, StreamEvent, Task, TaskArtifactUpdate, TaskState, TaskStatus,
     TaskStatusUpdate, Timestamp,
 };
-use asp_call::call::event::Event;
 use asp_call::call::event::log::LoggedEvent;
+use asp_call::call::event::{Amount, Event};
 use asp_call::call::follower::CallSnapshot;
 use asp_call::call::outcome::{Outcome, Output};
 use asp_call::call::question::{Ask, History, Question};
@@ -168,8 +168,19 @@ fn message(ids: &TaskIds, snapshot: &CallSnapshot) -> Option<Message> {
             Some(ids.message("end", vec![parts::text(&refusal.public_message())]))
         }
         (None, Some(question)) => Some(ids.question(question)),
-        (None, None) => snapshot.shown.iter().rev().find_map(|logged| ids.spoken_message(logged)),
+        (None, None) => {
+            let phase = phase(&snapshot.shown);
+            snapshot.shown.iter().rev().find_map(|logged| ids.spoken_message(logged, phase))
+        }
     }
+}
+
+/// Returns the phase that a task is in after these events.
+pub(super) fn phase(events: &[LoggedEvent]) -> Option<&str> {
+    events.iter().rev().find_map(|logged| match &logged.event {
+        Event::Status { phase, .. } => Some(phase.as_str()),
+        _ => None,
+    })
 }
 
 fn artifacts(call: &Call, snapshot: &CallSnapshot, contents: TaskContents) -> Vec<Artifact> {
@@ -236,7 +247,8 @@ pub(super) fn is_last(artifact: &Artifact) -> bool {
 /// Returns an artifact of the call as a file.
 fn file(event: &Event) -> Option<Artifact> {
     let Event::Artifact { uri, content_type, description } = event else { return None };
-    let file = Part { media_type: content_type.clone(), ..PartContent::Url(uri.clone()).into() };
+    let (media_type, filename) = (content_type.clone(), parts::filename(uri));
+    let file = Part { media_type, filename, ..PartContent::Url(uri.clone()).into() };
     Some(Artifact {
         artifact_id: uri.clone(),
         description: description.clone(),
@@ -268,14 +280,18 @@ fn generation(next: u64) -> Members {
 }
 
 impl TaskIds {
-    /// Returns the text of a progress or status event as a message.
-    fn spoken_message(&self, logged: &LoggedEvent) -> Option<Message> {
-        let text = match &logged.event {
-            Event::Progress { message, .. } => message.as_deref()?,
-            Event::Status { phase, message } => message.as_deref().unwrap_or(phase),
+    /// Returns a progress or status event as a message; `phase` is the one that the task was in last.
+    fn spoken_message(&self, logged: &LoggedEvent, phase: Option<&str>) -> Option<Message> {
+        let parts = match &logged.event {
+            Event::Progress { progress, total, message, .. } => {
+                parts::of_progress(message.as_deref()?, phase, percentage(progress, total.as_ref()))
+            }
+            Event::Status { phase, message } => {
+                parts::of_progress(message.as_deref().unwrap_or(phase), Some(phase.as_str()), None)
+            }
             _ => return None,
         };
-        Some(self.message(&logged.number.to_string(), vec![parts::text(text)]))
+        Some(self.message(&logged.number.to_string(), parts))
     }
 
     /// Returns the question as a change of the state; `number` is that of the next event.
@@ -326,8 +342,13 @@ impl TaskIds {
     }
 
     /// Returns an event of a running call as one of a stream; `None` for one that changes nothing of a task. `appends`:
-    /// whether the stream has parts of the result already.
-    pub(super) fn event(&self, logged: &LoggedEvent, appends: bool) -> Option<StreamEvent> {
+    /// whether the stream has parts of the result already. `phase`: the one that the task was in last.
+    pub(super) fn event(
+        &self,
+        logged: &LoggedEvent,
+        appends: bool,
+        phase: Option<&str>,
+    ) -> Option<StreamEvent> {
         let mut metadata = generation(logged.number + 1);
         match &logged.event {
             Event::Chunk { text } => {
@@ -362,10 +383,17 @@ impl TaskIds {
             }
         }
         let timestamp = Some(Timestamp(logged.at_ms));
-        let status =
-            TaskStatus { state: TaskState::Working, message: self.spoken_message(logged), timestamp };
+        let message = self.spoken_message(logged, phase);
+        let status = TaskStatus { state: TaskState::Working, message, timestamp };
         Some(StreamEvent::Status(self.status(status, metadata)))
     }
+}
+
+/// Returns how much of `total` is done; `None` if there is no total.
+fn percentage(progress: &Amount, total: Option<&Amount>) -> Option<Json> {
+    let total = total.map(Amount::value).filter(|total| *total > 0.0)?;
+    let percentage = Amount::from(progress.value() * 100.0 / total);
+    percentage.value().is_finite().then(|| percentage.as_json())
 }
 
 fn progress(event: &Event) -> Option<Json> {
@@ -392,7 +420,7 @@ mod tests {
     }
 
     fn update(event: Event, appends: bool) -> Option<StreamEvent> {
-        ids().event(&LoggedEvent { number: 6, at_ms: 7, event }, appends)
+        ids().event(&LoggedEvent { number: 6, at_ms: 7, event }, appends, Some("COUNTING"))
     }
 
     #[test]
@@ -405,15 +433,17 @@ mod tests {
         };
         let log = Event::Log { level: LogLevel::Info, logger: None, data: json!({"a": 1}).into() };
         let status = Event::Status { phase: "QUEUED".into(), message: None };
-        for (event, text, name, value) in [
+        let half = parts::of_progress("half", Some("COUNTING"), Some(json!(50).into()));
+        let queued = parts::of_progress("QUEUED", Some("QUEUED"), None);
+        for (event, parts, name, value) in [
             (
                 progress,
-                Some("half"),
+                Some(half),
                 "asp/progress",
                 json!({"progress": 0.5, "total": 1, "gauges": {"rows": 3.0}}),
             ),
             (log, None, "asp/log", json!({"level": "info", "logger": null, "data": {"a": 1}})),
-            (status, Some("QUEUED"), "asp/phase", json!("QUEUED")),
+            (status, Some(queued), "asp/phase", json!("QUEUED")),
         ] {
             let Some(StreamEvent::Status(update)) = update(event, false) else { panic!("{name}") };
             assert_eq!(
@@ -424,7 +454,7 @@ mod tests {
                 (update.status.state, update.status.timestamp),
                 (TaskState::Working, Some(Timestamp(7)))
             );
-            let message = text.map(|text| ids().message("6", vec![parts::text(text)]));
+            let message = parts.map(|parts| ids().message("6", parts));
             assert_eq!(update.status.message, message, "{name}");
             let metadata = update.metadata.unwrap();
             assert_eq!((metadata.get(name), metadata.get(GENERATION)), (Some(&value), Some(&json!(8))));
@@ -445,12 +475,37 @@ mod tests {
             assert_eq!(chunk.artifact.parts, [parts::text("x")]);
         }
         let content_type = Some("text/csv".to_owned());
-        let event = Event::Artifact { uri: "asp-artifact://a".into(), content_type, description: None };
+        let event = Event::Artifact { uri: "asp-artifact://1/a.csv".into(), content_type, description: None };
         let Some(StreamEvent::Artifact(file)) = update(event, true) else { panic!("no artifact") };
         assert_eq!((file.append, file.last_chunk), (false, true));
-        assert_eq!(file.artifact.parts[0].content, PartContent::Url("asp-artifact://a".into()));
+        let part = &file.artifact.parts[0];
+        assert_eq!(part.content, PartContent::Url("asp-artifact://1/a.csv".into()));
+        assert_eq!((part.media_type.as_deref(), part.filename.as_deref()), (Some("text/csv"), Some("a.csv")));
         assert!(update(Event::Answered { id: "a".into() }, false).is_none());
         assert!(matches!(update(Event::Resumed, false), Some(StreamEvent::Status(_))));
+    }
+
+    #[test]
+    fn the_amount_of_progress_is_a_percentage_if_there_is_a_total() {
+        let of = |progress: f64, total: Option<f64>| {
+            percentage(&progress.into(), total.map(Amount::from).as_ref())
+                .map(|shown| shown.text().to_owned())
+        };
+        assert_eq!(of(18.0, Some(100.0)).as_deref(), Some("18"));
+        assert_eq!(of(1.0, Some(8.0)).as_deref(), Some("12.5"));
+        assert_eq!((of(3.0, None), of(3.0, Some(0.0)), of(f64::INFINITY, Some(1.0))), (None, None, None));
+    }
+
+    #[test]
+    fn the_phase_of_a_task_is_that_of_its_last_status() {
+        let status = |number: u64, phase: &str| LoggedEvent {
+            number,
+            at_ms: 0,
+            event: Event::Status { phase: phase.into(), message: None },
+        };
+        let resumed = LoggedEvent { number: 2, at_ms: 0, event: Event::Resumed };
+        assert_eq!(phase(&[status(0, "A"), status(1, "B"), resumed.clone()]), Some("B"));
+        assert_eq!(phase(&[resumed]), None);
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_gateway::gateway::Shared;
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::{Progress, StatusUpdated};
 use asp_store::outbox::{AppendOutcome, Batch, MemoryOutbox, Outbox, OutboxError, StoredEvents};
 use asp_store::records::{CallId, OwnerId};
 use async_trait::async_trait;
@@ -12,8 +14,10 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::questions::shared;
-use super::{Client, fixture, message, message_id, snapshot};
+use super::questions::{reply, shared};
+use super::{Client, fixture, message, message_id, snapshot, with_plugins};
+use crate::plugin::{asks_name, user_input};
+use crate::runtime::{Runtime, Script, Worker};
 
 /// The results in a stream of JSON-RPC responses.
 fn results(events: Vec<Value>) -> Vec<Value> {
@@ -76,6 +80,36 @@ async fn a_task_is_followed_over_rest_from_where_it_is_and_goes_on_without_a_str
     assert_eq!(events[0]["task"]["id"], id.as_str(), "{events:?}");
     let last = &events.last().unwrap()["task"];
     assert_eq!((&last["status"]["state"], &last["id"]), (&json!("TASK_STATE_COMPLETED"), &json!(id)));
+}
+
+#[tokio::test]
+async fn progress_has_a_phase_from_before_the_client_subscribed() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        let request_id = invoke.request_id.clone();
+        let phase = "SCANNING".to_owned();
+        let status = StatusUpdated { request_id: request_id.clone(), phase, ..StatusUpdated::default() };
+        worker.say(Payload::Status(status)).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        user_input(&mut worker).await;
+        let message = "Scanning…".to_owned();
+        let progress = Progress { request_id, percent: 62.0, message, ..Progress::default() };
+        worker.say(Payload::Progress(progress)).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let fixture = with_plugins(&runtime);
+    let client = Client::of(&fixture, "plugins");
+    let task = client.result("SendMessage", message("sweep", json!({}))).await["task"].clone();
+    let headers: Vec<(&str, &str)> =
+        client.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let params = json!({"id": task["id"]});
+    let request = json!({"jsonrpc": "2.0", "id": 7, "method": "SubscribeToTask", "params": params});
+    let answer = fixture.open(Method::POST, "/plugins/a2a", &headers, &request.to_string()).await;
+    client.result("SendMessage", reply(&task, &json!([{"text": "Ada"}]))).await;
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let text = std::str::from_utf8(&body).unwrap();
+    let parts = r#"[{"text":"Scanning…"},{"data":{"phase":"SCANNING","progressPct":62}}]"#;
+    assert!(text.contains(parts), "{text}");
 }
 
 /// An outbox to which it is a long way.
