@@ -19,6 +19,7 @@ pub mod history;
 pub mod http1;
 pub mod http2;
 pub mod insertion;
+pub mod journal;
 pub mod keycloak;
 pub mod message;
 pub mod model;

@@ -26,6 +26,8 @@ use crate::wait;
 pub struct Notification {
     headers: HeaderMap,
     pub body: Value,
+    /// The body as it was sent.
+    pub bytes: Bytes,
     pub at: SystemTime,
 }
 
@@ -113,8 +115,10 @@ async fn take(
 ) -> Result<Response<Empty<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let body = serde_json::from_slice(&body).unwrap_or_default();
-    notifications.lock().push(Notification { headers: head.headers, body, at: SystemTime::now() });
+    let at = SystemTime::now();
+    let (headers, bytes) = (head.headers, body);
+    let body = serde_json::from_slice(&bytes).unwrap_or_default();
+    notifications.lock().push(Notification { headers, body, bytes, at });
     match answers {
         Answers::AtOnce => Ok(Response::new(Empty::new())),
         Answers::Never => std::future::pending().await,

@@ -12,6 +12,7 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 
 use crate::envoy::{self, Envoy};
+use crate::journal::Journal;
 use crate::port::Reserved;
 use crate::process::{Log, Process};
 use crate::runtime::{self, Runtime};
@@ -165,6 +166,13 @@ impl Stack {
     /// The address of the edge, as clients know it.
     pub fn edge(&self) -> SocketAddr {
         self.recorder.as_ref().map_or(self.envoy.address, |tap| tap.address)
+    }
+
+    /// Writes the messages of A2A at the edge into a journal from now on.
+    pub fn write_agents_to(&self, journal: &Journal) -> Result<()> {
+        let record = wire::recording().context("the run is not recorded")?;
+        record.write_agents_at(self.edge(), journal);
+        Ok(())
     }
 
     /// The address of the gateway behind it.

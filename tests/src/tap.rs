@@ -1,4 +1,4 @@
-//! A tap on the wire between a gateway and a language runtime: passes everything on and writes down what passed.
+//! A tap on the wire between a gateway and a language runtime: passes everything on and writes it into a journal.
 //!
 //! Keeps true: it changes no message; a message it cannot read is written down as such.
 
@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use asp_proto::plugin::{ClientMessage, ServerMessage, client_message, server_message};
+use asp_proto::plugin::{ClientMessage, Json, ServerMessage, client_message, server_message};
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::runtime_supervisor_server::{RuntimeSupervisor, RuntimeSupervisorServer};
 use asp_proto::supervisor::{
@@ -21,6 +21,7 @@ use asp_proto::supervisor::{
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use prost::Message;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
@@ -28,35 +29,25 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::journal::Journal;
+
 /// Largest message that passes: above the answer of a stdio server, of 16 MiB.
 const MESSAGE_BYTES: usize = 17 << 20;
 
 /// What a last frame tells of.
 const COST: &str = "close bytes_in bytes_out cpu_ms duration_ms rss_max";
-/// Lines kept.
-const LINES: usize = 10_000;
 
 /// A running tap. Dropping it closes the socket.
+///
+/// Lines of its journal: `allocate <plugin> <status>`, `close`, `cancel_allocation`, `> <client message>`,
+/// `< <worker message>`, `event <tunnel event>`; after the name of a message its fields as JSON, as far as tests read them. A
+/// message that came along with the request for a place is written when a worker took it: so the answer says, or the result
+/// in its stead.
 pub struct Tap {
     pub socket: PathBuf,
-    record: Record,
+    journal: Journal,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
     _directory: TempDir,
-}
-
-/// What passed, in order: `allocate <plugin> <status>`, `close`, `cancel_allocation`, `> <client message>`,
-/// `< <worker message>`, `event <tunnel event>`. A message that came along with the request for a place is written
-/// down when a worker took it: so the answer says, or the result in its stead.
-#[derive(Clone, Default)]
-struct Record(Arc<Mutex<Vec<String>>>);
-
-impl Record {
-    fn write(&self, line: String) {
-        let mut lines = self.0.lock();
-        if lines.len() < LINES {
-            lines.push(line);
-        }
-    }
 }
 
 impl Tap {
@@ -66,27 +57,32 @@ impl Tap {
         let socket = directory.path().join("api.sock");
         let listener = UnixListener::bind(&socket).context("listen on the tap's socket")?;
         let channel = Endpoint::from_shared(format!("unix:{}", runtime.display()))?.connect_lazy();
-        let record = Record::default();
+        let journal = Journal::default();
         let next = RuntimeSupervisorClient::new(channel).max_decoding_message_size(MESSAGE_BYTES);
-        let passing = RuntimeSupervisorServer::new(Passing { next, record: record.clone() });
+        let passing = RuntimeSupervisorServer::new(Passing { next, journal: journal.clone() });
         let served = Server::builder().add_service(passing.max_decoding_message_size(MESSAGE_BYTES));
         let server = tokio::spawn(served.serve_with_incoming(UnixListenerStream::new(listener)));
-        Ok(Tap { socket, record, server, _directory: directory })
+        Ok(Tap { socket, journal, server, _directory: directory })
     }
 
     /// What has passed since the last call of this.
     pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.record.0.lock())
+        self.journal.take()
     }
 
     /// How many messages of workers have passed since the last [`Tap::take`].
     pub fn heard(&self) -> usize {
-        self.record.0.lock().iter().filter(|line| line.starts_with("< ")).count()
+        self.journal.count("< ")
     }
 
     /// Whether a line of what has passed begins so.
     pub fn has(&self, start: &str) -> bool {
-        self.record.0.lock().iter().any(|line| line.starts_with(start))
+        self.journal.has(start)
+    }
+
+    /// Returns the journal.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 }
 
@@ -98,7 +94,7 @@ impl Drop for Tap {
 
 struct Passing {
     next: RuntimeSupervisorClient<Channel>,
-    record: Record,
+    journal: Journal,
 }
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -120,7 +116,7 @@ impl RuntimeSupervisor for Passing {
     }
 
     async fn proxy_ppp(&self, request: Request<Streaming<PppClientFrame>>) -> Passed<Self::ProxyPppStream> {
-        let watch = Arc::new(Watch { record: self.record.clone(), asked: Mutex::default() });
+        let watch = Arc::new(Watch { journal: self.journal.clone(), asked: Mutex::default() });
         let watching = watch.clone();
         let frames = request.into_inner().filter_map(move |frame| {
             let frame = frame.ok();
@@ -134,7 +130,7 @@ impl RuntimeSupervisor for Passing {
 
     async fn close_tunnel(&self, request: Request<CloseTunnelRequest>) -> Passed<CloseTunnelResponse> {
         let answer = self.next.clone().close_tunnel(request.into_inner()).await?;
-        self.record.write(closed(answer.get_ref()));
+        self.journal.write(closed(answer.get_ref()));
         Ok(answer)
     }
 
@@ -142,7 +138,7 @@ impl RuntimeSupervisor for Passing {
         &self,
         request: Request<CancelAllocationRequest>,
     ) -> Passed<CancelAllocationResponse> {
-        self.record.write("cancel_allocation".into());
+        self.journal.write("cancel_allocation".into());
         self.next.clone().cancel_allocation(request.into_inner()).await
     }
 
@@ -171,7 +167,7 @@ type Passed<T> = Result<Response<T>, Status>;
 
 /// Both directions of one ProxyPpp stream.
 struct Watch {
-    record: Record,
+    journal: Journal,
     /// Requests for a place without an answer, by the gateway's names: the plugin, and what came along.
     asked: Mutex<HashMap<String, (String, Vec<String>)>>,
 }
@@ -185,14 +181,14 @@ impl Watch {
             let work = request.work.iter().map(|work| client(&work.value)).collect();
             self.asked.lock().insert(frame.tunnel_id.clone(), (plugin, work));
         } else if !ppp.type_url.ends_with(".CloseTunnelRequest") {
-            self.record.write(client(&ppp.value));
+            self.journal.write(client(&ppp.value));
         }
     }
 
     fn down(&self, frame: &PppServerFrame) {
         self.payload(frame);
         if frame.closed.is_some() {
-            self.record.write(COST.to_owned());
+            self.journal.write(COST.to_owned());
         }
     }
 
@@ -201,26 +197,27 @@ impl Watch {
             Some(ppp_server_frame::Payload::Ppp(ppp)) => ppp,
             Some(ppp_server_frame::Payload::Event(event)) => {
                 let kind: tunnel_event::Type = event.r#type();
-                return self.record.write(format!("event {}", kind.as_str_name()));
+                return self.journal.write(format!("event {}", kind.as_str_name()));
             }
-            None => return self.record.write("unreadable frame".into()),
+            None => return self.journal.write("unreadable frame".into()),
         };
         if ppp.type_url.ends_with(".AllocateWorkerResponse") {
             let answer = AllocateWorkerResponse::decode(ppp.value.as_slice()).unwrap_or_default();
             let (plugin, along) = self.asked.lock().remove(&frame.tunnel_id).unwrap_or_default();
-            self.record.write(allocated(&plugin, &answer));
+            self.journal.write(allocated(&plugin, &answer));
             if answer.took {
-                along.into_iter().for_each(|line| self.record.write(line));
+                along.into_iter().for_each(|line| self.journal.write(line));
             }
         } else if ppp.type_url.ends_with(".CloseTunnelResponse") {
-            self.record.write(closed(&CloseTunnelResponse::decode(ppp.value.as_slice()).unwrap_or_default()));
+            self.journal
+                .write(closed(&CloseTunnelResponse::decode(ppp.value.as_slice()).unwrap_or_default()));
         } else {
             let begun = self.asked.lock().remove(&frame.tunnel_id);
             if let Some((plugin, along)) = begun {
-                self.record.write(format!("allocate {plugin} ADMITTED"));
-                along.into_iter().for_each(|line| self.record.write(line));
+                self.journal.write(format!("allocate {plugin} ADMITTED"));
+                along.into_iter().for_each(|line| self.journal.write(line));
             }
-            self.record.write(server(&ppp.value));
+            self.journal.write(server(&ppp.value));
         }
     }
 }
@@ -240,10 +237,23 @@ fn closed(answer: &CloseTunnelResponse) -> String {
 fn client(bytes: &[u8]) -> String {
     let name = match ClientMessage::decode(bytes).ok().and_then(|message| message.payload) {
         Some(client_message::Payload::Init(_)) => "init",
-        Some(client_message::Payload::Invoke(_)) => "invoke",
-        Some(client_message::Payload::Cancel(_)) => "cancel",
-        Some(client_message::Payload::UserInput(_)) => "user_input",
-        Some(client_message::Payload::DelegationResult(_)) => "delegation_result",
+        Some(client_message::Payload::Invoke(invoke)) => {
+            let (call, primitive, version) = (invoke.request_id, invoke.primitive, invoke.version);
+            let arguments = value(invoke.arguments.as_ref());
+            let fields =
+                json!({"call": call, "primitive": primitive, "version": version, "arguments": arguments});
+            return format!("> invoke {fields}");
+        }
+        Some(client_message::Payload::Cancel(cancel)) => {
+            return format!("> cancel {}", json!({"call": cancel.request_id, "reason": cancel.reason}));
+        }
+        Some(client_message::Payload::UserInput(input)) => {
+            return format!("> user_input {} {}", input.elicitation_id, value(input.fields.as_ref()));
+        }
+        Some(client_message::Payload::DelegationResult(answer)) => {
+            let fields = json!({"result": value(answer.result.as_ref()), "error": answer.error});
+            return format!("> delegation_result {fields}");
+        }
         Some(client_message::Payload::Ping(_)) => "ping",
         Some(client_message::Payload::CheckpointAck(_)) => "checkpoint_ack",
         Some(client_message::Payload::McpAnswer(_)) => "mcp_answer",
@@ -257,9 +267,15 @@ fn server(bytes: &[u8]) -> String {
     let name = match ServerMessage::decode(bytes).ok().and_then(|message| message.payload) {
         Some(server_message::Payload::Init(init)) => return format!("< init ok:{}", init.ok),
         Some(server_message::Payload::Status(status)) => return format!("< status {}", status.phase),
-        Some(server_message::Payload::Progress(_)) => "progress",
+        Some(server_message::Payload::Progress(progress)) => {
+            let fields = json!({"percent": progress.percent, "message": progress.message});
+            return format!("< progress {fields}");
+        }
         Some(server_message::Payload::Chunk(_)) => "chunk",
-        Some(server_message::Payload::Artifact(_)) => "artifact",
+        Some(server_message::Payload::Artifact(artifact)) => {
+            let fields = json!({"uri": artifact.uri, "contentType": artifact.content_type});
+            return format!("< artifact {} {fields}", artifact.r#type);
+        }
         Some(server_message::Payload::ArtifactData(_)) => "artifact_data",
         Some(server_message::Payload::ResourceChanged(_)) => "resource_changed",
         Some(server_message::Payload::ElicitationCompleted(_)) => "elicitation_completed",
@@ -268,13 +284,16 @@ fn server(bytes: &[u8]) -> String {
         Some(server_message::Payload::LineAnswer(_)) => "line_answer",
         Some(server_message::Payload::LineNotification(line)) => return format!("< line {}", line.method),
         Some(server_message::Payload::Elicitation(asked)) => {
-            return format!("< elicitation {}", asked.elicitation_id);
+            let fields: Vec<&str> = asked.fields.iter().map(|field| field.name.as_str()).collect();
+            return format!("< elicitation {} {}", asked.elicitation_id, fields.join(" "));
         }
         Some(server_message::Payload::Delegation(asked)) => {
-            return format!("< delegation {}", asked.delegate_id);
+            return format!("< delegation {} {}", asked.delegate_id, value(asked.input.as_ref()));
         }
         Some(server_message::Payload::Log(line)) => return format!("< log {}", line.message),
-        Some(server_message::Payload::Completed(_)) => "completed",
+        Some(server_message::Payload::Completed(completed)) => {
+            return format!("< completed {}", value(completed.output.as_ref()));
+        }
         Some(server_message::Payload::Failed(failed)) => return format!("< failed {}", failed.code),
         Some(server_message::Payload::Cancel(cancel)) => {
             return format!("< cancel accepted:{}", cancel.accepted);
@@ -284,4 +303,9 @@ fn server(bytes: &[u8]) -> String {
         None => "unreadable",
     };
     format!("< {name}")
+}
+
+/// Returns the JSON of a field; null for one that is absent.
+fn value(json: Option<&Json>) -> Value {
+    json.and_then(|json| serde_json::from_slice(&json.value).ok()).unwrap_or_default()
 }

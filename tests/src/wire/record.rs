@@ -7,6 +7,7 @@ mod sessions;
 mod verdict;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use anyhow::Result;
 use parking_lot::Mutex;
@@ -20,6 +21,7 @@ use super::definitions::Problem;
 use super::link::Link;
 use super::reader::Head;
 use super::schema::{MODERN, REVISIONS, Schemas, Sender};
+use crate::journal::Journal;
 
 /// What a request without a word of its revision is taken for (MCP 2025-06-18, transports, protocol version header).
 const UNNAMED: &str = "2025-03-26";
@@ -42,6 +44,8 @@ pub struct Record {
     schemas: Schemas,
     agents: AgentDefinitions,
     state: Mutex<State>,
+    /// Journals of the messages of A2A, with the addresses at which these pass.
+    journals: Mutex<Vec<(String, Journal)>>,
 }
 
 #[derive(Default)]
@@ -99,7 +103,21 @@ impl Exchange {
 
 impl Record {
     pub(super) fn new() -> Result<Record> {
-        Ok(Record { schemas: Schemas::read()?, agents: AgentDefinitions::read()?, state: Mutex::default() })
+        let (schemas, agents) = (Schemas::read()?, AgentDefinitions::read()?);
+        Ok(Record { schemas, agents, state: Mutex::default(), journals: Mutex::default() })
+    }
+
+    /// Writes the messages of A2A at an address into a journal from now on: `client > <method> <path> <body>`,
+    /// `client < <status> <content type>`, and `client < <JSON>` for a response or an event of a stream.
+    pub fn write_agents_at(&self, edge: SocketAddr, journal: &Journal) {
+        self.journals.lock().push((edge.to_string(), journal.clone()));
+    }
+
+    /// Returns the journals of the address that a request names as its host.
+    fn journals_at(&self, head: &Head) -> Vec<Journal> {
+        let journals = self.journals.lock();
+        let at_host = journals.iter().filter(|(edge, _)| head.header("host") == Some(edge.as_str()));
+        at_host.map(|(_, journal)| journal.clone()).collect()
     }
 
     pub(super) fn unread(&self) {
@@ -193,6 +211,9 @@ impl Record {
     /// The head of its response has come.
     pub(super) fn answered(&self, exchange: &mut Exchange, head: &Head) {
         exchange.status = head.status;
+        if let Some(agent) = &exchange.agent {
+            agent.answered(head);
+        }
         if let Some(session) = head.header("mcp-session-id") {
             exchange.session = Some(session.to_owned());
         }

@@ -1,16 +1,34 @@
 //! Messages of A2A: a request, and its answer or the events of its stream.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use super::super::a2a::{AgentAnswer, AgentRequest};
 use super::{Exchange, Head, Record, Sender, State, shown};
+use crate::journal::Journal;
 
 /// A request to an agent, until it has been answered.
 pub(super) struct AgentExchange {
     request: AgentRequest,
     text: String,
+    journals: Vec<Journal>,
     /// Whether the request has been counted, by its first answer.
     is_answered: bool,
+}
+
+impl AgentExchange {
+    /// The head of its response has come.
+    pub(super) fn answered(&self, head: &Head) {
+        let kind = head.header("content-type").unwrap_or_default();
+        self.note(format_args!("client < {} {kind}", head.status));
+    }
+
+    fn note(&self, line: fmt::Arguments<'_>) {
+        for journal in &self.journals {
+            journal.write(line.to_string());
+        }
+    }
 }
 
 impl Record {
@@ -19,9 +37,12 @@ impl Record {
         let Some(request) = self.agents.request(head, body) else { return };
         self.state.lock().messages += 1;
         exchange.revision = request.form;
-        let body = serde_json::from_slice::<Value>(body).map(|body| shown(&body)).unwrap_or_default();
-        let text = format!("{} {} {body}", head.method, head.target);
-        exchange.agent = Some(AgentExchange { request, text, is_answered: false });
+        let body = serde_json::from_slice::<Value>(body).ok();
+        let line = format!("{} {}", head.method, head.target);
+        let text = format!("{line} {}", body.as_ref().map(shown).unwrap_or_default());
+        let agent = AgentExchange { request, text, journals: self.journals_at(head), is_answered: false };
+        agent.note(format_args!("client > {line} {}", body.unwrap_or_default()));
+        exchange.agent = Some(agent);
     }
 
     /// An answer of the agent, or an event.
@@ -29,6 +50,7 @@ impl Record {
         let Some(mut agent) = exchange.agent.take() else { return };
         match serde_json::from_slice::<Value>(text) {
             Ok(message) => {
+                agent.note(format_args!("client < {message}"));
                 let answer = self.agents.answer(&agent.request, exchange.status, &message);
                 let mut state = self.state.lock();
                 state.messages += 1;
@@ -94,12 +116,30 @@ mod tests {
     /// The record of one exchange.
     fn record(client: &str, body: &str, answer: &str) -> Record {
         let record = Record::new().unwrap();
+        pass(&record, client, body, answer);
+        record
+    }
+
+    fn pass(record: &Record, client: &str, body: &str, answer: &str) {
         let request = head(Reader::requests(), &format!("POST /demo/a2a HTTP/1.1\r\n{client}\r\n"));
         let mut exchange = record.asked(Link::EDGE, &request, body.as_bytes());
         record.answered(&mut exchange, &head(Reader::responses(), "HTTP/1.1 200 OK\r\n\r\n"));
         record.told(&mut exchange, answer.as_bytes());
         record.ended(exchange);
-        record
+    }
+
+    #[test]
+    fn a_journal_has_the_messages_at_its_address_in_order() {
+        let record = Record::new().unwrap();
+        let journal = Journal::default();
+        record.write_agents_at("127.0.0.1:80".parse().unwrap(), &journal);
+        pass(&record, "host: 127.0.0.1:81\r\n", SEND, TASK);
+        pass(&record, "host: 127.0.0.1:80\r\n", SEND, TASK);
+        let lines = journal.take();
+        assert!(lines[0].starts_with(r#"client > POST /demo/a2a {"jsonrpc":"2.0","id":1,"#), "{lines:?}");
+        assert_eq!(lines[1].trim_end(), "client < 200");
+        assert!(lines[2].starts_with(r#"client < {"jsonrpc":"2.0","id":1,"result":{"task":"#), "{lines:?}");
+        assert_eq!(lines.len(), 3);
     }
 
     #[test]
