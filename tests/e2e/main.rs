@@ -7,6 +7,7 @@
 mod a2a_clients;
 mod a2a_push;
 mod a2a_requirements;
+mod a2a_sweep;
 mod admin_api;
 mod advertised;
 mod any_order;
@@ -138,6 +139,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     packages::trials,
     plugin_schemas::trials,
     plugin_wire::trials,
+    a2a_sweep::trials,
     slow_store::trials,
     hostile_plugins::trials,
     plugin_lists::trials,

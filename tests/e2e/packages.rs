@@ -252,7 +252,7 @@ fn reference_server(folder: &Path) -> Result<()> {
 }
 
 /// Files and folders; npm's links to programs are no part of a package.
-fn copy(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let (entry, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;

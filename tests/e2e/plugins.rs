@@ -53,7 +53,7 @@ where
 }
 
 /// Alice, with the scopes of the compliance sweep.
-const TOKEN: &[&str] = &[
+pub(crate) const TOKEN: &[&str] = &[
     "--org",
     "acme",
     "--user",

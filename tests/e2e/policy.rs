@@ -8,7 +8,7 @@ use asp_e2e::stack::Stack;
 use asp_e2e::wait;
 use serde_json::json;
 
-use crate::message::modern;
+use crate::message::{modern, rest};
 use crate::trial::{Shared, trials};
 
 trials! { policy:
@@ -260,6 +260,21 @@ pub(crate) async fn expose(stack: &Stack, org: &str, server: &str) -> Result<()>
     let what = format!("{server} is there for {org}");
     wait::until(&what, wait::CONVERGE, || async {
         let answer = http1::send(stack.edge(), &list).await.ok()?;
+        (answer.status != 404).then_some(())
+    })
+    .await
+}
+
+/// Shows an agent to an org, and waits until the edge lets its tokens in.
+pub(crate) async fn expose_agent(stack: &Stack, org: &str, server: &str) -> Result<()> {
+    let on = json!({"server": server, "protocol": "a2a", "enabled": true});
+    admin(stack, "PUT", &format!("/api/policy/orgs/{org}/exposure?force=true"), &on.to_string()).await?;
+    let token = caller(stack, org).await?;
+    let mut card = rest("GET", &format!("/{server}/a2a/extendedAgentCard"), &token, &json!(null));
+    card.headers.push(("a2a-version".into(), b"1.0".to_vec()));
+    let what = format!("{server} is an agent for {org}");
+    wait::until(&what, wait::CONVERGE, || async {
+        let answer = http1::send(stack.edge(), &card).await.ok()?;
         (answer.status != 404).then_some(())
     })
     .await

@@ -51,8 +51,17 @@ async fn token(client: &Client<'_>, plugin: &str) -> Result<()> {
 }
 
 /// What PyJWT says of a token, with the key set that is served at `keys`.
-pub(crate) async fn judge(keys: SocketAddr, token: &str, (audience, issuer): (&str, &str)) -> Result<Value> {
-    let keys = http1::get(keys, "/.well-known/jwks.json", &[]).await?;
+pub(crate) async fn judge(keys: SocketAddr, token: &str, expected: (&str, &str)) -> Result<Value> {
+    judge_by((keys, "/.well-known/jwks.json"), token, expected).await
+}
+
+/// The same, with the key set at a path.
+pub(crate) async fn judge_by(
+    (at, path): (SocketAddr, &str),
+    token: &str,
+    (audience, issuer): (&str, &str),
+) -> Result<Value> {
+    let keys = http1::get(at, path, &[]).await?;
     ensure!(keys.status == 200, "the key set: {}", keys.status);
     let mut command = Command::new(tool::python()?);
     command.arg(tool::root()?.join("tests/clients/python/verify.py"));

@@ -69,6 +69,7 @@ impl Shared {
         let start = || async {
             let stack = Stack::start(Options { plugins: true, ..Options::repository()? }).await?;
             policy::expose(&stack, "acme", "webex-compliance").await?;
+            policy::expose_agent(&stack, "acme", "webex-compliance").await?;
             anyhow::Ok(stack)
         };
         let stack = self
