@@ -1,7 +1,9 @@
 //! The compliance sweep as a task of A2A, from the card to the signed report: each step of its sequence diagram on both wires,
-//! cancels before and after a worker has the call, a stream that is lost, and a webhook.
+//! cancels before and after a worker has the call, a stream that is lost, and a webhook; the same task of a hosted service is
+//! called by `hosted_calls`, which has the service.
 
 mod client;
+pub(crate) mod hosted;
 mod steps;
 
 use std::collections::BTreeSet;
@@ -20,7 +22,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-pub(crate) use self::client::{AgentClient, Events, asks};
+use self::client::{AgentClient, Events, asks};
 use crate::message::modern;
 use crate::plugins::{COMPLIANCE, TOKEN, sweep_arguments};
 use crate::trial::{Shared, trials};
@@ -100,9 +102,9 @@ async fn each_step_of_the_sequence_passes_its_wire(_: &Shared) -> Result<()> {
     client.cancel("cancel", &held.task).await?;
     held.end().await?;
 
-    for (question, id, fields) in answers().iter().skip(1) {
+    for (question, id, fields) in answers().into_iter().skip(1) {
         sweep.until_asked(question).await?;
-        client.answer(id, &sweep.task, fields).await?;
+        client.answer(id, &sweep.task, &fields).await?;
     }
     let ended = sweep.end().await?;
     ensure!(state(&ended) == COMPLETED, "{ended}");
@@ -208,13 +210,13 @@ async fn a_webhook_gets_each_state_in_order_and_signed(shared: &Shared) -> Resul
     let authentication = json!({"scheme": "Bearer", "credentials": "c-1"});
     let config = json!({"taskId": task, "id": "hook", "url": receiver.url, "token": "tok-aaa",
         "authentication": authentication});
-    for (number, (question, id, fields)) in answers().iter().enumerate() {
+    for (number, (question, id, fields)) in answers().into_iter().enumerate() {
         events.until_asked(question).await?;
         if number == 0 {
             client.call("hook", "CreateTaskPushNotificationConfig", &config).await?;
         }
         receiver.until(|body| asks(&body["task"], question)).await?;
-        client.answer(id, &task, fields).await?;
+        client.answer(id, &task, &fields).await?;
     }
     events.end().await?;
     receiver.until(|body| state(&body["task"]) == COMPLETED).await?;

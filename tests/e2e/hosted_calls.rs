@@ -1,15 +1,17 @@
 //! Calls that a service of its own hosts over HTTP/JSON, called by the official Python client through Envoy, in
-//! both eras of MCP.
+//! both eras of MCP, and as tasks of A2A.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use asp_e2e::model::Model;
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{http1, tool, wait};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::a2a_sweep::hosted;
 use crate::plugins::{Answer, Client, MODES};
 use crate::trial::{Shared, trials};
 
@@ -19,20 +21,24 @@ const SCAN: &str = "scan";
 trials! { hosted_calls: a_service_asks_reports_progress_and_is_cancelled }
 
 async fn a_service_asks_reports_progress_and_is_cancelled(_: &Shared) -> Result<()> {
-    let (service, stack) = start().await?;
+    let model = Model::start("national-id").await?;
+    let (service, stack) = start(&model).await?;
     for (mode, protocol) in MODES {
         let client = Client { stack: &stack, mode, protocol };
         whole(&client).await.with_context(|| format!("{mode}: whole"))?;
         declined(&client).await.with_context(|| format!("{mode}: declined"))?;
         cancelled(&client, &service).await.with_context(|| format!("{mode}: cancelled"))?;
     }
+    ensure!(model.take().is_empty(), "the client's model is asked first");
     reads(&stack).await.context("reads")?;
+    hosted::sweep(&stack, &service).await.context("over A2A")?;
+    ensure!(!model.take().is_empty(), "a client of A2A has no model");
     drop(service);
     stack.stop(&[]).await
 }
 
-/// The example service, and a stack whose operator lets the gateway reach it.
-async fn start() -> Result<(Process, Stack)> {
+/// The example service, and a stack whose operator lets the gateway reach it, and has a model for its delegates.
+async fn start(model: &Model) -> Result<(Process, Stack)> {
     let mut command = Command::new(tool::python()?);
     command.arg("-B").arg(tool::root()?.join("tests/services/calls.py"));
     let service = Process::start("calls.py", command)?;
@@ -44,7 +50,11 @@ async fn start() -> Result<(Process, Stack)> {
     let upstream = format!("scanner.internal=http://127.0.0.1:{port}");
     let stack = Stack::start(Options {
         primitives: tool::root()?.join("tests/fixtures/hosted"),
-        environment: vec![("ASP_UPSTREAMS", upstream)],
+        environment: vec![
+            ("ASP_UPSTREAMS", upstream),
+            ("ASP_DELEGATE_URL", model.url()),
+            ("ASP_DELEGATE_MODEL", "test".to_owned()),
+        ],
         ..Options::repository()?
     })
     .await?;

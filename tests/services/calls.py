@@ -41,7 +41,24 @@ def scan(arguments):
     return {"structuredContent": {"found": len(found), "label": label}}
 
 
-TOOLS = {"scan": scan}
+def sweep(arguments):
+    """Asks for what it lacks and for what it may do, and reports. Its questions have the form of their specs."""
+    yield {"progress": {"progress": 18, "total": 100, "message": "Indexing…"}}
+    policy = yield ask_user({"_meta": {"asp/id": "gather_missing_policy"}, "message": "Legal Hold Policy Required"})
+    if policy.get("action") != "accept":
+        raise Failure("DECLINED", "no policy was named")
+    message = {"role": "user", "content": {"type": "text", "text": arguments["query"]}}
+    said = yield ask_model({"messages": [message], "maxTokens": 16})
+    yield {"progress": {"progress": 62, "total": 100, "message": "Scanning…"}}
+    approval = yield ask_user({"_meta": {"asp/id": "approve_remediation"}, "message": "Approve remediation?"})
+    report = "https://reports.example.com/1/report.json"
+    summary = {"policy": policy["content"]["legalHoldPolicyId"], "label": said["content"]["text"] if said else "",
+               "redacted": approval.get("content", {}).get("approveRedaction", False), "reportUri": report}
+    link = {"type": "resource_link", "uri": report, "name": "report.json", "mimeType": "application/json"}
+    return {"content": [link], "structuredContent": {"status": "completed", "summary": summary}}
+
+
+TOOLS = {"scan": scan, "sweep": sweep}
 RESOURCES = {"policies": lambda query: ("text/plain", ", ".join(["strict", "mild"]).encode())}
 PROMPTS = {"review": lambda arguments: {"messages": [
     {"role": "user", "content": {"type": "text", "text": f"Review {arguments['what']}."}}]}}

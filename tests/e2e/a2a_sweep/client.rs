@@ -10,25 +10,25 @@ use serde_json::{Value, json};
 
 const NAME: &str = "asp-sweep/1";
 
-pub(crate) struct AgentClient {
+pub(super) struct AgentClient {
     edge: SocketAddr,
     server: &'static str,
     token: String,
 }
 
 impl AgentClient {
-    pub(crate) fn new(edge: SocketAddr, server: &'static str, token: String) -> AgentClient {
+    pub(super) fn new(edge: SocketAddr, server: &'static str, token: String) -> AgentClient {
         AgentClient { edge, server, token }
     }
 
     /// Returns the public card.
-    pub(crate) async fn card(&self) -> Result<Value> {
+    pub(super) async fn card(&self) -> Result<Value> {
         let path = format!("/{}/.well-known/agent-card.json", self.server);
         http1::get(self.edge, &path, &[("user-agent", NAME)]).await?.json()
     }
 
     /// Returns the result of a method.
-    pub(crate) async fn call(&self, id: &str, method: &str, params: &Value) -> Result<Value> {
+    pub(super) async fn call(&self, id: &str, method: &str, params: &Value) -> Result<Value> {
         let answer = http1::send(self.edge, &self.request(id, method, params)).await?;
         let mut answer = answer.json()?;
         match answer.get_mut("result") {
@@ -38,19 +38,19 @@ impl AgentClient {
     }
 
     /// Starts a task by the arguments of the agent's only skill, and follows it.
-    pub(crate) async fn start(&self, id: &str, arguments: &Value, configuration: &Value) -> Result<Events> {
+    pub(super) async fn start(&self, id: &str, arguments: &Value, configuration: &Value) -> Result<Events> {
         let message = message(json!([{"data": arguments}]), None);
         let params = json!({"message": message, "configuration": configuration});
         self.open(id, "SendStreamingMessage", &params).await
     }
 
     /// Follows a task from where it is.
-    pub(crate) async fn follow(&self, id: &str, task: &str) -> Result<Events> {
+    pub(super) async fn follow(&self, id: &str, task: &str) -> Result<Events> {
         self.open(id, "SubscribeToTask", &json!({"id": task})).await
     }
 
     /// Answers the question of a task by a message; the task works on.
-    pub(crate) async fn answer(&self, id: &str, task: &str, fields: &Value) -> Result<()> {
+    pub(super) async fn answer(&self, id: &str, task: &str, fields: &Value) -> Result<()> {
         let message = message(json!([{"data": fields}]), Some(task));
         let configuration = json!({"returnImmediately": true, "historyLength": 2});
         let params = json!({"message": message, "configuration": configuration});
@@ -60,7 +60,7 @@ impl AgentClient {
     }
 
     /// Cancels a task.
-    pub(crate) async fn cancel(&self, id: &str, task: &str) -> Result<()> {
+    pub(super) async fn cancel(&self, id: &str, task: &str) -> Result<()> {
         let cancelled = self.call(id, "CancelTask", &json!({"id": task})).await?;
         ensure!(state(&cancelled) == CANCELED, "{cancelled}");
         Ok(())
@@ -95,11 +95,11 @@ impl AgentClient {
 }
 
 /// The events of one stream. Dropping it loses the connection.
-pub(crate) struct Events {
+pub(super) struct Events {
     stream: Opened,
-    pub(crate) task: String,
+    pub(super) task: String,
     /// The results that have come.
-    pub(crate) seen: Vec<Value>,
+    pub(super) seen: Vec<Value>,
 }
 
 impl Events {
@@ -121,17 +121,17 @@ impl Events {
     }
 
     /// Reads on until the task asks a question whose id begins so.
-    pub(crate) async fn until_asked(&mut self, question: &str) -> Result<()> {
+    pub(super) async fn until_asked(&mut self, question: &str) -> Result<()> {
         self.until(question, |event| asks(&event["statusUpdate"], question)).await
     }
 
     /// Reads on until the task is in a phase.
-    pub(crate) async fn until_phase(&mut self, phase: &str) -> Result<()> {
+    pub(super) async fn until_phase(&mut self, phase: &str) -> Result<()> {
         self.until(phase, |event| event["statusUpdate"]["metadata"]["asp/phase"] == phase).await
     }
 
     /// Reads on to the end of the stream; returns the task as it is then.
-    pub(crate) async fn end(&mut self) -> Result<Value> {
+    pub(super) async fn end(&mut self) -> Result<Value> {
         while self.next().await?.is_some() {}
         let last = self.seen.last().context("a stream has an event")?;
         Ok(last["task"].clone())
@@ -139,7 +139,7 @@ impl Events {
 }
 
 /// Whether a task, or a change of one, asks a question whose id begins so.
-pub(crate) fn asks(task: &Value, question: &str) -> bool {
+pub(super) fn asks(task: &Value, question: &str) -> bool {
     let parts = task.pointer("/status/message/parts").and_then(Value::as_array);
     let mut ids = parts.into_iter().flatten().filter_map(|part| part.pointer("/data/questionId")?.as_str());
     ids.any(|id| id.starts_with(question))

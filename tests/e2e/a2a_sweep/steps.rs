@@ -48,6 +48,8 @@ const fn step(numbers: &'static [u8], after: u8, line: &'static str, has: &'stat
 /// The stream of the task that is followed here has the id `sweep`.
 const SWEEP: &str = r#""id":"sweep""#;
 
+const HOSTED_ID: &str = r#""id":"hosted""#;
+
 /// From the card to the end.
 pub(super) const WHOLE: &[Step] = &[
     step(&[1], 0, "client > GET /webex-compliance/.well-known/agent-card.json", &[]),
@@ -189,6 +191,44 @@ pub(super) const PUSHED: &[Step] = &[
     ),
     step(&[74], 73, "client < {", &[r#""id":"hook""#, r#""token":"tok-aaa""#]),
     step(&[75], 74, "webhook < tok-aaa", &["TASK_STATE_COMPLETED"]),
+];
+
+/// The same task of a service that hosts its calls, numbered by itself; its stream has the id `hosted`. The service has no wire
+/// with phases and files: its report is a part of the result.
+pub(super) const HOSTED: &[Step] = &[
+    step(&[1], 0, "client > POST /sweeper/a2a", &[HOSTED_ID, "SendStreamingMessage"]),
+    step(&[2], 1, "client < {", &[HOSTED_ID, "TASK_STATE_SUBMITTED"]),
+    step(&[3], 2, "client < {", &[HOSTED_ID, "TASK_STATE_INPUT_REQUIRED", r#""questionId":"asp.approve""#]),
+    step(&[4], 3, "client < {", &[HOSTED_ID, "TASK_STATE_WORKING", r#"{"progressPct":18}"#]),
+    step(
+        &[5],
+        4,
+        "client < {",
+        &[HOSTED_ID, "TASK_STATE_INPUT_REQUIRED", r#""questionId":"gather_missing_policy."#],
+    ),
+    step(&[6], 5, "client > POST /sweeper/a2a", &[r#""id":"policy""#, r#""method":"SendMessage""#]),
+    step(&[7], 6, "client < {", &[HOSTED_ID, "TASK_STATE_WORKING", r#"{"progressPct":62}"#]),
+    step(
+        &[8],
+        7,
+        "client < {",
+        &[HOSTED_ID, "TASK_STATE_INPUT_REQUIRED", r#""questionId":"approve_remediation."#],
+    ),
+    step(&[9], 8, "client > POST /sweeper/a2a", &[r#""id":"remediation""#, r#""method":"SendMessage""#]),
+    step(
+        &[10],
+        9,
+        "client < {",
+        &[
+            HOSTED_ID,
+            "artifactUpdate",
+            r#""filename":"report.json""#,
+            r#""policy":"LHP-42""#,
+            r#""redacted":true"#,
+            "national-id",
+        ],
+    ),
+    step(&[11], 10, "client < {", &[HOSTED_ID, "statusUpdate", "TASK_STATE_COMPLETED"]),
 ];
 
 /// Checks that the tables have each step of the drawing once.
