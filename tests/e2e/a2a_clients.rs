@@ -1,6 +1,6 @@
 //! The official SDKs of A2A as clients, unchanged, through Envoy and with tokens: each takes the steps of all that a client can
-//! do at `a2a-conformance`, in each version that it speaks, over JSON-RPC and over REST; the examples of docs/a2a.md run as
-//! they are written.
+//! do at `a2a-conformance`, in each version and over each binding that it speaks; the examples of docs/a2a.md run as they are
+//! written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,14 +28,16 @@ const ANSWER: &str = "Hello from TCK";
 const V10: &str = "1.0";
 const V03: &str = "0.3";
 const REST: &str = "HTTP+JSON";
+const GRPC: &str = "GRPC";
 /// Bindings, with their names in the tests' names.
-const BINDINGS: [(&str, &str); 2] = [("JSONRPC", "json_rpc"), (REST, "rest")];
+const BINDINGS: [(&str, &str); 3] = [("JSONRPC", "json_rpc"), (REST, "rest"), (GRPC, "grpc")];
 /// SDKs, with their names in the tests' names and the versions that they speak.
-const SDKS: [(Sdk, &str, &[&str]); 4] = [
+const SDKS: [(Sdk, &str, &[&str]); 5] = [
     (Sdk::Python, "python_sdk_1", &[V10, V03]),
     (Sdk::Python03, "python_sdk_0_3", &[V03]),
     (Sdk::Node, "npm_sdk_1", &[V10, V03]),
     (Sdk::Node03, "npm_sdk_0_3", &[V03]),
+    (Sdk::Rust, "rust_sdk_1", &[V10]),
 ];
 
 /// An SDK, each with its program below `tests/clients`.
@@ -45,6 +47,7 @@ enum Sdk {
     Python03,
     Node,
     Node03,
+    Rust,
 }
 
 /// Observations of a program, by its steps.
@@ -59,7 +62,7 @@ fn in_each_version_over_each_binding(shared: &Shared) -> Vec<Trial> {
     let mut trials = Vec::new();
     for (sdk, client, versions) in SDKS {
         for &version in versions {
-            for (binding, over) in BINDINGS {
+            for (binding, over) in BINDINGS.into_iter().filter(|(binding, _)| sdk.speaks(binding)) {
                 let name =
                     format!("a2a_clients::{client}_does_all_that_a_client_can_do_in_{version}_over_{over}");
                 trials.push(shared.trial(&name, async move |shared: &Shared| {
@@ -69,7 +72,7 @@ fn in_each_version_over_each_binding(shared: &Shared) -> Vec<Trial> {
                     let mut program = sdk.program(&edge, version, binding)?;
                     program.env("ASP_HOOK", &receiver.url);
                     let steps = read(&output(program, stack).await?)?;
-                    check(&steps, &edge)?;
+                    check(&steps, &sdk.url(&edge, binding))?;
                     sdk.check(&steps, version, binding)?;
                     check_push(&steps, &receiver, version).await
                 }));
@@ -80,9 +83,21 @@ fn in_each_version_over_each_binding(shared: &Shared) -> Vec<Trial> {
 }
 
 impl Sdk {
-    /// Whether it is of the line for 1.0, which has a mode for 0.3 and verifies cards.
-    fn is_of_line_1(self) -> bool {
+    /// Whether it has a mode for 0.3 beside 1.0. Such an SDK also verifies cards.
+    fn has_both_versions(self) -> bool {
         matches!(self, Sdk::Python | Sdk::Node)
+    }
+
+    fn speaks(self, binding: &str) -> bool {
+        binding != GRPC || matches!(self, Sdk::Rust)
+    }
+
+    /// Returns the URL that its program prints of the card: of the interface in 1.0, of the agent in the SDKs for 0.3.
+    fn url(self, edge: &str, binding: &str) -> String {
+        match (self, binding) {
+            (Sdk::Python | Sdk::Node | Sdk::Rust, GRPC) => edge.trim_start_matches("http://").to_owned(),
+            _ => format!("{edge}/{SERVER}/a2a"),
+        }
     }
 
     fn program(self, edge: &str, version: &str, binding: &str) -> Result<Command> {
@@ -91,9 +106,10 @@ impl Sdk {
             Sdk::Python03 => python_program("a2a-python-03", "script_03.py")?,
             Sdk::Node => node_program("a2a-node/script.mjs")?,
             Sdk::Node03 => node_program("a2a-node-03/script.mjs")?,
+            Sdk::Rust => rust_program()?,
         };
         command.args([edge, SERVER]);
-        if self.is_of_line_1() {
+        if self.has_both_versions() {
             command.arg(version);
         }
         command.arg(binding);
@@ -108,7 +124,7 @@ impl Sdk {
             _ => json!({"text": ["text"], "file": ["raw"], "file-url": ["url"], "data": ["data"]}),
         };
         let mut more = BTreeMap::from([("artifacts", artifacts)]);
-        if self.is_of_line_1() {
+        if self.has_both_versions() {
             more.insert("signature", json!({"accepted": true, "changed": "refused"}));
         }
         if version == V10 {
@@ -148,6 +164,12 @@ fn python_program(venv: &str, program: &str) -> Result<Command> {
     Ok(command)
 }
 
+fn rust_program() -> Result<Command> {
+    let program = tool::clients()?.join("a2a-rust/bin/asp-client-a2a-rust");
+    ensure!(program.exists(), "{} is missing; `scripts/setup test` builds it", program.display());
+    Ok(Command::new(program))
+}
+
 /// Runs a program with the variables of `.asp/env`; returns what it prints.
 async fn output(mut command: Command, stack: &Stack) -> Result<String> {
     command.env("ASP_EDGE_URL", format!("http://{}", stack.edge())).env("ASP_TOKEN", stack.alice().await?);
@@ -172,8 +194,7 @@ fn read(printed: &str) -> Result<Steps> {
 }
 
 /// Checks the steps that every SDK takes with the same outcome.
-fn check(steps: &Steps, edge: &str) -> Result<()> {
-    let url = format!("{edge}/{SERVER}/a2a");
+fn check(steps: &Steps, url: &str) -> Result<()> {
     for (name, expected) in [
         (
             "card",
