@@ -89,7 +89,7 @@ impl Sdk {
     }
 
     fn speaks(self, binding: &str) -> bool {
-        binding != GRPC || matches!(self, Sdk::Rust)
+        binding != GRPC || matches!(self, Sdk::Python | Sdk::Python03 | Sdk::Rust)
     }
 
     /// Returns the URL that its program prints of the card: of the interface in 1.0, of the agent in the SDKs for 0.3.
@@ -119,8 +119,8 @@ impl Sdk {
     /// Checks the steps that not every SDK takes, and those that each reports in its own way.
     fn check(self, steps: &Steps, version: &str, binding: &str) -> Result<()> {
         let artifacts = match (self, version, binding) {
-            // It reads the bytes of the file, which ProtoJSON has in base64, as base64 once more.
-            (Sdk::Python, V03, REST) => json!({"error": "Error: Incorrect padding"}),
+            // It reads the bytes of the file, which are no base64 in protocol buffers, as base64.
+            (Sdk::Python, V03, REST | GRPC) => json!({"error": "Error: Incorrect padding"}),
             _ => json!({"text": ["text"], "file": ["raw"], "file-url": ["url"], "data": ["data"]}),
         };
         let mut more = BTreeMap::from([("artifacts", artifacts)]);

@@ -1,7 +1,7 @@
 """The official Python SDK of A2A 1.0 goes through what a client can do: script.py EDGE SERVER VERSION BINDING.
 
-VERSION is `1.0`, or `0.3` for the SDK's mode for it; BINDING is `JSONRPC` or `HTTP+JSON`. The bearer token is in ASP_TOKEN.
-steps.py has the steps and what is printed.
+VERSION is `1.0`, or `0.3` for the SDK's mode for it; BINDING is `JSONRPC`, `HTTP+JSON` or `GRPC`. The bearer token is in
+ASP_TOKEN. steps.py has the steps and what is printed.
 """
 
 import gc
@@ -31,6 +31,7 @@ from a2a.types import (
 from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from jwt import PyJWK
 
+from channel import open_channel
 from steps import run
 
 TIMEOUT = 60
@@ -77,7 +78,11 @@ class Agent:
             if interface.protocol_version == version and interface.protocol_binding == binding
         )
         self.interface = card.supported_interfaces[0]
-        config = {"httpx_client": http, "supported_protocol_bindings": [binding]}
+        config = {
+            "httpx_client": http,
+            "grpc_channel_factory": open_channel,
+            "supported_protocol_bindings": [binding],
+        }
         self.streaming = ClientFactory(ClientConfig(**config)).create(card)
         self.blocking = ClientFactory(ClientConfig(streaming=False, **config)).create(card)
         if version == "0.3":

@@ -1,6 +1,6 @@
 """The last release of the official Python SDK for A2A 0.3 goes through what a client can do: script_03.py EDGE SERVER BINDING.
 
-BINDING is `JSONRPC` or `HTTP+JSON`. The bearer token is in ASP_TOKEN. steps.py has the steps and what is printed.
+BINDING is `JSONRPC`, `HTTP+JSON` or `GRPC`. The bearer token is in ASP_TOKEN. steps.py has the steps and what is printed.
 """
 
 import gc
@@ -29,6 +29,7 @@ from a2a.types import (
 )
 from a2a.utils import get_message_text
 
+from channel import open_channel
 from steps import run
 
 TIMEOUT = 60
@@ -65,7 +66,12 @@ class Agent:
 
     def __init__(self, http, found, binding):
         self.found = found
-        config = {"httpx_client": http, "supported_transports": [binding], "use_client_preference": True}
+        config = {
+            "httpx_client": http,
+            "grpc_channel_factory": open_channel,
+            "supported_transports": [binding],
+            "use_client_preference": True,
+        }
         self.streaming = ClientFactory(ClientConfig(**config)).create(found)
         self.blocking = ClientFactory(ClientConfig(streaming=False, **config)).create(found)
 
