@@ -29,7 +29,7 @@ const V10: &str = "1.0";
 const V03: &str = "0.3";
 const REST: &str = "HTTP+JSON";
 const GRPC: &str = "GRPC";
-/// Bindings, with their names in the tests' names.
+/// Bindings, each of which every SDK speaks, with their names in the tests' names.
 const BINDINGS: [(&str, &str); 3] = [("JSONRPC", "json_rpc"), (REST, "rest"), (GRPC, "grpc")];
 /// SDKs, with their names in the tests' names and the versions that they speak.
 const SDKS: [(Sdk, &str, &[&str]); 5] = [
@@ -62,7 +62,7 @@ fn in_each_version_over_each_binding(shared: &Shared) -> Vec<Trial> {
     let mut trials = Vec::new();
     for (sdk, client, versions) in SDKS {
         for &version in versions {
-            for (binding, over) in BINDINGS.into_iter().filter(|(binding, _)| sdk.speaks(binding)) {
+            for (binding, over) in BINDINGS {
                 let name =
                     format!("a2a_clients::{client}_does_all_that_a_client_can_do_in_{version}_over_{over}");
                 trials.push(shared.trial(&name, async move |shared: &Shared| {
@@ -86,10 +86,6 @@ impl Sdk {
     /// Whether it has a mode for 0.3 beside 1.0. Such an SDK also verifies cards.
     fn has_both_versions(self) -> bool {
         matches!(self, Sdk::Python | Sdk::Node)
-    }
-
-    fn speaks(self, binding: &str) -> bool {
-        binding != GRPC || matches!(self, Sdk::Python | Sdk::Python03 | Sdk::Rust)
     }
 
     /// Returns the URL that its program prints of the card: of the interface in 1.0, of the agent in the SDKs for 0.3.

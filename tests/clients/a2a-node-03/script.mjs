@@ -1,6 +1,7 @@
 // The last release of the official JavaScript SDK for A2A 0.3 goes through what a client can do: script.mjs EDGE SERVER BINDING.
 //
-// BINDING is `JSONRPC` or `HTTP+JSON`. The bearer token is in ASP_TOKEN. ../node/a2a_steps.mjs has the steps and what is printed.
+// BINDING is `JSONRPC`, `HTTP+JSON` or `GRPC`. The bearer token is in ASP_TOKEN. ../node/a2a_steps.mjs has the steps and what
+// is printed.
 import { randomUUID } from 'node:crypto';
 
 import {
@@ -10,8 +11,11 @@ import {
   RestTransportFactory,
   createAuthenticatingFetchWithRetry,
 } from '@a2a-js/sdk/client';
+import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
+import * as grpc from '@grpc/grpc-js';
 
 import { run } from '../node/a2a_steps.mjs';
+import { callOptions } from '../node/grpc_token.mjs';
 
 const [edge, server, binding] = process.argv.slice(2);
 const fetchImpl = createAuthenticatingFetchWithRetry(fetch, {
@@ -19,7 +23,11 @@ const fetchImpl = createAuthenticatingFetchWithRetry(fetch, {
   shouldRetryWithHeaders: async () => undefined,
 });
 const factory = new ClientFactory({
-  transports: [new JsonRpcTransportFactory({ fetchImpl }), new RestTransportFactory({ fetchImpl })],
+  transports: [
+    new JsonRpcTransportFactory({ fetchImpl }),
+    new RestTransportFactory({ fetchImpl }),
+    new GrpcTransportFactory({ grpcCallOptions: callOptions(grpc) }),
+  ],
   preferredTransports: [binding],
 });
 

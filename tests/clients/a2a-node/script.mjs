@@ -1,7 +1,7 @@
 // The official JavaScript SDK of A2A 1.0 goes through what a client can do: script.mjs EDGE SERVER VERSION BINDING.
 //
-// VERSION is `1.0`, or `0.3` for the SDK's mode for it; BINDING is `JSONRPC` or `HTTP+JSON`. The bearer token is in ASP_TOKEN.
-// ../node/a2a_steps.mjs has the steps and what is printed.
+// VERSION is `1.0`, or `0.3` for the SDK's mode for it; BINDING is `JSONRPC`, `HTTP+JSON` or `GRPC`. The bearer token is in
+// ASP_TOKEN. ../node/a2a_steps.mjs has the steps and what is printed.
 import { randomUUID } from 'node:crypto';
 
 import { Role, TaskState, verifyAgentCardSignature } from '@a2a-js/sdk';
@@ -12,8 +12,11 @@ import {
   RestTransportFactory,
   createAuthenticatingFetchWithRetry,
 } from '@a2a-js/sdk/client';
+import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
+import * as grpc from '@grpc/grpc-js';
 
 import { run } from '../node/a2a_steps.mjs';
+import { callOptions } from '../node/grpc_token.mjs';
 
 const [edge, server, version, binding] = process.argv.slice(2);
 const fetchImpl = createAuthenticatingFetchWithRetry(fetch, {
@@ -22,7 +25,11 @@ const fetchImpl = createAuthenticatingFetchWithRetry(fetch, {
 });
 const options = { fetchImpl, legacyCompat: { enabled: true } };
 const factory = new ClientFactory({
-  transports: [new JsonRpcTransportFactory(options), new RestTransportFactory(options)],
+  transports: [
+    new JsonRpcTransportFactory(options),
+    new RestTransportFactory(options),
+    new GrpcTransportFactory({ grpcCallOptions: callOptions(grpc), legacyCompat: options.legacyCompat }),
+  ],
   cardResolver: new DefaultAgentCardResolver(options),
 });
 
