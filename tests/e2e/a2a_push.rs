@@ -1,9 +1,15 @@
-//! Configurations of push notifications of A2A: each method and its result, in both versions over each binding that the recorder
-//! reads, so that it holds them against the official definitions.
+//! Configurations of push notifications of A2A: each method and its result, in both versions over each binding, so that the
+//! recorder holds them against the official definitions. Over gRPC those of 1.0 are rows of `tests/vectors/a2a`.
 
 use anyhow::{Context, Result, ensure};
-use asp_e2e::http1;
 use asp_e2e::stack::Stack;
+use asp_e2e::{http1, http2};
+use asp_proto::a2a::a2a::v1::{
+    CreateTaskPushNotificationConfigRequest, DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest, ListTaskPushNotificationConfigRequest,
+    ListTaskPushNotificationConfigResponse, PushNotificationConfig, TaskPushNotificationConfig,
+};
+use prost::Message;
 use serde_json::{Value, json};
 
 use crate::message::rest;
@@ -14,10 +20,13 @@ const AGENT: &str = "/a2a-conformance/a2a";
 const HOOK: &str = "http://127.0.0.1:9/hook";
 /// `TaskNotFoundError` of A2A, of a configuration that does not exist.
 const NOT_FOUND: i64 = -32001;
+/// Length of the flag and the length before a message of gRPC, in bytes.
+const PREFIX: usize = 5;
 
 trials! { a2a_push:
     each_method_over_json_rpc_has_its_result,
     each_method_over_rest_has_its_result,
+    each_method_of_0_3_over_grpc_has_its_result,
 }
 
 async fn each_method_over_json_rpc_has_its_result(shared: &Shared) -> Result<()> {
@@ -75,6 +84,51 @@ async fn each_method_over_rest_has_its_result(shared: &Shared) -> Result<()> {
         ensure!(status == 404, "{one}: {status} {answer}");
     }
     Ok(())
+}
+
+async fn each_method_of_0_3_over_grpc_has_its_result(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let parent = format!("tasks/{}", waiting_task(stack).await?);
+    let name = format!("{parent}/pushNotificationConfigs/c");
+    let config =
+        PushNotificationConfig { id: "c".into(), url: HOOK.into(), ..PushNotificationConfig::default() };
+    let stored = TaskPushNotificationConfig { name: name.clone(), push_notification_config: Some(config) };
+    let create = CreateTaskPushNotificationConfigRequest {
+        parent: parent.clone(),
+        config_id: "c".into(),
+        config: Some(stored.clone()),
+    };
+    let created: TaskPushNotificationConfig =
+        call(stack, "CreateTaskPushNotificationConfig", &create).await?;
+    ensure!(created == stored, "{created:?}");
+    let get = GetTaskPushNotificationConfigRequest { name: name.clone() };
+    let got: TaskPushNotificationConfig = call(stack, "GetTaskPushNotificationConfig", &get).await?;
+    ensure!(got == stored, "{got:?}");
+    let list = ListTaskPushNotificationConfigRequest { parent, ..Default::default() };
+    let listed: ListTaskPushNotificationConfigResponse =
+        call(stack, "ListTaskPushNotificationConfig", &list).await?;
+    ensure!(listed.configs == [stored], "{listed:?}");
+    let delete = DeleteTaskPushNotificationConfigRequest { name };
+    call::<()>(stack, "DeleteTaskPushNotificationConfig", &delete).await?;
+    let gone = call::<TaskPushNotificationConfig>(stack, "GetTaskPushNotificationConfig", &get).await;
+    ensure!(gone.is_err(), "{gone:?}");
+    Ok(())
+}
+
+/// Calls a method of 0.3 over gRPC.
+async fn call<R: Message + Default>(stack: &Stack, method: &str, request: &impl Message) -> Result<R> {
+    let message = request.encode_to_vec();
+    let mut body = vec![0];
+    body.extend(u32::try_from(message.len())?.to_be_bytes());
+    body.extend(message);
+    let request = http::Request::post(format!("http://{}/a2a.v1.A2AService/{method}", stack.edge()))
+        .header("authorization", format!("Bearer {}", stack.alice().await?))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(body)?;
+    let response = http2::send(stack.edge(), request, &[]).await?;
+    ensure!(response.header("grpc-status") == Some("0"), "{method}: {:?}", response.headers);
+    Ok(R::decode(response.body.get(PREFIX..).context("no message")?)?)
 }
 
 /// Starts a task that asks something; returns its id.

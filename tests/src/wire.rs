@@ -1,4 +1,4 @@
-//! The recorder on the wire: a tap that passes every byte on, and one record of every message of MCP and A2A that passed any tap.
+//! The recorder on the wire: a tap that passes everything on, and one record of every message of MCP and A2A that passed any tap.
 //!
 //! Each message is held against the official definitions: of MCP the JSON Schema of its revision, of A2A the protocol buffers
 //! and the JSON Schema of its version. Faults are: whatever the platform or an
@@ -12,6 +12,7 @@
 mod a2a;
 mod connection;
 mod definitions;
+mod http2;
 mod link;
 mod reader;
 mod record;
@@ -69,8 +70,7 @@ impl Tap {
                 tokio::select! {
                     accepted = listener.accept() => match accepted {
                         Ok((client, _)) => {
-                            let connection = Connection::new(link, record.clone());
-                            connections.spawn(carry(client, target, Arc::new(Mutex::new(connection))));
+                            connections.spawn(carry(client, target, link, record.clone()));
                         }
                         Err(_) => return,
                     },
@@ -90,12 +90,16 @@ impl Drop for Tap {
 
 type Shared = Arc<Mutex<Connection>>;
 
-async fn carry(client: TcpStream, target: SocketAddr, connection: Shared) {
+async fn carry(client: TcpStream, target: SocketAddr, link: Link, record: Arc<Record>) {
     // A server that is not there is one that closes.
     let Ok(server) = TcpStream::connect(target).await else { return };
     for stream in [&client, &server] {
         let _ = stream.set_nodelay(true);
     }
+    if http2::is_spoken(&client, &server).await {
+        return http2::carry(client, server, link, record).await;
+    }
+    let connection = Arc::new(Mutex::new(Connection::new(link, record)));
     let (client_reads, client_writes) = client.into_split();
     let (server_reads, server_writes) = server.into_split();
     let mut upwards = tokio::spawn(up(client_reads, server_writes, connection.clone()));

@@ -4,6 +4,8 @@
 //! `tests/vectors/a2a/official`; only what these do not define is written here: the envelope of JSON-RPC 2.0 around
 //! messages of 1.0, and the errors of 1.0 (A2A 1.0.1, sections 9.5 and 11.6).
 
+mod call;
+mod message;
 mod proto_json;
 mod route;
 
@@ -13,6 +15,7 @@ use anyhow::{Context, Result, anyhow};
 use protox::prost_reflect::{DescriptorPool, MessageDescriptor};
 use serde_json::Value;
 
+pub(super) use self::call::STATUS;
 use self::proto_json::{ProtoJson, Unknown};
 use self::route::Route;
 use super::definitions::{Definitions, Problem, vector};
@@ -23,6 +26,8 @@ pub(super) const RPC_10: &str = "A2A 1.0 over JSON-RPC";
 pub(super) const RPC_03: &str = "A2A 0.3 over JSON-RPC";
 pub(super) const REST_10: &str = "A2A 1.0 over REST";
 pub(super) const REST_03: &str = "A2A 0.3 over REST";
+pub(super) const GRPC_10: &str = "A2A 1.0 over gRPC";
+pub(super) const GRPC_03: &str = "A2A 0.3 over gRPC";
 const CARD: &str = "A2A, agent card";
 const CARD_NAME: &str = "agent-card.json";
 /// Requests that name no method, as the place of their errors.
@@ -105,9 +110,9 @@ impl AgentDefinitions {
         };
         let over_rpc_03 = self.rpc_methods.keys().map(|method| (RPC_03, method.clone())).collect();
         let card = vec![(CARD, CARD_NAME.to_owned())];
-        [of(RPC_10, &self.v10), of(REST_10, &self.v10), over_rpc_03, of(REST_03, &self.v03), card]
-            .into_iter()
-            .flatten()
+        let of_10 = [RPC_10, REST_10, GRPC_10].map(|form| of(form, &self.v10));
+        let of_03 = [REST_03, GRPC_03].map(|form| of(form, &self.v03));
+        of_10.into_iter().chain(of_03).chain([over_rpc_03, card]).flatten()
     }
 
     /// Reads a request; `None` if it is not to an agent.

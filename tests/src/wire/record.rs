@@ -95,6 +95,21 @@ struct Sent {
 }
 
 impl Exchange {
+    fn new(link: Link, user_agent: Option<&str>) -> Exchange {
+        Exchange {
+            link,
+            is_mcp: false,
+            agent: None,
+            is_head: false,
+            who: format!("{} ({})", link.client, user_agent.unwrap_or("unnamed")),
+            is_named: user_agent.is_some(),
+            revision: UNNAMED,
+            session: None,
+            status: 0,
+            sent: Vec::new(),
+        }
+    }
+
     /// Whether its messages are held against definitions.
     pub(super) fn is_read(&self) -> bool {
         self.is_mcp || self.agent.is_some()
@@ -129,19 +144,13 @@ impl Record {
         let header = |name: &str| head.header(name).map(str::to_owned);
         let path = head.target.split('?').next().unwrap_or_default();
         let mut exchange = Exchange {
-            link,
             // Of a server of ours, or of an upstream.
             is_mcp: path
                 .strip_suffix("/mcp")
                 .is_some_and(|server| server.rfind('/').is_none_or(|at| at == 0)),
-            agent: None,
             is_head: head.method == "HEAD",
-            who: format!("{} ({})", link.client, header("user-agent").unwrap_or_else(|| "unnamed".into())),
-            is_named: head.header("user-agent").is_some(),
-            revision: UNNAMED,
             session: header("mcp-session-id"),
-            status: 0,
-            sent: Vec::new(),
+            ..Exchange::new(link, head.header("user-agent"))
         };
         if !exchange.is_mcp {
             self.agent_asked(&mut exchange, head, body);
@@ -238,8 +247,8 @@ impl Record {
     }
 
     fn unreadable(&self, exchange: &Exchange, text: &[u8]) {
-        let shown: String = String::from_utf8_lossy(text).chars().take(SHOWN).collect();
         let problem = Problem::new("this is no JSON".into());
+        let shown = shortened(&String::from_utf8_lossy(text));
         self.state.lock().fault(exchange, Sender::Server, "-", &problem, &shown);
     }
 
@@ -368,7 +377,11 @@ fn is_on_purpose(client: &str, pointer: &str) -> bool {
 }
 
 fn shown(message: &Value) -> String {
-    message.to_string().chars().take(SHOWN).collect()
+    shortened(&message.to_string())
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
 }
 
 /// As JSON: one message, or the messages of a batch.

@@ -46,7 +46,7 @@ impl ProtoJson {
         check.problems
     }
 
-    fn is_required(&self, field: &FieldDescriptor) -> bool {
+    pub(super) fn is_required(&self, field: &FieldDescriptor) -> bool {
         let options = field.options();
         let marks = options.get_extension(&self.behavior);
         marks.as_list().is_some_and(|marks| marks.iter().any(|mark| mark.as_enum_number() == Some(REQUIRED)))

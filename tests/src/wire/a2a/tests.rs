@@ -1,6 +1,9 @@
 //! Messages that fit the official definitions, and messages that do not.
 
+use prost::Message as _;
+use protox::prost_reflect::DynamicMessage;
 use serde_json::json;
+use tonic::metadata::{MetadataMap, MetadataValue};
 
 use super::super::reader::{Part, Reader};
 use super::*;
@@ -28,7 +31,8 @@ fn rpc(method: &str, params: &Value) -> Value {
 fn every_method_of_both_versions_is_known_over_each_binding() {
     let definitions = AgentDefinitions::read().unwrap();
     let count = |wanted: &str| definitions.served().filter(|(form, _)| *form == wanted).count();
-    assert_eq!([RPC_10, REST_10, RPC_03, REST_03, CARD].map(count), [11, 11, 10, 10, 1]);
+    let forms = [RPC_10, REST_10, GRPC_10, RPC_03, REST_03, GRPC_03, CARD];
+    assert_eq!(forms.map(count), [11, 11, 11, 10, 10, 10, 1]);
 }
 
 #[test]
@@ -149,4 +153,51 @@ fn errors_of_1_0_have_details_that_name_their_messages() {
     let error = json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "no", "details": [info]}});
     assert!(definitions.answer(&asked, 404, &error).problems.is_empty());
     assert!(!definitions.answer(&asked, 404, &json!({"detail": "no"})).problems.is_empty());
+}
+
+#[test]
+fn a_message_of_a_call_is_held_against_its_definition() {
+    let definitions = AgentDefinitions::read().unwrap();
+    let places = |path: &str, result: &[u8]| -> Vec<String> {
+        let (answer, _) = definitions.call_result(&definitions.call(path).unwrap(), result);
+        answer.problems.iter().map(|problem| format!("{}: {}", problem.pointer, problem.error)).collect()
+    };
+    let path = |method: &str| format!("/lf.a2a.v1.A2AService/{method}");
+    assert_eq!(places(&path("GetTask"), b"\x0a\x017\x1a\x02\x08\x03"), [""; 0]);
+    assert_eq!(places(&path("ListTasks"), b""), [""; 0], "the last page of none");
+    assert_eq!(places("/a2a.v1.A2AService/GetTask", b"\x0a\x017"), [""; 0], "0.3 requires nothing");
+    for (method, result, problem) in [
+        ("GetTask", b"\x0a\x017".as_slice(), "/status: lf.a2a.v1.Task.status is REQUIRED"),
+        ("GetTask", b"\x0a\x017\x1a\0", "/status/state: lf.a2a.v1.TaskStatus.state is REQUIRED"),
+        ("GetTask", b"\x0a\x017\x1a\x02\x08\x4d", "/status/state: 77 is no value of lf.a2a.v1.TaskState"),
+        ("GetTask", b"\x0a\x017\x1a\x02\x08\x03\x98\x06\x01", ": lf.a2a.v1.Task has no field 99"),
+        ("SendMessage", b"", ": no member of the oneof lf.a2a.v1.SendMessageResponse.payload"),
+    ] {
+        assert_eq!(places(&path(method), result), [problem]);
+    }
+    let mut request = definitions.call(&path("GetTask")).unwrap();
+    assert_eq!((request.form, request.method.as_str()), (GRPC_10, "GetTask"));
+    definitions.call_message(&mut request, b"");
+    assert_eq!(wrong(&request), ["/id: lf.a2a.v1.GetTaskRequest.id is REQUIRED"]);
+    assert!(definitions.call("/grpc.health.v1.Health/Check").is_none());
+}
+
+#[test]
+fn the_status_of_a_call_has_a_code_and_details_of_that_code() {
+    let definitions = AgentDefinitions::read().unwrap();
+    let status = |code: &'static str, details: &str| {
+        let definition = definitions.pool.get_message_by_name("google.rpc.Status").unwrap();
+        let text = format!("code: 5 message: 'no' details {{ type_url: '{details}' value: '' }}");
+        let bytes = DynamicMessage::parse_text_format(definition, &text).unwrap().encode_to_vec();
+        let mut headers = MetadataMap::new();
+        headers.insert("grpc-status", MetadataValue::from_static(code));
+        headers.insert_bin("grpc-status-details-bin", MetadataValue::from_bytes(&bytes));
+        definitions.call_error(&headers.into_headers()).map(|answer| answer.problems.len())
+    };
+    let info = "type.googleapis.com/google.rpc.ErrorInfo";
+    assert_eq!(status("0", info), None, "success");
+    assert_eq!(status("5", info), Some(0));
+    assert_eq!(status("7", info), Some(1), "two codes");
+    assert_eq!(status("5", "type.googleapis.com/unknown"), Some(1));
+    assert_eq!(status("17", info), Some(1), "no code");
 }

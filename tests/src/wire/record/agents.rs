@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use http::HeaderMap;
 use serde_json::Value;
 
 use super::super::a2a::{AgentAnswer, AgentRequest};
-use super::{Exchange, Head, Record, Sender, State, shown};
+use super::super::definitions::Problem;
+use super::{Exchange, Head, Link, Record, Sender, State, shortened, shown};
 use crate::journal::Journal;
 
 /// A request to an agent, until it has been answered.
@@ -60,6 +62,58 @@ impl Record {
         }
         exchange.agent = Some(agent);
     }
+
+    /// A call of gRPC has begun; `None` if it is not one to an agent.
+    pub(in crate::wire) fn called(
+        &self,
+        link: Link,
+        path: &str,
+        user_agent: Option<&str>,
+    ) -> Option<Exchange> {
+        let request = self.agents.call(path)?;
+        let revision = request.form;
+        let agent = Some(AgentExchange { request, text: String::new(), is_answered: false });
+        Some(Exchange { agent, revision, ..Exchange::new(link, user_agent) })
+    }
+
+    /// A message of the client of a call.
+    pub(in crate::wire) fn call_sends(&self, exchange: &mut Exchange, bytes: &[u8]) {
+        let Some(agent) = &mut exchange.agent else { return };
+        agent.text = shortened(&self.agents.call_message(&mut agent.request, bytes));
+        if agent.text.is_empty() {
+            agent.text = "an empty message".to_owned();
+        }
+        self.state.lock().messages += 1;
+    }
+
+    /// A message of the agent of a call.
+    pub(in crate::wire) fn call_answers(&self, exchange: &mut Exchange, bytes: &[u8]) {
+        let Some(mut agent) = exchange.agent.take() else { return };
+        let (answer, text) = self.agents.call_result(&agent.request, bytes);
+        let mut state = self.state.lock();
+        state.messages += 1;
+        state.judge_agent(exchange, &mut agent, &answer, &shortened(&text));
+        exchange.agent = Some(agent);
+    }
+
+    /// The headers with the status of a call, or its end without them.
+    pub(in crate::wire) fn call_ends(&self, exchange: &mut Exchange, status: Option<&HeaderMap>) {
+        let Some(mut agent) = exchange.agent.take() else { return };
+        // A call that is refused before its message has come has shown none.
+        let is_judged = agent.is_answered || agent.text.is_empty();
+        agent.is_answered = is_judged;
+        let faulty = |error: &str| {
+            Some(AgentAnswer { is_error: true, problems: vec![Problem::new(error.to_owned())] })
+        };
+        let answer = match status.map(|headers| self.agents.call_error(headers)) {
+            None => faulty("the call ends without a status"),
+            Some(None) if !is_judged => faulty("the call succeeds without a result"),
+            Some(error) => error,
+        };
+        if let Some(answer) = answer {
+            self.state.lock().judge_agent(exchange, &mut agent, &answer, "");
+        }
+    }
 }
 
 impl State {
@@ -94,7 +148,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::link::Link;
     use crate::wire::reader::{Part, Reader};
 
     const SEND: &str = r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":

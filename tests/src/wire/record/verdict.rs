@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::a2a::{REST_03, REST_10, RPC_03, RPC_10};
+use super::super::a2a::{GRPC_03, GRPC_10, REST_03, REST_10, RPC_03, RPC_10};
 use super::{Record, Sender};
 
 /// What a record comes to.
@@ -42,7 +42,7 @@ impl Record {
             state.seen.len(),
             state.unread
         );
-        for form in [RPC_10, REST_10, RPC_03, REST_03] {
+        for form in [RPC_10, REST_10, GRPC_10, RPC_03, REST_03, GRPC_03] {
             let of_form = |served: &super::Served| served.0 == form && served.1 == Sender::Server;
             let seen = state.seen.iter().filter(|(served, _)| of_form(served));
             let methods: Vec<String> =
