@@ -28,6 +28,22 @@ pub(super) fn canonical_value(value: &Value) -> Result<String, NotCanonical> {
     String::from_utf8(text).map_err(|_| NotCanonical)
 }
 
+/// Writes everything but ASCII as escapes, as Python does.
+pub(super) fn ascii(text: &str) -> String {
+    let mut ascii = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c <= '~' {
+            ascii.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to memory does not fail.
+            let _ = write!(ascii, "\\u{unit:04x}");
+        }
+    }
+    ascii
+}
+
 /// Writes a value. The depth of the recursion is bounded by the parser that read it.
 fn write_value(text: &mut Vec<u8>, value: &Value) -> Result<(), NotCanonical> {
     match value {

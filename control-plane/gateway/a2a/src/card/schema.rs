@@ -195,6 +195,26 @@ pub(super) fn prune(value: &Value) -> Value {
     }
 }
 
+/// Members of a card of 0.3, with the value that is the default of the official Python SDK.
+const FORMER_DEFAULTS: [(&str, &str); 2] = [("protocolVersion", "0.3.0"), ("preferredTransport", "JSONRPC")];
+
+/// Returns what the official Python SDK for 0.3 signs of a card without signatures: what is neither empty nor a default there.
+pub(super) fn former(card: &Value) -> Value {
+    let mut card = card.clone();
+    if let Some(members) = card.as_object_mut() {
+        members.retain(|name, value| {
+            !FORMER_DEFAULTS.iter().any(|(default, text)| name == default && value == text)
+        });
+        if let Some(Value::Object(schemes)) = members.get_mut("securitySchemes") {
+            for scheme in schemes.values_mut().filter_map(Value::as_object_mut) {
+                // Each kind of scheme has its own as the default.
+                scheme.remove("type");
+            }
+        }
+    }
+    prune(&card)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

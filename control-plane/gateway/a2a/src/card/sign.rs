@@ -10,8 +10,8 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::canonical::{NotCanonical, canonical, canonical_value};
-use super::schema::{project, prune};
+use super::canonical::{NotCanonical, ascii, canonical, canonical_value};
+use super::schema::{former, project, prune};
 use crate::json::writer;
 
 /// Maximum number of signatures that are tried, and of keys in a set.
@@ -215,7 +215,7 @@ pub enum VerifyFault {
 }
 
 /// Verifies a card, and returns the signature by which it holds. A signature may cover the card as the specification says, as the
-/// SDKs do, or the whole document with fields that the schema of 1.0 does not have.
+/// SDKs do, or the whole document with fields that the schema of 1.0 does not have, also in the form of the Python SDK for 0.3.
 pub fn verify(card: &Json, keys: &[CardKey]) -> Result<CardSignature, VerifyFault> {
     let signatures = CardSignature::all_of(card);
     if signatures.is_empty() {
@@ -224,7 +224,9 @@ pub fn verify(card: &Json, keys: &[CardKey]) -> Result<CardSignature, VerifyFaul
     let mut whole = Members::of(card);
     whole.remove("signatures");
     let mut payloads = payloads(card)?;
-    payloads.push(canonical(&whole.to_json())?);
+    let whole = whole.to_json();
+    payloads.push(canonical(&whole)?);
+    payloads.push(ascii(&canonical_value(&former(whole.view()))?));
     let mut fault = VerifyFault::UnknownKey;
     for signature in signatures {
         for key in keys.iter().take(MAX_TRIED) {

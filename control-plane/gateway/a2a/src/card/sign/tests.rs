@@ -7,6 +7,8 @@ use super::*;
 /// A hybrid card, and the bytes that `_canonicalize_agent_card` of a2a-sdk 1.3.0 makes of it.
 const CARD: &str = include_str!("card.json");
 const PAYLOAD: &str = include_str!("payload.txt");
+/// A card that a2a-sdk 0.3.26 has signed with the key of RFC 8037, appendix A.
+const CARD_03: &str = include_str!("card_03.json");
 /// Signatures of these bytes by OpenSSL, with the keys of RFC 7515, appendix A.3, and RFC 8037, appendix A.
 const ES256: [&str; 2] = [
     "eyJhbGciOiJFUzI1NiIsInR5cCI6IkpPU0UiLCJraWQiOiJlcyJ9",
@@ -63,6 +65,18 @@ fn signatures_of_another_implementation_verify() {
     // One good signature is enough, as during a rotation of keys.
     let bad = [EDDSA[0], ES256[1]];
     assert!(verify(&signed(&[bad, ES256]), &keys).is_ok());
+}
+
+/// It leaves out what is empty or a default, and escapes what is not ASCII.
+#[test]
+fn a_card_that_the_python_sdk_for_0_3_has_signed_verifies_and_a_changed_one_does_not() {
+    let keys = CardKey::of_jwks(KEYS);
+    assert_eq!(verify(&card(CARD_03), &keys).unwrap().kid.as_deref(), Some("ed"));
+    for (from, to) in [("Ágent", "Agent"), ("a.example", "b.example"), ("\"Bearer\"", "\"Basic\"")] {
+        assert!(CARD_03.contains(from));
+        let changed = card(&CARD_03.replace(from, to));
+        assert_eq!(verify(&changed, &keys), Err(VerifyFault::Mismatch), "{from}");
+    }
 }
 
 #[test]
