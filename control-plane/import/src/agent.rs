@@ -13,6 +13,7 @@ use asp_a2a::card::{
     AgentBinding, AgentCard, AgentInterface, AgentSkill, CardKey, CardSignature, FORMER_PATH, PATH,
     TEXT_ARGUMENT, verify,
 };
+use asp_a2a::version::VERSION_HEADER;
 use asp_command::failure::Failure;
 use asp_command::http_client;
 use asp_identity::issuers::credentials::NamedCredentials;
@@ -20,7 +21,7 @@ use asp_json::{Json, unmarked};
 use asp_registry::pin::pin;
 use asp_registry::{MAX_PRIMITIVES, dialect};
 use reqwest::header::{ACCEPT, HeaderMap};
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value, json};
 
 use crate::args::ImportArgs;
@@ -92,10 +93,16 @@ fn candidates(place: &Url) -> Vec<Url> {
     found
 }
 
+/// Returns the request for a JSON document. It names the version, because an agent of both may serve clients of 0.3 another form of
+/// its card, which is not the one that it signs.
+fn request(http: &Client, url: &Url, headers: &HeaderMap) -> RequestBuilder {
+    let request = http.get(url.clone()).header(ACCEPT, "application/json");
+    request.header(VERSION_HEADER, Generation::V10.as_str()).headers(headers.clone())
+}
+
 /// Gets a JSON document; `None` if there is none at this address.
 async fn get(http: &Client, url: &Url, headers: &HeaderMap) -> Result<Option<Json>, Failure> {
-    let request = http.get(url.clone()).header(ACCEPT, "application/json").headers(headers.clone());
-    let response = request.send().await.with_context(|| format!("get {url}"))?;
+    let response = request(http, url, headers).send().await.with_context(|| format!("get {url}"))?;
     match response.status() {
         status if status.is_success() => {}
         StatusCode::NOT_FOUND => return Ok(None),
@@ -321,6 +328,8 @@ fn spec(args: &ImportArgs, skill: &AgentSkill, (id, exposed): (&str, &str), runt
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::{AUTHORIZATION, HeaderValue};
+
     use super::*;
     use crate::{compiled, write_import};
 
@@ -421,6 +430,16 @@ mod tests {
         assert_eq!(at("https://a"), root);
         let below = ["https://a/t/.well-known/agent-card.json", "https://a/t/.well-known/agent.json"];
         assert_eq!(at("https://a/t/?q=1"), [below, root].concat());
+    }
+
+    #[test]
+    fn a_card_is_read_as_a_client_of_1_0() {
+        let url = Url::parse("https://a/.well-known/agent-card.json").unwrap();
+        let http = crate::openapi::http(http_client::without_credential(&url)).unwrap();
+        let credential = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer x"))]);
+        let request = request(&http, &url, &credential).build().unwrap();
+        assert_eq!(request.headers()["a2a-version"], "1.0");
+        assert_eq!(request.headers()["authorization"], "Bearer x");
     }
 
     #[test]

@@ -64,6 +64,8 @@ impl Agent {
         let body = to_bytes(body, 1 << 20).await.unwrap();
         let path = parts.uri.path();
         if path == CARD {
+            // An agent of both versions may serve clients of 0.3 a form of its card that it does not sign.
+            assert_eq!(parts.headers["a2a-version"], "1.0");
             return axum::Json(self.card.lock().clone()).into_response();
         }
         assert!(parts.headers.contains_key("x-deadline-ms"));

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
+use asp_a2a::Generation;
 use asp_a2a::card::{AgentCard, CardKey, CardSignature, verify};
+use asp_a2a::version::VERSION_HEADER;
 use asp_call::telemetry::log_limit::LogLimit;
 use asp_json::{Json, held, unmarked};
 use asp_mcp_client::listing::Lists;
@@ -50,6 +52,8 @@ impl CardPoller {
 
     async fn get(&self, url: &Url) -> Result<Json, String> {
         let mut request = self.http.get(url.clone()).header(ACCEPT, "application/json");
+        // An agent of both versions may serve clients of 0.3 a form of its card that it does not sign.
+        request = request.header(VERSION_HEADER, Generation::V10.as_str());
         if let Some(credential) = &self.credential
             && let Some((name, value)) = self.authorizer.standing(credential, url).await
         {
