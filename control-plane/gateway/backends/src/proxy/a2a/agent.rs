@@ -232,7 +232,8 @@ impl Agent {
     }
 }
 
-/// Reads a JSON-RPC response. A status of whoever stands before the agent says more than a body that is none.
+/// Reads a JSON-RPC response. A status of whoever stands before the agent says more than a body that is none, and than an error
+/// to whose code A2A gives no meaning.
 fn rpc_answer(
     kind: OperationKind,
     generation: Generation,
@@ -243,7 +244,13 @@ fn rpc_answer(
     let is_about_access =
         matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS);
     match jsonrpc::decode_answer(kind, generation, body) {
-        Err(AnswerFault::Refused(failure)) if !is_about_access => Err(AnswerFault::Refused(failure)),
+        Err(AnswerFault::Refused(mut failure)) if !is_about_access => {
+            // Without a status, such an error counts as this one.
+            if failure.error == A2aError::Unavailable && status.is_client_error() {
+                failure.error = A2aError::of_http(status.as_u16());
+            }
+            Err(AnswerFault::Refused(failure))
+        }
         _ if !status.is_success() => Err(by_status()),
         decoded => decoded,
     }
@@ -290,5 +297,34 @@ impl EventStream {
             AnswerFault::Refused(failure) => AgentFault::Refused { failure, wait: None },
             AnswerFault::Invalid(_) => AgentFault::Lost(fault.to_string()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The error for a server that does not exist is not the agent's being unavailable.
+    #[test]
+    fn a_status_says_what_an_error_without_a_code_of_a2a_means() {
+        let read = |status: u16, code: i32| {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"message":"m"}}}}"#);
+            let status = StatusCode::from_u16(status).unwrap();
+            match rpc_answer(OperationKind::Send, Generation::V10, status, body.as_bytes()) {
+                Err(AnswerFault::Refused(failure)) => failure.error,
+                other => panic!("{status} {code}: {other:?}"),
+            }
+        };
+        for (status, code, expected) in [
+            (404, -32000, A2aError::TaskNotFound),
+            (401, -32000, A2aError::Unauthenticated),
+            (403, -32603, A2aError::PermissionDenied),
+            (404, -32602, A2aError::InvalidParams),
+            (503, -32000, A2aError::Unavailable),
+            (200, -32000, A2aError::Unavailable),
+            (200, -32001, A2aError::TaskNotFound),
+        ] {
+            assert_eq!(read(status, code), expected, "{status} {code}");
+        }
     }
 }
