@@ -64,8 +64,8 @@ pub struct ImportArgs {
     /// Operator's credential (ASP_CREDENTIALS) used to list the upstream, which the specs then name
     #[arg(long, value_name = "NAME")]
     pub credential: Option<String>,
-    /// Protocols the server is served over, with the same tool names: mcp, rest [default: those of the previous import, else mcp]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["mcp", "rest"])]
+    /// Protocols the server is served over, with the same tool names: mcp, rest, a2a [default: those of the previous import, else mcp]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["mcp", "rest", "a2a"])]
     pub protocols: Vec<String>,
     /// Contact address for the imported primitives
     #[arg(long, default_value = "platform@example.com", value_name = "ADDRESS")]

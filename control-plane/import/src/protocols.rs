@@ -12,28 +12,38 @@ use crate::args::ImportArgs;
 /// Names of a tool in a spec, by protocol.
 const MCP: &str = "/exposure/mcp/tool/name";
 const REST: &str = "/exposure/rest/operation/name";
+const A2A: &str = "/exposure/a2a/skill/id";
 
-/// Gives the tools of the new specs their REST names, if the server is to be served over REST. `before` are the server's
-/// current specs.
+/// Gives the tools of the new specs their names over REST and A2A, if the server is to be served over these. `before` are the
+/// server's current specs.
 pub(super) fn expose<'a>(
     files: &mut BTreeMap<String, String>,
     args: &ImportArgs,
-    mut before: impl Iterator<Item = &'a Source>,
+    before: impl Iterator<Item = &'a Source>,
 ) {
-    let is_served = match args.protocols.as_slice() {
-        [] => before.any(|source| read(&source.text).is_some_and(|spec| spec.pointer(REST).is_some())),
-        chosen => chosen.iter().any(|protocol| protocol == "rest"),
+    let before: Vec<Value> = before.filter_map(|source| read(&source.text)).collect();
+    let is_served = |protocol: &str, name: &str| match args.protocols.as_slice() {
+        [] => before.iter().any(|spec| spec.pointer(name).is_some()),
+        chosen => chosen.iter().any(|chosen| chosen == protocol),
     };
-    if !is_served {
+    let (has_rest, has_a2a) = (is_served("rest", REST), is_served("a2a", A2A));
+    if !has_rest && !has_a2a {
         return;
     }
     for text in files.values_mut() {
         let Some(mut spec) = read(text) else { continue };
         let Some(name) = spec.pointer(MCP).cloned() else { continue };
-        if let Some(Value::Object(exposure)) = spec.get_mut("exposure") {
+        let Some(Value::Object(exposure)) = spec.get_mut("exposure") else { continue };
+        if has_rest {
             exposure.insert("rest".into(), json!({"operation": {"enabled": true, "name": name}}));
-            *text = serde_json::to_string_pretty(&spec).unwrap_or_default() + "\n";
         }
+        if has_a2a {
+            let a2a = exposure.entry("a2a").or_insert_with(|| json!({"skill": {}}));
+            if let Some(Value::Object(skill)) = a2a.get_mut("skill") {
+                skill.insert("id".into(), name);
+            }
+        }
+        *text = serde_json::to_string_pretty(&spec).unwrap_or_default() + "\n";
     }
 }
 
@@ -97,8 +107,15 @@ mod tests {
         let mut named = tool.clone();
         named["exposure"]["rest"] = json!({"operation": {"enabled": true, "name": "t"}});
         let source = |spec: &Value| Source { path: "up/t.json".into(), text: spec.to_string() };
+        let mut skill = tool.clone();
+        skill["exposure"]["a2a"] = json!({"skill": {"id": "t"}});
+        let mut both = named.clone();
+        both["exposure"]["a2a"] = json!({"skill": {"id": "t"}});
         for (protocols, before, expected) in [
             (&["mcp", "rest"][..], None, &named),
+            (&["mcp", "a2a"], Some(source(&named)), &skill),
+            (&["mcp", "rest", "a2a"], None, &both),
+            (&[], Some(source(&both)), &both),
             (&["mcp"], Some(source(&named)), &tool),
             (&[], Some(source(&named)), &named),
             (&[], Some(source(&tool)), &tool),
