@@ -25,24 +25,24 @@ const RUN: Duration = Duration::from_secs(120);
 const SERVER: &str = "a2a-conformance";
 /// The agent's answer to a message that asks for nothing else.
 const ANSWER: &str = "Hello from TCK";
-const V10: &str = "1.0";
-const V03: &str = "0.3";
-const REST: &str = "HTTP+JSON";
+pub(crate) const V10: &str = "1.0";
+pub(crate) const V03: &str = "0.3";
+pub(crate) const REST: &str = "HTTP+JSON";
 const GRPC: &str = "GRPC";
-/// Bindings, each of which every SDK speaks, with their names in the tests' names.
-const BINDINGS: [(&str, &str); 3] = [("JSONRPC", "json_rpc"), (REST, "rest"), (GRPC, "grpc")];
-/// SDKs, with their names in the tests' names and the versions that they speak.
-const SDKS: [(Sdk, &str, &[&str]); 5] = [
+/// Bindings over HTTP, with their names in the tests' names.
+pub(crate) const HTTP_BINDINGS: [(&str, &str); 2] = [("JSONRPC", "json_rpc"), (REST, "rest")];
+/// SDKs that make agents too, with their names in the tests' names and the versions that they speak.
+pub(crate) const SDKS: [(Sdk, &str, &[&str]); 4] = [
     (Sdk::Python, "python_sdk_1", &[V10, V03]),
     (Sdk::Python03, "python_sdk_0_3", &[V03]),
     (Sdk::Node, "npm_sdk_1", &[V10, V03]),
     (Sdk::Node03, "npm_sdk_0_3", &[V03]),
-    (Sdk::Rust, "rust_sdk_1", &[V10]),
 ];
+const RUST: (Sdk, &str, &[&str]) = (Sdk::Rust, "rust_sdk_1", &[V10]);
 
-/// An SDK, each with its program below `tests/clients`.
-#[derive(Clone, Copy)]
-enum Sdk {
+/// An SDK, each with its programs below `tests/clients`: a client and an agent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sdk {
     Python,
     Python03,
     Node,
@@ -51,7 +51,7 @@ enum Sdk {
 }
 
 /// Observations of a program, by its steps.
-type Steps = BTreeMap<String, Value>;
+pub(crate) type Steps = BTreeMap<String, Value>;
 
 trials! { a2a_clients:
     the_first_calls_of_the_page_on_a2a_run_as_written;
@@ -60,16 +60,16 @@ trials! { a2a_clients:
 
 fn in_each_version_over_each_binding(shared: &Shared) -> Vec<Trial> {
     let mut trials = Vec::new();
-    for (sdk, client, versions) in SDKS {
+    for (sdk, client, versions) in SDKS.into_iter().chain([RUST]) {
         for &version in versions {
-            for (binding, over) in BINDINGS {
+            for (binding, over) in HTTP_BINDINGS.into_iter().chain([(GRPC, "grpc")]) {
                 let name =
                     format!("a2a_clients::{client}_does_all_that_a_client_can_do_in_{version}_over_{over}");
                 trials.push(shared.trial(&name, async move |shared: &Shared| {
                     let stack = shared.stack().await?;
                     let edge = format!("http://{}", stack.edge());
                     let receiver = Receiver::start().await?;
-                    let mut program = sdk.program(&edge, version, binding)?;
+                    let mut program = sdk.program((&edge, SERVER), version, binding)?;
                     program.env("ASP_HOOK", &receiver.url);
                     let steps = read(&output(program, stack).await?)?;
                     check(&steps, &sdk.url(&edge, binding))?;
@@ -96,7 +96,13 @@ impl Sdk {
         }
     }
 
-    fn program(self, edge: &str, version: &str, binding: &str) -> Result<Command> {
+    /// Returns the client that takes the steps at a server.
+    pub(crate) fn program(
+        self,
+        (edge, server): (&str, &str),
+        version: &str,
+        binding: &str,
+    ) -> Result<Command> {
         let mut command = match self {
             Sdk::Python => python_program("a2a-python", "script.py")?,
             Sdk::Python03 => python_program("a2a-python-03", "script_03.py")?,
@@ -104,12 +110,23 @@ impl Sdk {
             Sdk::Node03 => node_program("a2a-node-03/script.mjs")?,
             Sdk::Rust => rust_program()?,
         };
-        command.args([edge, SERVER]);
+        command.args([edge, server]);
         if self.has_both_versions() {
             command.arg(version);
         }
         command.arg(binding);
         Ok(command)
+    }
+
+    /// Returns the agent that is made with it.
+    pub(crate) fn agent(self) -> Result<Command> {
+        match self {
+            Sdk::Python => python_program("a2a-python", "agent.py"),
+            Sdk::Python03 => python_program("a2a-python-03", "agent_03.py"),
+            Sdk::Node => node_program("a2a-node/agent.mjs"),
+            Sdk::Node03 => node_program("a2a-node-03/agent.mjs"),
+            Sdk::Rust => anyhow::bail!("no agent is made with it"),
+        }
     }
 
     /// Checks the steps that not every SDK takes, and those that each reports in its own way.
@@ -134,7 +151,7 @@ impl Sdk {
 }
 
 /// Checks that the webhook gets the task for which the SDK registered it, in the form of its version.
-async fn check_push(steps: &Steps, receiver: &Receiver, version: &str) -> Result<()> {
+pub(crate) async fn check_push(steps: &Steps, receiver: &Receiver, version: &str) -> Result<()> {
     let task = steps.get("push").and_then(|seen| seen["registered"].as_str());
     let task = task.with_context(|| format!("no webhook was registered: {steps:?}"))?;
     let (pointer, state) = match version {
@@ -167,7 +184,7 @@ fn rust_program() -> Result<Command> {
 }
 
 /// Runs a program with the variables of `.asp/env`; returns what it prints.
-async fn output(mut command: Command, stack: &Stack) -> Result<String> {
+pub(crate) async fn output(mut command: Command, stack: &Stack) -> Result<String> {
     command.env("ASP_EDGE_URL", format!("http://{}", stack.edge())).env("ASP_TOKEN", stack.alice().await?);
     let output = timeout(RUN, command.kill_on_drop(true).output()).await.context("the client hangs")??;
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -176,7 +193,7 @@ async fn output(mut command: Command, stack: &Stack) -> Result<String> {
     Ok(printed.into_owned())
 }
 
-fn read(printed: &str) -> Result<Steps> {
+pub(crate) fn read(printed: &str) -> Result<Steps> {
     let mut steps = Steps::new();
     for line in printed.lines() {
         let seen: Value =

@@ -4,6 +4,7 @@
 // Test code may fail loudly; Clippy sees no `#[test]` here because this binary has its own main.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod a2a_agents;
 mod a2a_clients;
 mod a2a_push;
 mod a2a_requirements;
@@ -108,6 +109,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     changes::trials,
     clients::trials,
     a2a_clients::trials,
+    a2a_agents::trials,
     a2a_push::trials,
     conformance::trials,
     a2a_requirements::trials,

@@ -8,7 +8,7 @@ use libtest_mimic::{Failed, Trial};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
-use crate::{attacks, policy};
+use crate::{a2a_agents, attacks, policy};
 
 /// Error lines that the shared tests cause on purpose.
 const EXPECTED: &[&str] = &[];
@@ -40,11 +40,18 @@ pub(crate) struct Shared {
     stack: Arc<OnceCell<Result<Stack, String>>>,
     plugin_stack: Arc<OnceCell<Result<Stack, String>>>,
     attacked: Arc<OnceCell<Result<attacks::World, String>>>,
+    agents: Arc<OnceCell<Result<a2a_agents::World, String>>>,
 }
 
 impl Shared {
     pub(crate) fn new(runtime: Handle) -> Shared {
-        Shared { runtime, stack: Arc::default(), plugin_stack: Arc::default(), attacked: Arc::default() }
+        Shared {
+            runtime,
+            stack: Arc::default(),
+            plugin_stack: Arc::default(),
+            attacked: Arc::default(),
+            agents: Arc::default(),
+        }
     }
 
     /// A running stack with the repository's primitives, started by the first test that asks. Tests must
@@ -87,6 +94,14 @@ impl Shared {
         world.as_ref().map_err(|error| anyhow!("the stack of the attacks did not start: {error}"))
     }
 
+    /// Two running instances, of which one has imported the agents of the SDKs of A2A, and the other one.
+    pub(crate) async fn agents(&self) -> Result<&a2a_agents::World> {
+        let start = || async { Box::pin(a2a_agents::World::start()).await };
+        let world =
+            self.agents.get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) }).await;
+        world.as_ref().map_err(|error| anyhow!("the stacks with remote agents did not start: {error}"))
+    }
+
     /// A test named by a sentence.
     pub(crate) fn trial<T>(&self, name: &str, test: T) -> Trial
     where
@@ -108,6 +123,9 @@ impl Shared {
         }
         if let Some(Ok(world)) = Arc::get_mut(&mut self.attacked).and_then(OnceCell::take) {
             world.stop(OF_ATTACKS).await?;
+        }
+        if let Some(Ok(world)) = Arc::get_mut(&mut self.agents).and_then(OnceCell::take) {
+            world.stop().await?;
         }
         Ok(())
     }
