@@ -125,7 +125,7 @@ impl Sdk {
             Sdk::Python03 => python_program("a2a-python-03", "agent_03.py"),
             Sdk::Node => node_program("a2a-node/agent.mjs"),
             Sdk::Node03 => node_program("a2a-node-03/agent.mjs"),
-            Sdk::Rust => anyhow::bail!("no agent is made with it"),
+            Sdk::Rust => bail!("no agent is made with it"),
         }
     }
 

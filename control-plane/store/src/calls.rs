@@ -19,7 +19,7 @@ use crate::columns::Columns;
 use crate::ledger::Budget;
 use crate::ledger::rules::KEEP_ABANDONED;
 use crate::ledger::waiters::Waiters;
-use crate::records::{CallId, KEEP_PAST, Lease, OwnerId, RecordKey, STEADY};
+use crate::records::{CallId, CallQuotas, KEEP_PAST, Lease, OwnerId, RecordKey, STEADY};
 
 pub(crate) use quotas::QuotaHolder;
 pub(crate) use statement::CallStatement;
@@ -69,6 +69,9 @@ pub(crate) trait CallsDatabase: Send + Sync {
 
     /// Limits of an org's keys and answers.
     fn budget(&self) -> Budget;
+
+    /// Quotas of calls.
+    fn quotas(&self) -> CallQuotas;
 
     /// Runs a statement; returns the number of rows that it changed.
     fn execute(&self, statement: CallStatement) -> impl Future<Output = Result<u64>> + Send;

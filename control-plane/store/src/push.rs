@@ -3,7 +3,7 @@
 //! Owns: the [`PushStore`] port. Refuses: to read receivers, which the gateway seals. Keeps true: a state of a call and
 //! its deliveries are stored together, whoever stores the state; a receiver gets the states of a call in their order, one
 //! sender at a time has a delivery, and a state that one receiver does not take delays no other; receivers are bounded
-//! per call and org, and end with the record of their call (I-4).
+//! per call, user and org, and end with the record of their call (I-4).
 
 use std::time::Duration;
 
@@ -12,10 +12,9 @@ use bytes::Bytes;
 
 use crate::records::{CallId, OwnerId, State};
 
-/// Maximum number of receivers of one call.
+/// Maximum number of receivers of one call. Those of the calls of a user and of an org are bounded by
+/// [`CallQuotas`](crate::records::CallQuotas).
 pub const MAX_OF_CALL: u32 = 10;
-/// Maximum number of receivers of an org's calls.
-pub const MAX_OF_ORG: u32 = 10_000;
 
 /// Random id of one claim of deliveries.
 pub type ClaimId = [u8; 16];
@@ -37,8 +36,16 @@ pub enum PutReceiver {
     Stored,
     /// The call has no record.
     NoCall,
-    /// The call or its org has too many receivers.
-    Full,
+    Full(ReceiverBound),
+}
+
+/// Bound that another receiver would exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiverBound {
+    OfCall,
+    /// Bound of the calls of a user, over all clients.
+    OfUser,
+    OfOrg,
 }
 
 /// One state for one receiver, while a sender has it.

@@ -188,15 +188,17 @@ pub enum Lease {
     Lapsed,
 }
 
-/// Quota of ended calls.
+/// Quota of calls: of ended ones, and of receivers of push notifications.
 #[derive(Clone, Copy, Debug)]
 pub struct CallQuota {
     pub records: u32,
     /// Bytes of records and outcomes.
     pub bytes: u32,
+    /// Receivers of running and of ended calls.
+    pub receivers: u32,
 }
 
-/// Quotas of ended calls, of one user and of one org.
+/// Quotas of calls, of one user and of one org.
 #[derive(Clone, Copy, Debug)]
 pub struct CallQuotas {
     pub of_user: CallQuota,
@@ -206,8 +208,8 @@ pub struct CallQuotas {
 impl Default for CallQuotas {
     fn default() -> CallQuotas {
         CallQuotas {
-            of_user: CallQuota { records: 1_000, bytes: 64 * 1024 * 1024 },
-            of_org: CallQuota { records: 4_000, bytes: 128 * 1024 * 1024 },
+            of_user: CallQuota { records: 1_000, bytes: 64 * 1024 * 1024, receivers: 2_500 },
+            of_org: CallQuota { records: 4_000, bytes: 128 * 1024 * 1024, receivers: 10_000 },
         }
     }
 }

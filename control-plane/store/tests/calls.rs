@@ -103,6 +103,14 @@ async fn the_sqlite_pushes_pass_the_suite() {
 }
 
 #[tokio::test]
+async fn the_sqlite_receivers_keep_to_their_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let calls = SqliteCalls::open_with(&path, Budget::default(), records::suite::SMALL).await.unwrap();
+    push::suite::keeps_to_its_bounds(&calls).await;
+}
+
+#[tokio::test]
 async fn the_sqlite_published_keys_keep_to_their_bounds() {
     let directory = tempfile::tempdir().unwrap();
     let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();

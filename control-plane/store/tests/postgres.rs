@@ -205,6 +205,13 @@ async fn the_pushes_pass_the_suite() {
 }
 
 #[tokio::test]
+async fn the_receivers_keep_to_their_bounds() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.database.calls(Budget::default(), records::suite::SMALL);
+    push::suite::keeps_to_its_bounds(&calls).await;
+}
+
+#[tokio::test]
 async fn the_gateways_that_control_planes_hear_pass_the_suite() {
     let fresh = Fresh::start().await;
     gateway_registry::suite::run(&fresh.database.gateway_registry()).await;
@@ -259,7 +266,7 @@ async fn the_published_keys_keep_to_their_bounds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counters_say_what_is_there_after_many_calls_at_once() {
     let fresh = Fresh::start().await;
-    let share = records::CallQuota { records: 20, bytes: 1 << 20 };
+    let share = records::CallQuota { records: 20, bytes: 1 << 20, receivers: 1 };
     let bounds = CallQuotas { of_user: share, of_org: share };
     let calls = Arc::new(fresh.database.calls(Budget::default(), bounds));
     let mut running = JoinSet::new();

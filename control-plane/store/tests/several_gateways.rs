@@ -237,7 +237,7 @@ async fn the_first_to_end_go_and_no_more_than_that_where_many_end_at_once() {
     const AT_ONCE: u8 = 8;
     const ROUNDS: u8 = 12;
     // Two rounds of records.
-    let share = CallQuota { records: 16, bytes: 1 << 20 };
+    let share = CallQuota { records: 16, bytes: 1 << 20, receivers: 1 };
     let server = Server::start().await.unwrap();
     let database = Postgres::connect(&server.url(), 12).await.unwrap();
     let bounds = CallQuotas { of_user: share, of_org: share };

@@ -4,17 +4,20 @@
 -- 1: the call has receivers, or had some.
 ALTER TABLE call_records ADD COLUMN pushes BIGINT NOT NULL DEFAULT 0;
 
--- `sealed` is the receiver with its URL and its secrets, sealed by the gateway; `origin` is its scheme, host and port.
+-- `sealed` is the receiver with its URL and its secrets, sealed by the gateway; `origin` is its scheme, host and port; `user_digest` is
+-- the user of its call.
 CREATE TABLE push_configs (
-    call_id    BYTEA  NOT NULL,
-    config     TEXT   NOT NULL,
-    org        TEXT   NOT NULL,
-    origin     TEXT   NOT NULL,
-    created_ms BIGINT NOT NULL,
-    sealed     BYTEA  NOT NULL,
+    call_id     BYTEA  NOT NULL,
+    config      TEXT   NOT NULL,
+    org         TEXT   NOT NULL,
+    user_digest BYTEA,
+    origin      TEXT   NOT NULL,
+    created_ms  BIGINT NOT NULL,
+    sealed      BYTEA  NOT NULL,
     PRIMARY KEY (call_id, config)
 );
 CREATE INDEX push_configs_of_org ON push_configs (org);
+CREATE INDEX push_configs_of_user ON push_configs (user_digest);
 
 -- One row for each state and receiver. A row is sent at `due_ms`, which is moved on while it is being sent under a `claim`, and
 -- after a failure. dead 1: it is not sent any more.

@@ -174,8 +174,8 @@ pub(super) const TABLES: [ArchiveTable; 25] = [
     },
     ArchiveTable {
         home: SqliteFile::Calls,
-        ..table!("push_configs", 2, call_id: Bytes, config: Text, org: Text, origin: Text,
-            created_ms: Integer, sealed: Bytes)
+        ..table!("push_configs", 2, call_id: Bytes, config: Text, org: Text, user_digest: Bytes,
+            origin: Text, created_ms: Integer, sealed: Bytes)
     },
     ArchiveTable {
         home: SqliteFile::Calls,

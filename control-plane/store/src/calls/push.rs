@@ -8,13 +8,21 @@ use async_trait::async_trait;
 use super::{CallStatement, CallsDatabase, changes, row};
 use crate::columns::Columns;
 use crate::push::{
-    ClaimId, DeadLetter, Delivery, MAX_OF_CALL, MAX_OF_ORG, PushStore, PushStoreError, PutReceiver,
+    ClaimId, DeadLetter, Delivery, MAX_OF_CALL, PushStore, PushStoreError, PutReceiver, ReceiverBound,
     ReceiverRow, Result,
 };
-use crate::records::{BELIEVED, CallId, NOBODY, OwnerId, State};
+use crate::records::{BELIEVED, CallId, CallQuotas, NOBODY, OwnerId, State};
 
 from_failure!(sqlx::Error => PushStoreError::Unavailable);
 
+/// Number of receivers of the call $1 in row `r`, without $2.
+const OTHERS_OF_CALL: &str = "(SELECT COUNT(*) FROM push_configs WHERE call_id = r.call_id AND config <> $2)";
+/// Number of those of its user.
+const OTHERS_OF_USER: &str = "(SELECT COUNT(*) FROM push_configs WHERE user_digest = r.user_digest \
+     AND (call_id <> $1 OR config <> $2))";
+/// Number of those of the org $3.
+const OTHERS_OF_ORG: &str =
+    "(SELECT COUNT(*) FROM push_configs WHERE org = $3 AND (call_id <> $1 OR config <> $2))";
 /// Columns of a dead letter in row `d`, and its receiver in row `k`.
 const DEAD: &str = "SELECT d.seq, d.call_id, d.config, d.org, d.state, d.at_ms, d.attempts, d.fault, \
      COALESCE(k.origin, '') AS origin FROM push_deliveries d \
@@ -29,16 +37,19 @@ impl<D: CallsDatabase> PushStore for D {
         if !changes(self, mark).await? {
             return Ok(PutReceiver::NoCall);
         }
-        let insert = "INSERT INTO push_configs AS k (call_id, config, org, origin, created_ms, sealed) \
-             SELECT $1, $2, $3, $4, now_ms(), $5 WHERE EXISTS (SELECT 1 FROM call_records WHERE call_id = $1) \
-             AND (SELECT COUNT(*) FROM push_configs WHERE call_id = $1 AND config <> $2) < $6 \
-             AND (SELECT COUNT(*) FROM push_configs WHERE org = $3 AND (call_id <> $1 OR config <> $2)) < $7 \
-             ON CONFLICT (call_id, config) DO UPDATE SET origin = excluded.origin, sealed = excluded.sealed";
+        let insert = format!(
+            "INSERT INTO push_configs AS k (call_id, config, org, user_digest, origin, created_ms, sealed) \
+             SELECT r.call_id, $2, $3, r.user_digest, $4, now_ms(), $5 FROM call_records r WHERE r.call_id = $1 \
+             AND {OTHERS_OF_CALL} < $6 AND {OTHERS_OF_USER} < $7 AND {OTHERS_OF_ORG} < $8 \
+             ON CONFLICT (call_id, config) DO UPDATE SET origin = excluded.origin, sealed = excluded.sealed"
+        );
         let ReceiverRow { config, origin, sealed } = receiver;
         let (config, origin) = (config.as_str(), origin.as_str());
-        let insert = statement!(insert, call, config, org, origin, sealed, MAX_OF_CALL, MAX_OF_ORG);
+        let CallQuotas { of_user, of_org } = self.quotas();
+        let insert = statement!(insert, call, config, org, origin, sealed, MAX_OF_CALL);
+        let insert = insert.bind(of_user.receivers).bind(of_org.receivers);
         if !changes(self, insert).await? {
-            return Ok(PutReceiver::Full);
+            return Ok(PutReceiver::Full(exceeded(self, call, config).await?));
         }
         let first = "INSERT INTO push_deliveries (call_id, config, org, state, at_ms, due_ms) \
              SELECT r.call_id, k.config, k.org, r.state, r.updated_ms, r.updated_ms FROM call_records r \
@@ -160,6 +171,23 @@ impl<D: CallsDatabase> PushStore for D {
         let statement = "DELETE FROM push_deliveries WHERE seq = $1 AND dead = 1 AND ($2 = '' OR org = $2)";
         Ok(changes(self, statement!(statement, seq, org)).await?)
     }
+}
+
+/// Returns the bound that a receiver of a call, which was not stored, would exceed.
+async fn exceeded<D: CallsDatabase>(database: &D, call: CallId, config: &str) -> sqlx::Result<ReceiverBound> {
+    let statement = format!(
+        "SELECT {OTHERS_OF_CALL} AS in_call, {OTHERS_OF_USER} AS in_user FROM call_records r WHERE r.call_id = $1"
+    );
+    let Some(others) = row(database, statement!(statement, call, config)).await? else {
+        return Ok(ReceiverBound::OfCall);
+    };
+    Ok(if others.number("in_call")? >= i64::from(MAX_OF_CALL) {
+        ReceiverBound::OfCall
+    } else if others.number("in_user")? >= i64::from(database.quotas().of_user.receivers) {
+        ReceiverBound::OfUser
+    } else {
+        ReceiverBound::OfOrg
+    })
 }
 
 /// Ends the claim of a delivery. All of its receiver's deliveries wait, so that no claim reads them in vain.

@@ -95,6 +95,10 @@ impl CallsDatabase for PostgresCalls {
         self.budget
     }
 
+    fn quotas(&self) -> CallQuotas {
+        self.bounds
+    }
+
     async fn execute(&self, statement: CallStatement) -> sqlx::Result<u64> {
         let pool = self.pool_for(&statement);
         Ok(self.in_time(statement.postgres().execute(pool)).await?.rows_affected())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{ClaimId, Delivery, MAX_OF_CALL, PushStore, PutReceiver, ReceiverRow};
+use super::{ClaimId, Delivery, MAX_OF_CALL, PushStore, PutReceiver, ReceiverBound, ReceiverRow};
 use crate::records::{self, CallId, CallRecords, End, OwnerId, RecordKey, Save, State};
 
 const OWNER: OwnerId = OwnerId([9; 16]);
@@ -194,7 +194,7 @@ async fn receivers_are_bounded_replaced_and_removed<S: PushStore + CallRecords>(
         receives(store, 216, &format!("r-{n}")).await;
     }
     let full = store.put_receiver([216; 16], "acme", &receiver("more")).await.unwrap();
-    assert_eq!(full, PutReceiver::Full);
+    assert_eq!(full, PutReceiver::Full(ReceiverBound::OfCall));
     let other = ReceiverRow { origin: "https://other.example".into(), ..receiver("r-0") };
     let replaced = store.put_receiver([216; 16], "acme", &other).await.unwrap();
     assert_eq!(replaced, PutReceiver::Stored);
@@ -209,6 +209,42 @@ async fn receivers_are_bounded_replaced_and_removed<S: PushStore + CallRecords>(
     let configs: Vec<String> = taken(store).await.into_iter().map(|(_, config, _)| config).collect();
     assert!(!configs.contains(&"r-0".to_owned()) && configs.contains(&"more".to_owned()), "{configs:?}");
     assert_eq!(store.receivers([217; 16]).await.unwrap(), []);
+}
+
+/// Runs against an empty store with the quotas [`SMALL`](records::suite::SMALL) (I-4).
+pub async fn keeps_to_its_bounds<S: PushStore + CallRecords>(store: &S) {
+    for (n, user) in [(1, 17), (2, 17), (3, 18), (4, 19)] {
+        let key = RecordKey { user: [user; 16], ..key(n) };
+        let put = store.put(&key, OWNER, State::Working, Bytes::from_static(b"r")).await.unwrap();
+        assert_eq!(put, Save::Stored);
+    }
+    let put = async |n: u8, org: &str, config: &str| {
+        store.put_receiver([n; 16], org, &receiver(config)).await.unwrap()
+    };
+    let (stored, of_user, of_org) = (
+        PutReceiver::Stored,
+        PutReceiver::Full(ReceiverBound::OfUser),
+        PutReceiver::Full(ReceiverBound::OfOrg),
+    );
+    for (n, config, expected) in [
+        (1, "a", stored),
+        (2, "a", stored),
+        (2, "b", stored),
+        (1, "b", of_user),
+        (2, "a", stored),
+        (3, "a", stored),
+        (3, "b", stored),
+        (3, "c", of_org),
+        (4, "a", of_org),
+        (3, "b", stored),
+    ] {
+        assert_eq!(put(n, "acme", config).await, expected, "{n} {config}");
+    }
+    assert_eq!(put(4, "other", "a").await, stored);
+    assert!(store.remove_receiver([3; 16], "a").await.unwrap());
+    assert_eq!(put(1, "acme", "b").await, of_user, "what others leave is not for one user");
+    assert!(store.remove_receiver([2; 16], "a").await.unwrap());
+    assert_eq!(put(1, "acme", "b").await, stored);
 }
 
 async fn receivers_end_with_the_record_of_their_call<S: PushStore + CallRecords>(store: &S) {

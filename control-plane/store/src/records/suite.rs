@@ -19,10 +19,10 @@ const LEASE: Duration = Duration::from_secs(60);
 /// Creation time of the calls of [`key`].
 const BEGAN: i64 = 5;
 const HOUR: Duration = Duration::from_secs(3600);
-/// Quotas that [`keeps_to_its_bounds`] expects.
+/// Quotas that [`keeps_to_its_bounds`] and that of receivers expect.
 pub const SMALL: CallQuotas = CallQuotas {
-    of_user: CallQuota { records: 3, bytes: 100 },
-    of_org: CallQuota { records: 5, bytes: 1_000 },
+    of_user: CallQuota { records: 3, bytes: 100, receivers: 3 },
+    of_org: CallQuota { records: 5, bytes: 1_000, receivers: 5 },
 };
 
 /// Returns the key of call number `n`.

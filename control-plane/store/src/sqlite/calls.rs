@@ -103,6 +103,10 @@ impl CallsDatabase for SqliteCalls {
         self.budget
     }
 
+    fn quotas(&self) -> CallQuotas {
+        self.bounds
+    }
+
     async fn execute(&self, statement: CallStatement) -> sqlx::Result<u64> {
         Ok(statement.sqlite().execute(&self.write).await?.rows_affected())
     }

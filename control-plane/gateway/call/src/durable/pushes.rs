@@ -19,7 +19,7 @@ use crate::call::State;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
 
-pub use asp_store::push::PutReceiver;
+pub use asp_store::push::{PutReceiver, ReceiverBound};
 
 /// Intervals of looks for deliveries that other gateways added, and for those whose time has come: while calls have
 /// receivers, and otherwise.

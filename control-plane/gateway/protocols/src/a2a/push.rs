@@ -13,7 +13,7 @@ use asp_a2a::{
     A2aError, A2aFailure, Generation, PushAuthentication, PushConfig, PushPage, SendConfiguration,
 };
 use asp_pipeline::pipeline::lookup::FoundCall;
-use asp_pipeline::pushes::{PushReceiver, PutReceiver};
+use asp_pipeline::pushes::{PushReceiver, PutReceiver, ReceiverBound};
 use asp_snapshot::ListedPrimitive;
 use uuid::Uuid;
 
@@ -129,12 +129,20 @@ async fn register(
     match service.pushes.put(task, &request.caller.org, origin, &receiver).await {
         Ok(PutReceiver::Stored) => Ok(to_config(task, receiver)),
         Ok(PutReceiver::NoCall) => Err(unknown()),
-        Ok(PutReceiver::Full) => {
-            let description = "the task or its org has too many push configurations: delete one";
-            Err(A2aFailure::invalid_field("pushNotificationConfig", description).into())
-        }
+        Ok(PutReceiver::Full(bound)) => Err(exceeded(bound).into()),
         Err(fault) => Err(RefusedRequest::of_store(fault.into())),
     }
+}
+
+/// Returns the refusal of a configuration beyond a bound.
+fn exceeded(bound: ReceiverBound) -> A2aFailure {
+    let (limit, whose) = match bound {
+        ReceiverBound::OfCall => ("receivers of the task", "the task has"),
+        ReceiverBound::OfUser => ("receivers of the user", "your tasks have"),
+        ReceiverBound::OfOrg => ("receivers of the org", "the tasks of your org have"),
+    };
+    let description = format!("{whose} as many push configurations as allowed: delete one");
+    A2aFailure::invalid_field("pushNotificationConfig", description).with("limit", limit)
 }
 
 /// Returns the configurations of a task of the caller, oldest first.
