@@ -10,6 +10,7 @@ pub mod approve;
 mod caller_input;
 pub mod entitlement;
 pub mod execute;
+mod first_receiver;
 pub mod input;
 pub mod internals;
 pub mod ledger;
@@ -52,6 +53,7 @@ use crate::pipeline::ledger::{HeldKey, LedgerDecision, Ledgers};
 use crate::pipeline::limits::{Grant, Limiter};
 use crate::pipeline::listings::Listings;
 use crate::pipeline::running::{RunningCalls, ends_with_its_token};
+use crate::pushes::FirstReceiver;
 use crate::sessions::Replicas;
 
 /// The stages and their shared state.
@@ -150,6 +152,16 @@ impl Pipeline {
         snapshot: Arc<Snapshot>,
         invocation: Invocation,
     ) -> Result<StartedCall, Refusal> {
+        self.begin_once_with(snapshot, invocation, None)
+    }
+
+    /// Starts a call in the same way, once its receiver is stored.
+    pub fn begin_once_with(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        invocation: Invocation,
+        receiver: Option<Arc<dyn FirstReceiver>>,
+    ) -> Result<StartedCall, Refusal> {
         let started = Instant::now();
         let CallRequest { server, caller, entry, protocol, kind, .. } = &invocation.request;
         let entitled = match self.offers(server, entry) {
@@ -198,7 +210,7 @@ impl Pipeline {
                 let places = (Some(place), memory);
                 let running = CallTask { pipeline: self.clone(), call: call.clone(), _places: places };
                 let lasting = call.clone();
-                let input = CallInput { arguments, key: idempotency_key, question: 1 };
+                let input = CallInput { arguments, key: idempotency_key, question: 1, receiver };
                 let driven = async move { running.drive(snapshot, entitled, input).await };
                 self.calls.run(async move {
                     tokio::select! {
@@ -265,6 +277,8 @@ struct CallInput {
     key: Option<IdempotencyKey>,
     /// Number of the next question for missing arguments, from 1.
     question: u32,
+    /// Receiver to store before anything of the call starts.
+    receiver: Option<Arc<dyn FirstReceiver>>,
 }
 
 /// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
@@ -295,7 +309,7 @@ impl CallTask {
         &self,
         snapshot: &Arc<Snapshot>,
         entitled: Entitlement,
-        input: CallInput,
+        mut input: CallInput,
     ) -> Result<(Output, bool), Refusal> {
         let call = &self.call;
         let pipeline = &self.pipeline;
@@ -312,7 +326,11 @@ impl CallTask {
             Err(Refusal::Limited { limit, .. }) => Some(limit),
             _ => None,
         });
-        self.stages_from_input(snapshot, entitled, input, &granted?).await
+        let grant = granted?;
+        if let Some(receiver) = input.receiver.take() {
+            self.store_receiver(receiver.as_ref()).await?;
+        }
+        self.stages_from_input(snapshot, entitled, input, &grant).await
     }
 
     /// Runs the stages after the limits.

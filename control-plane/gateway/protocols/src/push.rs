@@ -63,19 +63,14 @@ impl PushService {
         Ok(PushService { pushes, lanes: Arc::new(Lanes::default()), outbound, origins })
     }
 
-    /// Checks the address of a receiver for tasks of a primitive, and returns its origin.
-    pub(crate) async fn check(
-        &self,
-        url: &str,
-        (server, primitive): (&str, &str),
-    ) -> Result<String, OutboundError> {
-        let origins = self.origins.of(url, server, primitive);
-        check_text(url)?;
-        check_target(&self.outbound.of_origins(url, &origins)?)?;
-        self.outbound.check_origin(url, &origins).await
+    /// Checks the address of a receiver, and returns its origin. A name is looked up.
+    pub(crate) async fn check(&self, receiver: &PushReceiver) -> Result<String, OutboundError> {
+        self.destination(receiver)?;
+        let PushReceiver { url, server, primitive, .. } = receiver;
+        self.outbound.check_origin(url, &self.origins.of(url, server, primitive)).await
     }
 
-    /// Returns where to send something for a receiver.
+    /// Returns where to send something for a receiver; looks no name up.
     pub(crate) fn destination(&self, receiver: &PushReceiver) -> Result<Destination<'_>, OutboundError> {
         let PushReceiver { url, server, primitive, .. } = receiver;
         check_text(url)?;

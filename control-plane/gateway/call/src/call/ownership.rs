@@ -116,7 +116,7 @@ impl Ownership {
     }
 
     /// Whether the row was this gateway's at any time.
-    pub(crate) fn has_had_row(&self) -> bool {
+    pub fn has_had_row(&self) -> bool {
         self.is_stored() || self.has_row.load(Ordering::Acquire)
     }
 

@@ -167,6 +167,10 @@ async fn store(active: Arc<ActiveTable>, call: Arc<Call>) -> Result<(), ActiveFa
     }
     if call.outcome().is_none() {
         if call.ownership.known.is_set() {
+            if call.ownership.has_had_row() {
+                // The store has had it since before the call started.
+                call.note_announced();
+            }
             return Ok(());
         }
         match active.announce(&call).await {

@@ -308,7 +308,7 @@ impl CallTask {
         let entitled =
             entitlement::entitle(snapshot, &call.server, &call.caller, &call.entry, call.protocol)?;
         let key = call.idempotency_key.clone().map(IdempotencyKey::Explicit);
-        let input = CallInput { arguments: record.arguments, key, question: record.question };
+        let input = CallInput { arguments: record.arguments, key, question: record.question, receiver: None };
         self.stages_from_input(snapshot, entitled, input, &Grant::from_record(record.budget)).await
     }
 

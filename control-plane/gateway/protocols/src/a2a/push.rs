@@ -2,25 +2,28 @@
 //!
 //! Owns: the operations on push configurations. Refuses: to decide when a state is due, which the outbox does
 //! (`asp_pipeline::pushes`). Keeps true: only a task's caller sees and changes its receivers, and for anyone else there
-//! is no such task (I-10); a receiver's address is checked before its task starts; credentials are never returned.
+//! is no such task (I-10); a receiver of a message is stored before anything of the message is done; credentials are never
+//! returned.
 
 mod notification;
 mod pace;
 pub mod sender;
 
+use std::sync::{Arc, OnceLock};
+
 use asp_a2a::rest::is_id;
-use asp_a2a::{
-    A2aError, A2aFailure, Generation, PushAuthentication, PushConfig, PushPage, SendConfiguration,
-};
-use asp_pipeline::pipeline::lookup::FoundCall;
-use asp_pipeline::pushes::{PushReceiver, PutReceiver, ReceiverBound};
+use asp_a2a::{A2aError, A2aFailure, Generation, PushAuthentication, PushConfig, PushPage};
+use asp_call::call::outcome::Refusal;
+use asp_pipeline::pushes::{FirstReceiver, PushReceiver, PutReceiver, ReceiverBound};
 use asp_snapshot::ListedPrimitive;
+use futures::future::BoxFuture;
 use uuid::Uuid;
 
 use super::found::{entry, find};
 use super::refused::RefusedRequest;
 use crate::ProtocolRequest;
 use crate::push::PushService;
+use crate::replica::Replica;
 
 /// Message for an id that no path of the REST binding can have.
 const REFUSED_ID: &str = "must have no slash or backslash, and must not be a dot segment";
@@ -35,7 +38,11 @@ pub(super) async fn create(
 ) -> Result<PushConfig, RefusedRequest> {
     service(request)?;
     let found = find(request, &config.task_id).await?;
-    register(request, generation, &found, &config, Uuid::now_v7()).await
+    let unknown = || RefusedRequest::from(A2aFailure::task_not_found(&config.task_id));
+    let entry = entry(request, &found).ok_or_else(unknown)?;
+    let receiver = NewReceiver::of(request, generation, (entry, &config), Uuid::now_v7())?;
+    receiver.register(found.id()).await?;
+    Ok(to_config(found.id(), receiver.receiver))
 }
 
 /// Returns a configuration; without an id the task's first one, which is its only one in 0.3.
@@ -79,59 +86,103 @@ pub(super) async fn delete(request: &ProtocolRequest, task: &str, id: &str) -> R
     removed.map(drop).map_err(|fault| RefusedRequest::of_store(fault.into()))
 }
 
-/// Checks the configuration of a message before anything of the message is done.
-pub(super) async fn check(
-    request: &ProtocolRequest,
-    entry: &ListedPrimitive,
-    configuration: &SendConfiguration,
-) -> Result<(), RefusedRequest> {
-    match &configuration.push {
-        Some(config) => check_receiver(request, entry, config).await.map(drop),
-        None => Ok(()),
+/// Receiver that a request names for a task. Its address has been checked but for the addresses of its name.
+pub(super) struct NewReceiver {
+    gateway: Arc<Replica>,
+    org: String,
+    receiver: PushReceiver,
+    origin: OnceLock<String>,
+    /// Reason why it was refused.
+    failure: OnceLock<A2aFailure>,
+}
+
+impl NewReceiver {
+    /// Returns the receiver in a configuration for tasks of a primitive; `other` becomes its id if it has none.
+    pub(super) fn of(
+        request: &ProtocolRequest,
+        generation: Generation,
+        (entry, config): (&ListedPrimitive, &PushConfig),
+        other: Uuid,
+    ) -> Result<NewReceiver, RefusedRequest> {
+        if config.id.as_deref().is_some_and(|id| !is_id(id)) {
+            return Err(A2aFailure::invalid_field("id", REFUSED_ID).into());
+        }
+        let authentication = config.authentication.clone().unwrap_or_default();
+        let receiver = PushReceiver {
+            id: config.id.clone().unwrap_or_else(|| other.to_string()),
+            url: config.url.clone(),
+            token: config.token.clone(),
+            schemes: authentication.schemes,
+            credentials: authentication.credentials,
+            version: generation.as_str().to_owned(),
+            server: request.server.message.name.clone(),
+            primitive: entry.primitive.id.clone(),
+        };
+        service(request)?.destination(&receiver).map_err(|_| refused_url())?;
+        let (gateway, org) = (request.gateway.clone(), request.caller.org.clone());
+        Ok(NewReceiver { gateway, org, receiver, origin: OnceLock::new(), failure: OnceLock::new() })
+    }
+
+    /// Stores it for a task that has started, or replaces the one with its id.
+    pub(super) async fn register(&self, task: Uuid) -> Result<(), RefusedRequest> {
+        let refused = |refusal: Refusal| self.refused().unwrap_or_else(|| RefusedRequest::of(&refusal));
+        self.check().await.map_err(refused)?;
+        self.store(task).await.map_err(refused)
+    }
+
+    /// Returns the reason why it was refused.
+    pub(super) fn refused(&self) -> Option<RefusedRequest> {
+        self.failure.get().cloned().map(RefusedRequest::from)
+    }
+
+    /// Notes the reason for the client; returns the one for the call.
+    fn refuse(&self, failure: A2aFailure) -> Refusal {
+        let message = "the push configuration was refused".to_owned();
+        let _ = self.failure.set(failure);
+        Refusal::InvalidArguments { pointer: String::new(), message }
     }
 }
 
-/// Stores the configuration of a message for its task. The message sent again replaces it.
-pub(super) async fn register_sent(
-    request: &ProtocolRequest,
-    generation: Generation,
-    found: &FoundCall,
-    configuration: &SendConfiguration,
-) -> Result<(), RefusedRequest> {
-    let Some(config) = &configuration.push else { return Ok(()) };
-    register(request, generation, found, config, found.id()).await.map(drop)
+impl FirstReceiver for NewReceiver {
+    fn check(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async {
+            let Some(service) = &self.gateway.push else { return Err(unstored()) };
+            let origin = service.check(&self.receiver).await.map_err(|_| self.refuse(refused_url()))?;
+            let _ = self.origin.set(origin);
+            Ok(())
+        })
+    }
+
+    fn store(&self, call: Uuid) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move {
+            let Some((service, origin)) = self.gateway.push.as_ref().zip(self.origin.get()) else {
+                return Err(unstored());
+            };
+            match service.pushes.put(call, &self.org, origin.clone(), &self.receiver).await {
+                Ok(PutReceiver::Stored) => Ok(()),
+                Ok(PutReceiver::NoCall) => Err(self.refuse(A2aFailure::task_not_found(&call.to_string()))),
+                Ok(PutReceiver::Full(bound)) => Err(self.refuse(exceeded(bound))),
+                Err(_) => Err(unstored()),
+            }
+        })
+    }
 }
 
-/// Stores a configuration; `other` becomes its id if it has none.
-async fn register(
-    request: &ProtocolRequest,
-    generation: Generation,
-    found: &FoundCall,
-    config: &PushConfig,
-    other: Uuid,
-) -> Result<PushConfig, RefusedRequest> {
+fn unstored() -> Refusal {
+    Refusal::Upstream("the store of calls does not answer: send this again".into())
+}
+
+fn refused_url() -> A2aFailure {
+    A2aFailure::invalid_field("url", REFUSED_URL)
+}
+
+/// Returns the configurations of a task of the caller, oldest first.
+async fn all(request: &ProtocolRequest, task: &str) -> Result<Vec<PushConfig>, RefusedRequest> {
     let service = service(request)?;
-    let task = found.id();
-    let unknown = || RefusedRequest::from(A2aFailure::task_not_found(&task.to_string()));
-    let entry = entry(request, found).ok_or_else(unknown)?;
-    let origin = check_receiver(request, entry, config).await?;
-    let authentication = config.authentication.clone().unwrap_or_default();
-    let receiver = PushReceiver {
-        id: config.id.clone().unwrap_or_else(|| other.to_string()),
-        url: config.url.clone(),
-        token: config.token.clone(),
-        schemes: authentication.schemes,
-        credentials: authentication.credentials,
-        version: generation.as_str().to_owned(),
-        server: request.server.message.name.clone(),
-        primitive: entry.primitive.id.clone(),
-    };
-    match service.pushes.put(task, &request.caller.org, origin, &receiver).await {
-        Ok(PutReceiver::Stored) => Ok(to_config(task, receiver)),
-        Ok(PutReceiver::NoCall) => Err(unknown()),
-        Ok(PutReceiver::Full(bound)) => Err(exceeded(bound).into()),
-        Err(fault) => Err(RefusedRequest::of_store(fault.into())),
-    }
+    let id = find(request, task).await?.id();
+    let receivers = service.pushes.of_call(id).await;
+    let receivers = receivers.map_err(|fault| RefusedRequest::of_store(fault.into()))?;
+    Ok(receivers.into_iter().map(|receiver| to_config(id, receiver)).collect())
 }
 
 /// Returns the refusal of a configuration beyond a bound.
@@ -145,15 +196,6 @@ fn exceeded(bound: ReceiverBound) -> A2aFailure {
     A2aFailure::invalid_field("pushNotificationConfig", description).with("limit", limit)
 }
 
-/// Returns the configurations of a task of the caller, oldest first.
-async fn all(request: &ProtocolRequest, task: &str) -> Result<Vec<PushConfig>, RefusedRequest> {
-    let service = service(request)?;
-    let id = find(request, task).await?.id();
-    let receivers = service.pushes.of_call(id).await;
-    let receivers = receivers.map_err(|fault| RefusedRequest::of_store(fault.into()))?;
-    Ok(receivers.into_iter().map(|receiver| to_config(id, receiver)).collect())
-}
-
 /// Returns a receiver as its caller sees it.
 fn to_config(task: Uuid, receiver: PushReceiver) -> PushConfig {
     let PushReceiver { id, url, token, schemes, .. } = receiver;
@@ -163,19 +205,4 @@ fn to_config(task: Uuid, receiver: PushReceiver) -> PushConfig {
 
 fn service(request: &ProtocolRequest) -> Result<&PushService, RefusedRequest> {
     request.gateway.push.as_ref().ok_or_else(|| A2aError::PushNotificationNotSupported.into())
-}
-
-/// Checks the id and the address of a receiver, and returns its origin.
-async fn check_receiver(
-    request: &ProtocolRequest,
-    entry: &ListedPrimitive,
-    config: &PushConfig,
-) -> Result<String, RefusedRequest> {
-    let service = service(request)?;
-    if config.id.as_deref().is_some_and(|id| !is_id(id)) {
-        return Err(A2aFailure::invalid_field("id", REFUSED_ID).into());
-    }
-    let primitive = (request.server.message.name.as_str(), entry.primitive.id.as_str());
-    let origin = service.check(&config.url, primitive).await;
-    origin.map_err(|_| A2aFailure::invalid_field("url", REFUSED_URL).into())
 }

@@ -3,7 +3,8 @@
 //! Keeps true: the same message to the same skill from one principal is one task, at whichever gateway and however often
 //! it is sent, and the same answer counts once; a message that was rejected before its task started leaves its id free;
 //! the store records a running task before it is reported to its client (I-3), also one that waits for arguments, and an
-//! answer before its task is reported (I-13); an answer reaches the question that it names, or the one that is shown.
+//! answer before its task is reported (I-13); an answer reaches the question that it names, or the one that is shown; a
+//! message whose receiver is refused does nothing.
 
 use std::sync::Arc;
 
@@ -18,14 +19,16 @@ use asp_json::{Json, Members};
 use asp_pipeline::pipeline::entitlement::{ServerView, entitle};
 use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_pipeline::pipeline::promise::Keeper;
+use asp_pipeline::pushes::FirstReceiver;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::found::{entry, find, look_up};
 use super::history::KnownMessage;
 use super::message::{self, QUESTION, SkillRequest};
-use super::push;
+use super::push::NewReceiver;
 use super::refused::{RefusedRequest, unknown_skill};
 use super::{history, modes};
 use crate::ProtocolRequest;
@@ -49,12 +52,21 @@ pub(super) async fn take(
     for id in &send.message.reference_task_ids {
         find(request, id).await?;
     }
-    let sent = match &send.message.task_id {
-        Some(task) => answer(request, task, send).await?,
-        None => start(request, send).await?,
-    };
-    push::register_sent(request, generation, &sent.found, &send.configuration).await?;
-    Ok(sent)
+    match &send.message.task_id {
+        Some(task) => answer(request, generation, task, send).await,
+        None => start(request, generation, send).await,
+    }
+}
+
+/// Returns the receiver of a message to a task of a primitive. The message sent again replaces it.
+fn receiver(
+    request: &ProtocolRequest,
+    generation: Generation,
+    send: &SendRequest,
+    (entry, task): (&ListedPrimitive, Uuid),
+) -> Result<Option<Arc<NewReceiver>>, RefusedRequest> {
+    let Some(config) = &send.configuration.push else { return Ok(None) };
+    NewReceiver::of(request, generation, (entry, config), task).map(Arc::new).map(Some)
 }
 
 /// Content of a message that starts a task.
@@ -72,28 +84,36 @@ struct NewTask {
     memory: Option<HeldMemory>,
     /// `_meta` of the call: the agents that it came through.
     meta: Members,
+    receiver: Option<Arc<NewReceiver>>,
 }
 
-async fn start(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask, RefusedRequest> {
-    let asked = read(request, send)?;
-    push::check(request, &asked.entry, &send.configuration).await?;
+async fn start(
+    request: &ProtocolRequest,
+    generation: Generation,
+    send: &SendRequest,
+) -> Result<SentTask, RefusedRequest> {
+    let asked = read(request, generation, send)?;
     if let Some(known) = look_up(request, asked.chosen.id()).await? {
         return joined(request, &asked, known).await;
     }
     let pipeline = &request.gateway.pipeline;
-    let begun =
-        pipeline.begin_once(request.snapshot.clone(), invocation(request, &asked)).map_err(|refusal| {
-            let refused = match refusal {
-                Refusal::MissingScopes { required } => RefusedRequest::step_up(request, &required),
-                refusal => RefusedRequest::of(&refusal),
-            };
-            refused.of_call()
-        })?;
+    let receiver = asked.receiver.clone().map(|receiver| -> Arc<dyn FirstReceiver> { receiver });
+    let begun = pipeline.begin_once_with(request.snapshot.clone(), invocation(request, &asked), receiver);
+    let begun = begun.map_err(|refusal| {
+        let refused = match refusal {
+            Refusal::MissingScopes { required } => RefusedRequest::step_up(request, &required),
+            refusal => RefusedRequest::of(&refusal),
+        };
+        refused.of_call()
+    })?;
     if !begun.is_new {
         return joined(request, &asked, FoundCall::Here(begun.call)).await;
     }
-    let promised = pipeline.promise_chosen(&begun.call).await;
-    match promised.map_err(RefusedRequest::of_promise_fault)? {
+    let promised = pipeline.promise_chosen(&begun.call).await.map_err(|fault| {
+        let refused = asked.receiver.as_ref().and_then(|receiver| receiver.refused());
+        refused.map_or_else(|| RefusedRequest::of_promise_fault(fault), RefusedRequest::of_call)
+    });
+    match promised? {
         Keeper::ThisGateway => Ok(SentTask { found: FoundCall::Here(begun.call), is_new: true }),
         Keeper::AnotherGateway => {
             let known = look_up(request, asked.chosen.id()).await?;
@@ -102,7 +122,11 @@ async fn start(request: &ProtocolRequest, send: &SendRequest) -> Result<SentTask
     }
 }
 
-fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, RefusedRequest> {
+fn read(
+    request: &ProtocolRequest,
+    generation: Generation,
+    send: &SendRequest,
+) -> Result<NewTask, RefusedRequest> {
     let memory = hold_texts(request, send)?;
     let SkillRequest { skill: name, input } = SkillRequest::read(send)?;
     let entry = skill(request, name.as_deref())?;
@@ -118,7 +142,8 @@ fn read(request: &ProtocolRequest, send: &SendRequest) -> Result<NewTask, Refuse
     let message_id = send.message.message_id.clone();
     let opening = history::storable(&send.message);
     let meta = lineage::passed(send.metadata.as_ref());
-    Ok(NewTask { entry, arguments, chosen, context, message_id, opening, memory, meta })
+    let receiver = receiver(request, generation, send, (&entry, chosen.id()))?;
+    Ok(NewTask { entry, arguments, chosen, context, message_id, opening, memory, meta, receiver })
 }
 
 /// Reserves the memory of arguments in the texts of a message; returns it with that of the request.
@@ -210,7 +235,15 @@ async fn joined(
         let promised = request.gateway.pipeline.promise_again(call, &request.caller).await;
         promised.map_err(RefusedRequest::of_promise_fault)?;
     }
+    register(asked.receiver.as_deref(), &known).await?;
     Ok(SentTask { found: known, is_new: false })
+}
+
+async fn register(receiver: Option<&NewReceiver>, task: &FoundCall) -> Result<(), RefusedRequest> {
+    match receiver {
+        Some(receiver) => receiver.register(task.id()).await,
+        None => Ok(()),
+    }
 }
 
 /// Returns the refusal of a message whose id was used for another one.
@@ -243,14 +276,16 @@ async fn is_repeated(
 /// Passes on the answer to a task's question; an answer that was passed on before changes nothing.
 async fn answer(
     request: &ProtocolRequest,
+    generation: Generation,
     task: &str,
     send: &SendRequest,
 ) -> Result<SentTask, RefusedRequest> {
     let message = &send.message;
     let found = find(request, task).await?;
-    if let Some(entry) = entry(request, &found) {
-        push::check(request, entry, &send.configuration).await?;
-    }
+    let receiver = match entry(request, &found) {
+        Some(entry) => receiver(request, generation, send, (entry, found.id()))?,
+        None => None,
+    };
     let context = found.put().map(|put| put.context).unwrap_or_default();
     if message.context_id.as_ref().is_some_and(|named| *named != context) {
         let description = "is not the context of the task";
@@ -259,6 +294,7 @@ async fn answer(
     let Some(call) = found.call().cloned() else { return Err(RefusedRequest::runs_remotely()) };
     modes::check_accepted(&call.entry.media_types, &send.configuration.accepted_output_modes)?;
     if is_repeated(request, &call, message).await? {
+        register(receiver.as_deref(), &found).await?;
         return Ok(SentTask { found, is_new: false });
     }
     let waits_not = |why: &str| {
@@ -276,6 +312,7 @@ async fn answer(
     let answer = message::answer(&question, message)?;
     let answer = CallerAnswer { answer, message: Some(history::storable(message)) };
     let pipeline = &request.gateway.pipeline;
+    register(receiver.as_deref(), &found).await?;
     pipeline.renew_authority(&call, &request.caller);
     let answered = pipeline.answer(&call, &question.id, answer).await;
     if !answered.map_err(RefusedRequest::of_input_fault)? {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use asp_proto::snapshot::{GatewaySnapshot, RevokedBefore};
 use asp_registry::assemble;
 use asp_runtime_client::runtimes::Runtimes;
-use asp_store::ledger::MemoryLedger;
+use asp_store::ledger::{Budget, MemoryLedger};
 use asp_store::push::PushStore;
+use asp_store::records::{CallQuota, CallQuotas};
 use asp_store::sqlite::SqliteCalls;
 use axum::Router;
 use axum::body::Bytes;
@@ -126,14 +127,29 @@ async fn sending(runtimes: Runtimes) -> (Fixture, TempDir) {
 }
 
 pub(super) async fn sending_by(snapshot: GatewaySnapshot, runtimes: Runtimes) -> (Fixture, TempDir) {
+    sending_within(snapshot, runtimes, CallQuotas::default()).await
+}
+
+async fn sending_within(
+    snapshot: GatewaySnapshot,
+    runtimes: Runtimes,
+    quotas: CallQuotas,
+) -> (Fixture, TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let calls = Arc::new(SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap());
+    let path = directory.path().join("calls.db");
+    let calls = Arc::new(SqliteCalls::open_with(&path, Budget::default(), quotas).await.unwrap());
     let fixture = Fixture::with_snapshot_and(snapshot, runtimes, |stores| {
         stores.active = calls.clone();
         stores.pushes = Some(calls);
     });
     tokio::spawn(fixture.gateway.send_pushes());
     (fixture, directory)
+}
+
+/// Quotas with one receiver for each user.
+fn one_for_each() -> CallQuotas {
+    let quotas = CallQuotas::default();
+    CallQuotas { of_user: CallQuota { receivers: 1, ..quotas.of_user }, ..quotas }
 }
 
 /// The parameters of a message of 1.0 with a receiver.
@@ -405,6 +421,45 @@ async fn a_bad_receiver_is_refused_before_its_task_starts() {
     }
     let tasks = client.result("ListTasks", json!({})).await;
     assert_eq!(tasks["totalSize"], 0, "{tasks}");
+}
+
+/// The client is told that it failed, so that nothing of it may run.
+#[tokio::test]
+async fn a_message_whose_receiver_has_no_room_starts_nothing_and_leaves_its_id_free() {
+    let (fixture, _directory) = sending_within(snapshot(), Runtimes::none(), one_for_each()).await;
+    let receiver = Receiver::start(&[]).await;
+    let client = Client::of(&fixture, "demo");
+    let hi = json!({"message": "hi"});
+    let config = json!({"url": receiver.url});
+    let first = client.result("SendMessage", pushed("echo", hi.clone(), config.clone())).await;
+    let message = pushed("echo", hi.clone(), config);
+    let refused = client.call("SendMessage", message.clone()).await;
+    assert_eq!(super::code(&refused), -32602, "{}", refused.text);
+    assert!(refused.text.contains("receivers of the user"), "{}", refused.text);
+    let tasks = client.result("ListTasks", json!({})).await;
+    assert_eq!(tasks["totalSize"], 1, "{tasks}");
+    let id = &first["task"]["id"];
+    client.result("DeleteTaskPushNotificationConfig", json!({"taskId": id, "id": id})).await;
+    completed(&client.result("SendMessage", message).await["task"], &hi);
+}
+
+#[tokio::test]
+async fn an_answer_whose_receiver_has_no_room_leaves_the_question_open() {
+    let runtime = asking();
+    let (fixture, _directory) = sending_within(snapshot(), runtime.runtimes(), one_for_each()).await;
+    let receiver = Receiver::start(&[]).await;
+    let client = Client::of(&fixture, "plugins");
+    let config = |id: &str| json!({"id": id, "url": receiver.url});
+    let task = client.result("SendMessage", pushed("sweep", json!({}), config("a"))).await["task"].clone();
+    let answer = |config: Value| {
+        json!({"message": {"messageId": message_id(), "role": "ROLE_USER", "taskId": task["id"],
+            "parts": [{"data": {"name": "Ada"}}]}, "configuration": {"taskPushNotificationConfig": config}})
+    };
+    assert_eq!(client.refused("SendMessage", answer(config("b"))).await, (200, -32602));
+    let seen = client.result("GetTask", json!({"id": task["id"]})).await;
+    assert_eq!(seen["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{seen}");
+    let done = client.result("SendMessage", answer(config("a"))).await;
+    assert_eq!(done["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{done}");
 }
 
 #[tokio::test]

@@ -120,6 +120,17 @@ impl ActiveTable {
         None
     }
 
+    /// Does the same for a call that has not started, and returns once the store has its record. Until a client relies on it,
+    /// the call may still be void.
+    pub async fn introduce(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
+        call.ownership.note_store_attempt();
+        let state = call.state();
+        let saved = self.put_state(call, state).await?;
+        self.noted(call, saved)?;
+        drop(self.tell_after(call, Some(state)));
+        Ok(())
+    }
+
     /// Does the same, and returns once the store has the call's record, or its end if it has ended.
     pub async fn announce(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
         if call.ownership.passed_on.is_set() {

@@ -183,6 +183,13 @@ impl ActiveTable {
         })
     }
 
+    /// Deletes the record of a call that does not start, unless a client relies on it. Its client may send it again at once.
+    pub async fn withdraw(self: &Arc<Self>, call: &Call) {
+        if !call.ownership.announced.is_set() {
+            let _ = timeout(BRIEFLY, self.forget_row(call)).await;
+        }
+    }
+
     /// Waits briefly for an end that is stored late.
     pub(super) async fn stored_late(storing: JoinHandle<EndResult>) -> Result<(), ActiveFault> {
         match timeout(BRIEFLY, storing).await {
