@@ -2,7 +2,7 @@
 //!
 //! Owns the statements that say the same in both, in the words of PostgreSQL (`statement.rs`). Refuses: to renew and to
 //! judge leases, which each database does in its own way ([`CallsDatabase`]). Keeps true: a change and its conditions
-//! are one statement.
+//! are one statement, or one transaction that locks what it depends on.
 
 mod keys;
 mod ledger;
@@ -75,6 +75,9 @@ pub(crate) trait CallsDatabase: Send + Sync {
 
     /// Runs a statement; returns the number of rows that it changed.
     fn execute(&self, statement: CallStatement) -> impl Future<Output = Result<u64>> + Send;
+
+    /// Runs statements in one transaction, until one changes no row; returns the number of those that changed any.
+    fn execute_in_turn(&self, statements: Vec<CallStatement>) -> impl Future<Output = Result<usize>> + Send;
 
     /// Returns the rows that a statement finds.
     fn rows(&self, statement: CallStatement) -> impl Future<Output = Result<Vec<Self::Row>>> + Send;

@@ -25,6 +25,8 @@ use tokio::time::Instant;
 mod audit;
 #[path = "postgres/opening.rs"]
 mod opening;
+#[path = "postgres/receivers.rs"]
+mod receivers;
 
 const LEASE: Duration = Duration::from_secs(60);
 

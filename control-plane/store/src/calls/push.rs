@@ -32,11 +32,8 @@ const DEAD: &str = "SELECT d.seq, d.call_id, d.config, d.org, d.state, d.at_ms, 
 #[async_trait]
 impl<D: CallsDatabase> PushStore for D {
     async fn put_receiver(&self, call: CallId, org: &str, receiver: &ReceiverRow) -> Result<PutReceiver> {
-        // Before the receiver: a state that is stored in between is its first delivery below.
+        // Locks the record: a state is stored before all of this, or after it with a delivery by the trigger.
         let mark = statement!("UPDATE call_records SET pushes = 1 WHERE call_id = $1", call);
-        if !changes(self, mark).await? {
-            return Ok(PutReceiver::NoCall);
-        }
         let insert = format!(
             "INSERT INTO push_configs AS k (call_id, config, org, user_digest, origin, created_ms, sealed) \
              SELECT r.call_id, $2, $3, r.user_digest, $4, now_ms(), $5 FROM call_records r WHERE r.call_id = $1 \
@@ -48,16 +45,16 @@ impl<D: CallsDatabase> PushStore for D {
         let CallQuotas { of_user, of_org } = self.quotas();
         let insert = statement!(insert, call, config, org, origin, sealed, MAX_OF_CALL);
         let insert = insert.bind(of_user.receivers).bind(of_org.receivers);
-        if !changes(self, insert).await? {
-            return Ok(PutReceiver::Full(exceeded(self, call, config).await?));
-        }
         let first = "INSERT INTO push_deliveries (call_id, config, org, state, at_ms, due_ms) \
              SELECT r.call_id, k.config, k.org, r.state, r.updated_ms, r.updated_ms FROM call_records r \
              JOIN push_configs k ON k.call_id = r.call_id WHERE r.call_id = $1 AND k.config = $2 \
              AND r.state NOT IN ('submitted', 'working') AND NOT EXISTS (SELECT 1 FROM push_deliveries d \
              WHERE d.call_id = $1 AND d.config = $2 AND d.state = r.state AND d.at_ms = r.updated_ms)";
-        self.execute(statement!(first, call, config)).await?;
-        Ok(PutReceiver::Stored)
+        Ok(match self.execute_in_turn(vec![mark, insert, statement!(first, call, config)]).await? {
+            0 => PutReceiver::NoCall,
+            1 => PutReceiver::Full(exceeded(self, call, config).await?),
+            _ => PutReceiver::Stored,
+        })
     }
 
     async fn receivers(&self, call: CallId) -> Result<Vec<ReceiverRow>> {

@@ -104,6 +104,22 @@ impl CallsDatabase for PostgresCalls {
         Ok(self.in_time(statement.postgres().execute(pool)).await?.rows_affected())
     }
 
+    async fn execute_in_turn(&self, statements: Vec<CallStatement>) -> sqlx::Result<usize> {
+        self.in_time(async {
+            let mut transaction = self.pool.begin().await?;
+            let mut changed = 0;
+            for statement in statements {
+                if statement.postgres().execute(&mut *transaction).await?.rows_affected() == 0 {
+                    break;
+                }
+                changed += 1;
+            }
+            transaction.commit().await?;
+            Ok(changed)
+        })
+        .await
+    }
+
     async fn rows(&self, statement: CallStatement) -> sqlx::Result<Vec<PgRow>> {
         let pool = self.pool_for(&statement);
         self.in_time(statement.postgres().fetch_all(pool)).await

@@ -70,6 +70,7 @@ pub async fn run<S: PushStore + CallRecords>(store: &S) {
     a_dead_letter_is_read_replayed_and_dropped_in_its_org(store).await;
     receivers_are_bounded_replaced_and_removed(store).await;
     receivers_end_with_the_record_of_their_call(store).await;
+    a_state_of_the_moment_comes_once_and_in_its_order(store).await;
     a_lost_call_has_failed(store).await;
     enter(store, 219, State::Working).await;
     receives(store, 219, "kept").await;
@@ -254,6 +255,24 @@ async fn receivers_end_with_the_record_of_their_call<S: PushStore + CallRecords>
     assert!(store.drop_record([217; 16], key(217).created_ms, OWNER).await.unwrap());
     assert_eq!(store.receivers([217; 16]).await.unwrap(), []);
     assert_eq!(taken(store).await, []);
+}
+
+/// The call ends while the receiver is being stored.
+async fn a_state_of_the_moment_comes_once_and_in_its_order<S: PushStore + CallRecords>(store: &S) {
+    for n in 220..236 {
+        enter(store, n, State::InputRequired).await;
+        tokio::join!(receives(store, n, "a"), end(store, n));
+        let mut states = Vec::new();
+        loop {
+            let now = taken(store).await;
+            if now.is_empty() {
+                break;
+            }
+            states.extend(now.into_iter().map(|(_, _, state)| state));
+        }
+        let expected: [&[State]; 2] = [&[State::Completed], &[State::InputRequired, State::Completed]];
+        assert!(expected.contains(&states.as_slice()), "{states:?}");
+    }
 }
 
 /// Its gateway has no lease.

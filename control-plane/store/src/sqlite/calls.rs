@@ -111,6 +111,19 @@ impl CallsDatabase for SqliteCalls {
         Ok(statement.sqlite().execute(&self.write).await?.rows_affected())
     }
 
+    async fn execute_in_turn(&self, statements: Vec<CallStatement>) -> sqlx::Result<usize> {
+        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await?;
+        let mut changed = 0;
+        for statement in statements {
+            if statement.sqlite().execute(&mut *transaction).await?.rows_affected() == 0 {
+                break;
+            }
+            changed += 1;
+        }
+        transaction.commit().await?;
+        Ok(changed)
+    }
+
     async fn rows(&self, statement: CallStatement) -> sqlx::Result<Vec<SqliteRow>> {
         statement.sqlite().fetch_all(&self.read).await
     }
