@@ -62,6 +62,8 @@ pub struct Delivery {
     pub at_ms: i64,
     /// Time since then, by the store's clock.
     pub age: Duration,
+    /// Time for which it has waited for its receipt: like `age`, but from its last replay on.
+    pub pending: Duration,
     /// Number of attempts, with this one.
     pub attempts: u32,
     /// Sealed URL and secrets of the receiver.

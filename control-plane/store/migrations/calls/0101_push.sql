@@ -20,7 +20,7 @@ CREATE INDEX push_configs_of_org ON push_configs (org);
 CREATE INDEX push_configs_of_user ON push_configs (user_digest);
 
 -- One row for each state and receiver. A row is sent at `due_ms`, which is moved on while it is being sent under a `claim`, and
--- after a failure. dead 1: it is not sent any more.
+-- after a failure. dead 1: it is not sent any more. `since_ms` is the time of its state, or of its replay.
 CREATE TABLE push_deliveries (
     seq      INTEGER PRIMARY KEY AUTOINCREMENT,
     call_id  BLOB   NOT NULL,
@@ -28,6 +28,7 @@ CREATE TABLE push_deliveries (
     org      TEXT   NOT NULL,
     state    TEXT   NOT NULL,
     at_ms    BIGINT NOT NULL,
+    since_ms BIGINT NOT NULL,
     due_ms   BIGINT NOT NULL,
     attempts BIGINT NOT NULL DEFAULT 0,
     claim    BLOB,
@@ -44,8 +45,8 @@ CREATE INDEX push_deliveries_dead ON push_deliveries (org, seq) WHERE dead = 1;
 CREATE TRIGGER push_changed AFTER UPDATE OF state ON active_calls
 WHEN NEW.pushes = 1 AND (NEW.state <> OLD.state OR NEW.state IN ('input_required', 'auth_required'))
 BEGIN
-    INSERT INTO push_deliveries (call_id, config, org, state, at_ms, due_ms)
-    SELECT c.call_id, c.config, c.org, NEW.state, NEW.updated_ms, NEW.updated_ms FROM push_configs c
+    INSERT INTO push_deliveries (call_id, config, org, state, at_ms, since_ms, due_ms)
+    SELECT c.call_id, c.config, c.org, NEW.state, NEW.updated_ms, NEW.updated_ms, NEW.updated_ms FROM push_configs c
     WHERE c.call_id = NEW.call_id AND (NEW.owner IS NULL OR
         (SELECT COUNT(*) FROM push_deliveries d WHERE d.call_id = c.call_id AND d.config = c.config) < 1000);
 END;

@@ -180,7 +180,8 @@ pub(super) const TABLES: [ArchiveTable; 25] = [
     ArchiveTable {
         home: SqliteFile::Calls,
         ..table!("push_deliveries", 1, seq: Integer, call_id: Bytes, config: Text, org: Text, state: Text,
-            at_ms: Integer, due_ms: Integer, attempts: Integer, claim: Bytes, dead: Integer, fault: Text)
+            at_ms: Integer, since_ms: Integer, due_ms: Integer, attempts: Integer, claim: Bytes, dead: Integer,
+            fault: Text)
     },
     ArchiveTable {
         home: SqliteFile::Audit,

@@ -45,9 +45,9 @@ impl<D: CallsDatabase> PushStore for D {
         let CallQuotas { of_user, of_org } = self.quotas();
         let insert = statement!(insert, call, config, org, origin, sealed, MAX_OF_CALL);
         let insert = insert.bind(of_user.receivers).bind(of_org.receivers);
-        let first = "INSERT INTO push_deliveries (call_id, config, org, state, at_ms, due_ms) \
-             SELECT r.call_id, k.config, k.org, r.state, r.updated_ms, r.updated_ms FROM call_records r \
-             JOIN push_configs k ON k.call_id = r.call_id WHERE r.call_id = $1 AND k.config = $2 \
+        let first = "INSERT INTO push_deliveries (call_id, config, org, state, at_ms, since_ms, due_ms) \
+             SELECT r.call_id, k.config, k.org, r.state, r.updated_ms, r.updated_ms, r.updated_ms \
+             FROM call_records r JOIN push_configs k ON k.call_id = r.call_id WHERE r.call_id = $1 AND k.config = $2 \
              AND r.state NOT IN ('submitted', 'working') AND NOT EXISTS (SELECT 1 FROM push_deliveries d \
              WHERE d.call_id = $1 AND d.config = $2 AND d.state = r.state AND d.at_ms = r.updated_ms)";
         Ok(match self.execute_in_turn(vec![mark, insert, statement!(first, call, config)]).await? {
@@ -91,7 +91,7 @@ impl<D: CallsDatabase> PushStore for D {
             return Ok(Vec::new());
         }
         let statement = "SELECT d.seq, d.call_id, d.config, d.org, d.state, d.at_ms, d.attempts, \
-             now_ms() - d.at_ms AS age_ms, k.sealed FROM push_deliveries d \
+             now_ms() - d.at_ms AS age_ms, now_ms() - d.since_ms AS pending_ms, k.sealed FROM push_deliveries d \
              LEFT JOIN push_configs k ON k.call_id = d.call_id AND k.config = d.config WHERE d.claim = $1 \
              ORDER BY d.seq";
         let rows = self.rows(statement!(statement, claim)).await?;
@@ -159,7 +159,7 @@ impl<D: CallsDatabase> PushStore for D {
     }
 
     async fn replay_dead_letter(&self, org: &str, seq: i64) -> Result<bool> {
-        let statement = "UPDATE push_deliveries SET dead = 0, attempts = 0, due_ms = now_ms() \
+        let statement = "UPDATE push_deliveries SET dead = 0, attempts = 0, since_ms = now_ms(), due_ms = now_ms() \
              WHERE seq = $1 AND dead = 1 AND ($2 = '' OR org = $2)";
         Ok(changes(self, statement!(statement, seq, org)).await?)
     }
@@ -199,7 +199,10 @@ async fn release<D: CallsDatabase>(database: &D, delivery: &Delivery, after: Dur
 }
 
 fn read_delivery(row: &impl Columns, claim: ClaimId) -> sqlx::Result<Delivery> {
-    let age = u64::try_from(row.number("age_ms")?).unwrap_or_default();
+    let time = |column| {
+        let time = u64::try_from(row.number(column)?).unwrap_or_default();
+        Ok::<_, sqlx::Error>(Duration::from_millis(time))
+    };
     Ok(Delivery {
         seq: row.number("seq")?,
         claim,
@@ -208,7 +211,8 @@ fn read_delivery(row: &impl Columns, claim: ClaimId) -> sqlx::Result<Delivery> {
         org: row.text("org")?,
         state: read_state(row)?,
         at_ms: row.number("at_ms")?,
-        age: Duration::from_millis(age),
+        age: time("age_ms")?,
+        pending: time("pending_ms")?,
         attempts: read_attempts(row)?,
         sealed: row.blob("sealed")?,
     })

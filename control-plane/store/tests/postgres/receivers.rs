@@ -1,6 +1,7 @@
 //! Receivers of push notifications that are stored while their call changes its state.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use asp_store::push::{PushStore, PutReceiver, ReceiverRow};
 use asp_store::records::{self, CallRecords, OwnerId, State};
@@ -10,12 +11,31 @@ use tokio::sync::oneshot;
 
 use super::{Fresh, LEASE};
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 fn receiver(config: &str) -> ReceiverRow {
     ReceiverRow {
         config: config.into(),
         origin: "https://example.com".into(),
         sealed: Bytes::from_static(b"sealed"),
     }
+}
+
+#[tokio::test]
+async fn a_replayed_dead_letter_has_its_whole_time_again() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.calls();
+    let key = records::suite::key(1);
+    calls.put(&key, OwnerId([9; 16]), State::InputRequired, Bytes::from_static(b"r")).await.unwrap();
+    calls.put_receiver(key.call, "acme", &receiver("a")).await.unwrap();
+    fresh.run("UPDATE push_deliveries SET at_ms = at_ms - 86400000, since_ms = since_ms - 86400000").await;
+    let claim = async || calls.claim_deliveries([1; 16], LEASE, 10).await.unwrap().pop().unwrap();
+    let old = claim().await;
+    assert!(old.age >= DAY && old.pending >= DAY, "{old:?}");
+    assert!(calls.bury_delivery(&old, "no room").await.unwrap());
+    assert!(calls.replay_dead_letter("acme", old.seq).await.unwrap());
+    let replayed = claim().await;
+    assert!(replayed.age >= DAY && replayed.pending < DAY, "{replayed:?}");
 }
 
 /// The statement that stores the end has read the receivers before this one is stored, and commits afterwards.

@@ -116,6 +116,11 @@ impl DuePush {
         self.delivery.age + self.claimed.elapsed()
     }
 
+    /// Time for which it has waited for its receipt, since its state or its last replay.
+    pub fn pending(&self) -> Duration {
+        self.delivery.pending + self.claimed.elapsed()
+    }
+
     /// Number of attempts, with this one.
     pub fn attempts(&self) -> u32 {
         self.delivery.attempts

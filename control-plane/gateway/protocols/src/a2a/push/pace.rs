@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Pause after the first failure; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15 * 60);
-/// Number of attempts, and age of the state, after which a notification is a dead letter.
+/// Number of attempts, and time since the state or the last replay, after which a notification is a dead letter.
 const MAX_ATTEMPTS: u32 = 100;
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Pause of a notification that finds no place, at least; its age is divided by this for a longer one.
@@ -28,9 +28,14 @@ pub(super) fn crowded(age: Duration, jitter: f64) -> Duration {
     pause.mul_f64(1.0 + jitter.clamp(0.0, 1.0))
 }
 
-/// Whether a notification is given up.
+/// Whether a notification is given up after a failure.
 pub(super) fn is_dead(attempts: u32, age: Duration) -> bool {
-    attempts >= MAX_ATTEMPTS || age >= MAX_AGE
+    attempts >= MAX_ATTEMPTS || is_old(age)
+}
+
+/// Whether a notification is given up even if it was not tried.
+pub(super) fn is_old(age: Duration) -> bool {
+    age >= MAX_AGE
 }
 
 #[cfg(test)]
@@ -75,5 +80,6 @@ mod tests {
     fn a_notification_is_given_up_after_so_many_attempts_or_a_day() {
         assert!(!is_dead(1, Duration::ZERO) && !is_dead(99, Duration::from_secs(3600)));
         assert!(is_dead(100, Duration::ZERO) && is_dead(1, MAX_AGE));
+        assert!(is_old(MAX_AGE) && !is_old(MAX_AGE / 2));
     }
 }

@@ -16,7 +16,7 @@ use reqwest::Response;
 use tokio::time::{Instant, timeout};
 
 use super::notification::Notification;
-use super::pace::{crowded, is_dead, pause};
+use super::pace::{crowded, is_dead, is_old, pause};
 use crate::a2a::extensions::ActiveExtensions;
 use crate::a2a::task::{self, TaskContents};
 use crate::push::{ANSWERS_WITHIN, LanePlace, PushService};
@@ -40,7 +40,7 @@ const LOST_EVERY: Duration = Duration::from_secs(5);
 /// Result of an attempt.
 enum DeliveryResult {
     Received,
-    /// State that is not known here yet; nothing was sent.
+    /// No room, or a state that is not known here yet; nothing was sent.
     NotYet,
     Failed {
         fault: String,
@@ -53,6 +53,16 @@ enum DeliveryResult {
 impl DeliveryResult {
     fn failed(fault: &str) -> DeliveryResult {
         DeliveryResult::Failed { fault: fault.to_owned(), asked: None }
+    }
+
+    /// Gives up a notification that has found no room for too long.
+    fn after(self, pending: Duration) -> DeliveryResult {
+        match self {
+            DeliveryResult::NotYet if is_old(pending) => {
+                DeliveryResult::Refused("there was no room to send it in time")
+            }
+            result => result,
+        }
     }
 }
 
@@ -132,7 +142,7 @@ fn host(push: &DuePush) -> String {
 /// Sends one notification, and stores the result.
 async fn deliver(gateway: Arc<Replica>, push: DuePush, place: Option<LanePlace>) {
     let Some(service) = &gateway.push else { return };
-    let busy = crowded(push.age(), rand::random());
+    let busy = crowded(push.pending(), rand::random());
     let stored = match place {
         None => store(&gateway, service, &push, DeliveryResult::NotYet, busy).await,
         Some(mut place) => match place.start(WAITS).await {
@@ -163,7 +173,7 @@ async fn store(
     busy: Duration,
 ) -> Result<bool, StoreFault> {
     let metrics = &gateway.metrics().pushes;
-    let (fault, asked, is_final) = match attempt {
+    let (fault, asked, is_final) = match attempt.after(push.pending()) {
         DeliveryResult::Received => {
             metrics.received(push.age());
             return Ok(service.pushes.end(push).await?);
@@ -172,7 +182,7 @@ async fn store(
             metrics.ended("postponed");
             return Ok(service.pushes.postpone(push, busy).await?);
         }
-        DeliveryResult::Failed { fault, asked } => (fault, asked, is_dead(push.attempts(), push.age())),
+        DeliveryResult::Failed { fault, asked } => (fault, asked, is_dead(push.attempts(), push.pending())),
         DeliveryResult::Refused(fault) => (fault.to_owned(), None, true),
     };
     metrics.ended(if is_final { "dead" } else { "failed" });
@@ -268,5 +278,18 @@ fn state(found: &FoundCall) -> State {
     match found {
         FoundCall::Here(call) => call.outcome().map_or_else(|| call.state(), |outcome| outcome.state()),
         FoundCall::Elsewhere(call) => call.state,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notification_that_finds_no_room_for_a_day_is_given_up_like_one_that_fails() {
+        let day = Duration::from_secs(24 * 3600);
+        assert!(matches!(DeliveryResult::NotYet.after(day), DeliveryResult::Refused(_)));
+        assert!(matches!(DeliveryResult::NotYet.after(day / 2), DeliveryResult::NotYet));
+        assert!(matches!(DeliveryResult::Received.after(day), DeliveryResult::Received));
     }
 }
