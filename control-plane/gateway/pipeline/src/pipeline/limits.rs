@@ -72,6 +72,18 @@ impl Limiter {
         self.take(caller, buckets(limits, server, caller, &entry.primitive), slot).await
     }
 
+    /// Draws from every bucket that applies to a call, for a request about one.
+    pub async fn charge(
+        &self,
+        snapshot: &Snapshot,
+        server: &VirtualServer,
+        caller: &Caller,
+        primitive: &Primitive,
+    ) -> Result<(), Refusal> {
+        let limits = snapshot.limits(&caller.org).iter();
+        self.take(caller, buckets(limits, server, caller, primitive), None).await.map(drop)
+    }
+
     async fn take(
         &self,
         caller: &Caller,

@@ -41,7 +41,7 @@ pub(super) async fn create(
     let unknown = || RefusedRequest::from(A2aFailure::task_not_found(&config.task_id));
     let entry = entry(request, &found).ok_or_else(unknown)?;
     let receiver = NewReceiver::of(request, generation, (entry, &config), Uuid::now_v7())?;
-    receiver.register(found.id()).await?;
+    receiver.register(request, (entry, found.id())).await?;
     Ok(to_config(found.id(), receiver.receiver))
 }
 
@@ -124,8 +124,15 @@ impl NewReceiver {
     }
 
     /// Stores it for a task that has started, or replaces the one with its id.
-    pub(super) async fn register(&self, task: Uuid) -> Result<(), RefusedRequest> {
+    pub(super) async fn register(
+        &self,
+        request: &ProtocolRequest,
+        (entry, task): (&ListedPrimitive, Uuid),
+    ) -> Result<(), RefusedRequest> {
         let refused = |refusal: Refusal| self.refused().unwrap_or_else(|| RefusedRequest::of(&refusal));
+        let ProtocolRequest { snapshot, server, caller, .. } = request;
+        let pipeline = &request.gateway.pipeline;
+        pipeline.charge_receiver(snapshot, server, caller, entry).await.map_err(refused)?;
         self.check().await.map_err(refused)?;
         self.store(task).await.map_err(refused)
     }

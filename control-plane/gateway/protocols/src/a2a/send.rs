@@ -235,13 +235,18 @@ async fn joined(
         let promised = request.gateway.pipeline.promise_again(call, &request.caller).await;
         promised.map_err(RefusedRequest::of_promise_fault)?;
     }
-    register(asked.receiver.as_deref(), &known).await?;
+    register(request, asked.receiver.as_deref(), &known).await?;
     Ok(SentTask { found: known, is_new: false })
 }
 
-async fn register(receiver: Option<&NewReceiver>, task: &FoundCall) -> Result<(), RefusedRequest> {
-    match receiver {
-        Some(receiver) => receiver.register(task.id()).await,
+/// Stores the receiver of a message to a task that exists.
+async fn register(
+    request: &ProtocolRequest,
+    receiver: Option<&NewReceiver>,
+    found: &FoundCall,
+) -> Result<(), RefusedRequest> {
+    match receiver.zip(entry(request, found)) {
+        Some((receiver, entry)) => receiver.register(request, (entry, found.id())).await,
         None => Ok(()),
     }
 }
@@ -294,7 +299,7 @@ async fn answer(
     let Some(call) = found.call().cloned() else { return Err(RefusedRequest::runs_remotely()) };
     modes::check_accepted(&call.entry.media_types, &send.configuration.accepted_output_modes)?;
     if is_repeated(request, &call, message).await? {
-        register(receiver.as_deref(), &found).await?;
+        register(request, receiver.as_deref(), &found).await?;
         return Ok(SentTask { found, is_new: false });
     }
     let waits_not = |why: &str| {
@@ -312,7 +317,7 @@ async fn answer(
     let answer = message::answer(&question, message)?;
     let answer = CallerAnswer { answer, message: Some(history::storable(message)) };
     let pipeline = &request.gateway.pipeline;
-    register(receiver.as_deref(), &found).await?;
+    register(request, receiver.as_deref(), &found).await?;
     pipeline.renew_authority(&call, &request.caller);
     let answered = pipeline.answer(&call, &question.id, answer).await;
     if !answered.map_err(RefusedRequest::of_input_fault)? {

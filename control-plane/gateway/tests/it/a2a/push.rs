@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use super::{Client, completed, message, message_id, snapshot, speaking};
+use crate::limits::star;
 use crate::plugin::until_some;
 use crate::rest::asking;
 use crate::support::{Fixture, PUBLIC_URL, now, token};
@@ -421,6 +422,26 @@ async fn a_bad_receiver_is_refused_before_its_task_starts() {
     }
     let tasks = client.result("ListTasks", json!({})).await;
     assert_eq!(tasks["totalSize"], 0, "{tasks}");
+}
+
+/// It may cost a lookup of its name.
+#[tokio::test]
+async fn a_receiver_draws_from_the_limits_of_its_caller_before_it_is_checked() {
+    let mut inputs = speaking();
+    inputs.limits.push(star(2));
+    let (fixture, _directory) = sending_by(assemble(inputs), Runtimes::none()).await;
+    let receiver = Receiver::start(&[]).await;
+    let client = Client::of(&fixture, "demo");
+    let sent = message("echo", json!({"message": "hi"}));
+    let task = client.result("SendMessage", sent.clone()).await["task"]["id"].clone();
+    let create = json!({"taskId": task, "url": receiver.url});
+    client.result("CreateTaskPushNotificationConfig", create.clone()).await;
+    let mut again = sent;
+    again["configuration"] = json!({"taskPushNotificationConfig": {"url": receiver.url}});
+    for (method, params) in [("CreateTaskPushNotificationConfig", create), ("SendMessage", again)] {
+        let refused = client.call(method, params).await;
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{method} {}", refused.text);
+    }
 }
 
 /// The client is told that it failed, so that nothing of it may run.
