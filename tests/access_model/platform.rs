@@ -50,6 +50,7 @@ impl Platform {
             trust: Trust::new(StaticIssuers::default()),
             upstreams: Vec::new(),
             default_agent: String::new(),
+            agent_hosts: Vec::new(),
         };
         Platform {
             builder: Builder::new(Compiler::new(config)),

@@ -45,6 +45,7 @@ use values::{List, absolute, choice, is_origin, list_entries, number, origin, or
 pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
 pub const ENV_PUBLIC_URL: &str = "ASP_PUBLIC_URL";
 pub const ENV_UPSTREAMS: &str = "ASP_UPSTREAMS";
+pub const ENV_AGENT_HOSTS: &str = "ASP_AGENT_HOSTS";
 pub const ENV_ISSUERS: &str = "ASP_ISSUERS";
 pub const DEFAULT_STATE_DIR: &str = ".asp";
 
@@ -85,10 +86,14 @@ pub struct Settings {
     /// (docs/operator-lists.md) [default: none]
     #[arg(long, env = ENV_UPSTREAMS, default_value = "", value_parser = list_entries)]
     upstream_entries: List<ListEntry>,
-    /// Server that answers gRPC of A2A, and whose agent card answers at `/.well-known/agent-card.json`, unless one server lists the
-    /// Host [default: none]
+    /// Server that answers gRPC of A2A, and whose agent card answers at `/.well-known/agent-card.json`, at the public URL's host and
+    /// at each that no server has [default: none]
     #[arg(long, env = "ASP_DEFAULT_AGENT", value_parser = server_name)]
     pub default_agent: Option<String>,
+    /// Other hosts, and the servers with A2A that may have them in `hosts`: `host[:port];for=server/*,…` (docs/operator-lists.md)
+    /// [default: none; every host with `--dev`]
+    #[arg(long, env = ENV_AGENT_HOSTS, default_value = "", value_parser = list_entries)]
+    agent_host_entries: List<ListEntry>,
     /// Edge filter, as a path that Envoy can read
     #[arg(long, env = "ASP_FILTER_WASM", default_value = "target/wasm32-wasip1/wasm/asp_filter.wasm", value_parser = absolute)]
     pub filter_wasm: PathBuf,
@@ -112,6 +117,9 @@ pub struct Settings {
     /// Hosts, private or plain http, that requests of some primitives may reach
     #[arg(skip)]
     pub upstreams: Vec<Upstream>,
+    /// Hosts that servers with A2A may have
+    #[arg(skip)]
+    pub agent_hosts: Vec<(String, Vec<String>)>,
     /// Entries of operator lists that apply to every primitive or to none
     #[arg(skip)]
     pub list_notes: Vec<ListNote>,
@@ -143,6 +151,7 @@ impl Settings {
         self.database = self.database_args.database(checks, &self.state_dir);
         self.s3.check_parts(checks);
         self.upstreams = upstreams(checks, &self.upstream_entries);
+        self.agent_hosts = agent_hosts(checks, &self.agent_host_entries);
         self.gateway.resolve(checks);
         if args.stack {
             self.stack = stack::read(checks, args.allow_private);
@@ -230,6 +239,16 @@ fn upstreams(checks: &mut Checks<'_>, entries: &[ListEntry]) -> Vec<Upstream> {
         upstreams.push(Upstream { name: name.to_owned(), url: url.to_owned(), primitives });
     }
     upstreams
+}
+
+/// Reads `host[:port];for=…` entries.
+fn agent_hosts(checks: &mut Checks<'_>, entries: &[ListEntry]) -> Vec<(String, Vec<String>)> {
+    let is_host: fn(&str) -> bool = |entry| is_origin(&format!("http://{entry}"));
+    let hosts = checks.operator_list(ENV_AGENT_HOSTS, entries, is_host);
+    for (host, _) in hosts.iter().filter(|(host, _)| !is_host(host)) {
+        checks.fault(ENV_AGENT_HOSTS, format!("must be host[:port];for=…, not `{host}`"));
+    }
+    hosts
 }
 
 /// Splits `name=url`.

@@ -150,6 +150,7 @@ mod tests {
             trust: TestIssuer::new().trust(),
             upstreams: Vec::new(),
             default_agent: String::new(),
+            agent_hosts: Vec::new(),
         });
         let apply = async |terms: Terms, version: &str| {
             let text = format!(

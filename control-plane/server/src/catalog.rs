@@ -5,6 +5,7 @@
 //! a stored one is left out and reported as a fault while the others are published. The same holds for an org's policy
 //! ([`build`]).
 
+mod agent_hosts;
 pub mod budget;
 pub mod build;
 mod declarations;
@@ -53,6 +54,8 @@ pub struct StaticConfig {
     pub upstreams: Vec<Upstream>,
     /// Server that is the agent at the root; empty for none.
     pub default_agent: String,
+    /// Hosts at which servers with A2A may answer, each with the patterns of its servers' primitives.
+    pub agent_hosts: Vec<(String, Vec<String>)>,
 }
 
 impl StaticConfig {
@@ -139,7 +142,8 @@ impl Compiler {
         if !self.config.dev && is_open(server) {
             return Err("auth.schemes: `none` is for development".into());
         }
-        if let Some(fault) = self.opaque_fault(server).or_else(|| self.audience_fault(server)) {
+        let fault = self.opaque_fault(server).or_else(|| self.audience_fault(server));
+        if let Some(fault) = fault.or_else(|| self.host_fault(server)) {
             return Err(fault);
         }
         self.evaluate_alone(names::of_server(&server.server.name), server_part(server))
@@ -406,6 +410,7 @@ mod tests {
             trust: TestIssuer::new().trust(),
             upstreams: Vec::new(),
             default_agent: String::new(),
+            agent_hosts: Vec::new(),
         }
     }
 

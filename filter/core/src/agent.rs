@@ -1,21 +1,25 @@
 //! Servers that a host name alone selects: for gRPC, whose paths name no server, and for the agent card at the root.
 //!
 //! Keeps true: a host that several servers with A2A list selects none of them, so that the order of servers decides
-//! nothing; then the default agent answers, if there is one.
+//! nothing, and the public URL's host is the platform's own, whoever lists it (I-12); then the default agent answers, if
+//! there is one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::origin;
 use crate::path::PathKind;
 use crate::server::Server;
 
 /// Servers with A2A by their canonical hosts; `None` for a host of several.
 pub(crate) type AgentHosts = HashMap<Vec<u8>, Option<Arc<str>>>;
 
-pub(crate) fn index(servers: &HashMap<Arc<str>, Arc<Server>>) -> AgentHosts {
+pub(crate) fn index(servers: &HashMap<Arc<str>, Arc<Server>>, public_url: &str) -> AgentHosts {
+    let own =
+        origin::canonical_host(origin::authority(public_url).as_bytes(), origin::default_port(public_url));
     let mut hosts = AgentHosts::new();
     for (name, server) in servers.iter().filter(|(_, server)| server.has(PathKind::A2a)) {
-        for host in server.hosts.listed() {
+        for host in server.hosts.listed().iter().filter(|host| **host != own) {
             let slot = hosts.entry(host.clone()).or_insert_with(|| Some(Arc::clone(name)));
             if slot.as_ref() != Some(name) {
                 *slot = None;
@@ -58,6 +62,7 @@ mod tests {
                 server("two", Protocol::A2a, &["two.example.com:8443", "all.example.com"]),
                 server("tools", Protocol::Mcp, &["tools.example.com", "one.example.com"]),
                 server("open", Protocol::A2a, &[]),
+                server("claims", Protocol::A2a, &["H:443"]),
             ],
             ..EdgeSnapshot::default()
         };

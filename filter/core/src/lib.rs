@@ -46,6 +46,7 @@ pub use error::SnapshotError;
 pub use evaluation::Edge;
 pub use headers::PEER_HEADER;
 pub use machine::{KEY_PREFIX, MACHINE_ISSUER, covers_issuer};
+pub use origin::is_same_host;
 pub use path::PathKind;
 pub use reason::{Era, Reason};
 pub use reply::{ErrorForm, Reply, refuse, refuse_problem};

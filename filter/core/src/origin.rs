@@ -68,6 +68,14 @@ impl Hosts {
     }
 }
 
+/// Whether two values of Host name one host; a host may also be a whole URL's origin. The port that `public_url` need not name
+/// makes no difference.
+pub fn is_same_host(one: &str, other: &str, public_url: &str) -> bool {
+    let [one, other] =
+        [one, other].map(|host| canonical_host(authority(host).as_bytes(), default_port(public_url)));
+    one == other
+}
+
 /// Returns host and port of the public URL.
 pub(crate) fn authority(public_url: &str) -> &str {
     public_url.split_once("://").map_or(public_url, |(_, authority)| authority)
@@ -169,6 +177,19 @@ mod tests {
         ] {
             assert!(!origins.allow(bad.as_bytes()), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_host_is_the_same_with_the_default_port_and_in_any_case() {
+        for (one, other, is_same) in [
+            ("H", "h:443", true),
+            ("h:443", "https://h", true),
+            ("h:8443", "https://h", false),
+            ("h.example.com", "h", false),
+        ] {
+            assert_eq!(is_same_host(one, other, "https://h"), is_same, "{one} {other}");
+        }
+        assert!(!is_same_host("h:443", "h", "http://h"));
     }
 
     #[test]

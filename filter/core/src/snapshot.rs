@@ -83,7 +83,7 @@ impl Snapshot {
         Ok(Snapshot {
             is_pushed: true,
             revision: message.revision,
-            agent_hosts: Arc::new(agent::index(&servers)),
+            agent_hosts: Arc::new(agent::index(&servers, &message.public_url)),
             default_agent: message.default_agent.as_str().into(),
             servers: Arc::new(servers),
             issuers: Arc::new(issuers),
@@ -106,7 +106,7 @@ impl Snapshot {
     }
 
     /// Returns the name of the server that answers A2A where only the host can name one (gRPC, the agent card at the
-    /// root): the one server that lists the host, otherwise the default agent.
+    /// root): the one server that lists the host, which is not the public URL's, otherwise the default agent.
     pub fn agent(&self, host: Option<&[u8]>) -> Option<&str> {
         let default = || self.server(&self.default_agent).filter(|server| server.has(PathKind::A2a));
         self.agent_at(host).or_else(|| default().map(|server| server.name.as_str()))

@@ -287,6 +287,7 @@ fn compiler(process: &Process, trust: Trust) -> Compiler {
         trust,
         upstreams: upstreams(process),
         default_agent: process.settings.default_agent.clone().unwrap_or_default(),
+        agent_hosts: process.settings.agent_hosts.clone(),
     })
 }
 

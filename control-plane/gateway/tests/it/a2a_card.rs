@@ -230,7 +230,10 @@ async fn the_card_at_the_root_is_that_of_the_host_or_of_the_default_agent() {
     assert_eq!(at_root(&fixture, "Agent.example.com").await, url("agent"));
     assert_eq!(at_root(&fixture, "other.example.com").await.0, StatusCode::NOT_FOUND);
     assert_eq!(at_root(&with_default("closed"), "other.example.com").await, url("closed"));
-    assert_eq!(at_root(&with_default("closed"), "mcp.example.com").await, url("agent"));
+    assert_eq!(at_root(&with_default("closed"), "agent.example.com").await, url("agent"));
+    // The public URL's host is the operator's, whoever lists it.
+    assert_eq!(at_root(&with_default("closed"), "mcp.example.com").await, url("closed"));
+    assert_eq!(at_root(&fixture, "mcp.example.com").await.0, StatusCode::NOT_FOUND);
     let hidden = with_default("hidden");
     assert_eq!(at_root(&hidden, "other.example.com").await.0, StatusCode::NOT_FOUND);
     let direct = hidden.send(Method::GET, "/hidden/.well-known/agent-card.json", &[], "").await;
@@ -282,10 +285,10 @@ async fn grpc_is_among_the_bindings_of_a_server_that_a_host_selects_and_of_the_d
     assert_eq!(card("agent", &[], "agent").await, with(&agent, "mcp.example.com:443"));
     let closed = format!("{PUBLIC_URL}/closed/a2a");
     assert_eq!(card("closed", &["agent.example.com"], "closed").await, with(&closed, "mcp.example.com:443"));
-    // The host of the public URL selects another server.
+    assert_eq!(card("closed", &own, "closed").await, with(&closed, "mcp.example.com:443"));
     let without =
         |rows: Vec<String>| rows.into_iter().filter(|row| !row.starts_with("GRPC")).collect::<Vec<_>>();
-    assert_eq!(card("closed", &own, "closed").await, without(with(&closed, "")));
+    assert_eq!(card("", &["mcp.example.com"], "agent").await, without(with(&agent, "")), "a claim");
     assert_eq!(card("", &[], "agent").await, without(with(&agent, "")));
 }
 
@@ -309,6 +312,6 @@ async fn an_extended_card_over_grpc_has_the_form_of_its_version() {
     let mut client = v03::a2a_service_client::A2aServiceClient::with_origin(router(), origin());
     let card = client.get_agent_card(request).await.unwrap().into_inner();
     let last = card.additional_interfaces.last().unwrap();
-    assert_eq!((last.transport.as_str(), last.url.as_str()), ("GRPC", "mcp.example.com:443"));
+    assert_eq!((last.transport.as_str(), last.url.as_str()), ("GRPC", "agent.example.com:443"));
     assert_eq!((card.protocol_version.as_str(), card.skills.len()), ("0.3.0", 2));
 }

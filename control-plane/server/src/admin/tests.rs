@@ -180,6 +180,7 @@ impl Api {
             trust: issuer.trust(),
             upstreams: Vec::new(),
             default_agent: String::new(),
+            agent_hosts: Vec::new(),
         };
         let trust = config.trust.clone();
         let kept_trust = trust.clone();

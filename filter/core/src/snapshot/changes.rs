@@ -92,7 +92,7 @@ impl Snapshot {
             }
             servers.insert(server.name.as_str().into(), Arc::new(server));
         }
-        self.agent_hosts = Arc::new(agent::index(&self.servers));
+        self.agent_hosts = Arc::new(agent::index(&self.servers, &self.public_url));
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use super::report::{ReportLine, comment};
 use crate::settings::delegates::ENV_DELEGATE_KEYS;
 use crate::settings::gateway::{ENV_PUSH_ORIGINS, ENV_TOKEN_AUDIENCES};
 use crate::settings::given::GivenName;
-use crate::settings::{self, ENV_ISSUERS, ENV_STATE_DIR, ENV_UPSTREAMS};
+use crate::settings::{self, ENV_AGENT_HOSTS, ENV_ISSUERS, ENV_STATE_DIR, ENV_UPSTREAMS};
 
 const PREFIX: &str = "ASP_";
 /// Section of the settings that commands read for themselves.
@@ -64,7 +64,7 @@ fn line(given: &GivenName, near: Option<&str>) -> Option<ReportLine> {
 
 fn process_of(setting: &str) -> &'static str {
     match setting {
-        ENV_UPSTREAMS | ENV_ISSUERS => "the control plane",
+        ENV_AGENT_HOSTS | ENV_UPSTREAMS | ENV_ISSUERS => "the control plane",
         ENV_DELEGATE_KEYS | ENV_PUSH_ORIGINS | ENV_TOKEN_AUDIENCES => "the gateway",
         _ if of_runtime().contains(&setting) => "the runtime",
         _ => "the control plane, the gateway or a command",

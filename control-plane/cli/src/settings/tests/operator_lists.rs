@@ -40,6 +40,21 @@ fn a_list_without_for_is_refused_with_the_lines_to_paste_and_serves_all_in_devel
 }
 
 #[test]
+fn an_agent_host_is_a_host_with_the_servers_that_may_have_it() {
+    let read = |value: &str| {
+        let environment: BTreeMap<&str, &str> =
+            PRODUCTION.into_iter().chain([("ASP_AGENT_HOSTS", value)]).collect();
+        Settings::read(&ServeArgs::default(), &environment)
+    };
+    let settings = read("crm.example.com:8443;for=crm/*").unwrap();
+    assert_eq!(settings.agent_hosts, [("crm.example.com:8443".to_owned(), vec!["crm/*".to_owned()])]);
+    for bad in ["crm.example.com", "https://crm.example.com;for=crm/*", "crm.example.com/a;for=crm/*"] {
+        let faults = read(bad).unwrap_err();
+        assert!(faults.iter().all(|fault| fault.name == "ASP_AGENT_HOSTS"), "{bad} {faults:?}");
+    }
+}
+
+#[test]
 fn an_empty_for_serves_nobody_everywhere_and_is_noted() {
     for args in [ServeArgs::default(), dev()] {
         let settings = upstreams("crm=http://10.0.0.5;for=", &args).unwrap();

@@ -210,6 +210,7 @@ async fn what_was_switched_on_before_there_were_offers_opens_nothing_and_is_foun
         trust: api.trust.clone(),
         upstreams: Vec::new(),
         default_agent: String::new(),
+        agent_hosts: Vec::new(),
     });
     let vain =
         async || crate::catalog::offers::ineffective_exposures(&compiler, &api.store.load().await.unwrap());

@@ -33,6 +33,7 @@ fn started(store: &Arc<ControlStore>, issuer: &TestIssuer) -> StoreSource {
         trust: issuer.trust(),
         upstreams: Vec::new(),
         default_agent: String::new(),
+        agent_hosts: Vec::new(),
     };
     StoreSource::new(Arc::clone(store), Compiler::new(config), Arc::default())
 }
