@@ -11,7 +11,7 @@ use crate::affinity;
 use crate::caller::Caller;
 use crate::coarse::{Buckets, LimitSubject, Stage};
 use crate::cors;
-use crate::envelope::{self, Binding, EnvelopeKind};
+use crate::envelope::{self, EnvelopeKind};
 use crate::headers::Headers;
 use crate::machine;
 use crate::path::{self, PathKind, RequestTarget};
@@ -22,8 +22,10 @@ use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
 use crate::token::{self, Hashing, LEEWAY_SECONDS, RequestCredential, TokenRefusal, Tokens};
 use crate::trace::Trace;
-use crate::verdict::{EdgeRole, Env, Forward, HeaderChanges, PendingBody, RequestFacts, Step, Verdict};
-use crate::{modern, rest, route};
+use crate::verdict::{
+    BodyContent, EdgeRole, Env, Forward, HeaderChanges, PendingBody, RequestFacts, Step, Verdict,
+};
+use crate::{grpc, modern, rest, route};
 
 /// Maximum body size, in bytes, of a request to a root path or to a public document: nothing larger than a form is read
 /// there.
@@ -117,7 +119,7 @@ impl Evaluation<'_> {
             PathKind::Public => server.max_body.min(PUBLIC_MAX_BODY_BYTES),
             _ => server.max_body,
         };
-        let mut admitted = admitted(&target, &errors, max_body);
+        let mut admitted = RequestFacts::of(&target, &errors, max_body);
         if target.path_kind != PathKind::Public {
             self.identify(server, headers, &errors, &mut admitted)?;
             if let Some(cluster) = self.home_cluster(headers, &errors, &admitted)? {
@@ -132,12 +134,12 @@ impl Evaluation<'_> {
             return Err(errors.refuse(Reason::BodyTooLarge));
         }
         let changes = self.changes(&target, headers, admitted.caller.as_deref());
-        if !target.path_kind.is_jsonrpc() || headers.method != b"POST" {
+        let Some(content) = BodyContent::of(self.edge.role, &target, headers) else {
             let (method, name) = rest::method_and_tool(&target, headers);
             let cluster = self.route(&admitted, method, name);
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
-        }
-        if !headers.is_json() {
+        };
+        if target.path_kind.is_jsonrpc() && !headers.is_json() {
             return Err(errors.refuse(Reason::InvalidRequest));
         }
         if self.edge.role == EdgeRole::Filter && admitted.era == Era::Modern {
@@ -146,12 +148,7 @@ impl Evaluation<'_> {
             let cluster = self.route(&admitted, method.as_deref(), name.as_deref());
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
         }
-        let binding = match target.path_kind {
-            PathKind::A2a => Binding::A2a,
-            _ if modern::may_batch(headers.protocol_version) => Binding::McpBatches,
-            _ => Binding::Mcp,
-        };
-        let pending = PendingBody { max_body, admitted, errors, changes, binding };
+        let pending = PendingBody { max_body, admitted, errors, changes, content };
         match end_of_stream {
             true => self.body(pending, b"").map(Step::Decided),
             false => Ok(Step::NeedBody(Box::new(pending))),
@@ -159,10 +156,19 @@ impl Evaluation<'_> {
     }
 
     fn body(&self, pending: PendingBody, body: &[u8]) -> Result<Verdict, Reply> {
-        let PendingBody { max_body, mut admitted, errors, mut changes, binding } = pending;
+        let PendingBody { max_body, mut admitted, errors, mut changes, content } = pending;
         if body.len() > max_body {
             return Err(errors.refuse(Reason::BodyTooLarge));
         }
+        let binding = match content {
+            BodyContent::JsonRpc(binding) => binding,
+            BodyContent::Grpc(field) => {
+                let key = |task| affinity::of_task(admitted.caller.as_deref(), &admitted.server, task);
+                changes.set.extend(grpc::task(body, field).map(|task| (affinity::HEADER, key(task))));
+                let cluster = self.route(&admitted, None, None);
+                return Ok(forward(admitted, changes, cluster));
+            }
+        };
         let envelope = envelope::scan(body, binding).map_err(|reason| errors.refuse(reason))?;
         if admitted.path_kind == PathKind::Mcp && envelope.meta_version.is_some() {
             admitted.era = Era::Modern;
@@ -354,7 +360,7 @@ impl Evaluation<'_> {
             PathKind::Rest => affinity::of_call(caller, headers.path),
             PathKind::A2aRest => affinity::task_in_path(headers.path)
                 .map(|task| affinity::of_task(caller, target.server, task)),
-            // The task is in the body, which the filter reads for JSON-RPC only.
+            // The task is in the body.
             PathKind::A2a | PathKind::A2aGrpc | PathKind::Public | PathKind::Health => None,
         };
         let set = key.map(|key| (affinity::HEADER, key)).into_iter().collect();
@@ -468,23 +474,8 @@ fn root(
         remove: headers.internal.clone(),
         set: Vec::new(),
         clear_route: false,
-        admitted: admitted(target, &errors, PUBLIC_MAX_BODY_BYTES),
+        admitted: RequestFacts::of(target, &errors, PUBLIC_MAX_BODY_BYTES),
     }))))
-}
-
-fn admitted(target: &RequestTarget<'_>, errors: &ErrorFormat, max_body: usize) -> RequestFacts {
-    RequestFacts {
-        path_kind: target.path_kind,
-        server: target.server.to_owned(),
-        caller: None,
-        unverified: false,
-        unknown_key_of: None,
-        era: errors.era,
-        envelope: None,
-        origin: errors.origin.clone(),
-        max_body,
-        trace: errors.trace,
-    }
 }
 
 /// Returns a value that may be echoed in a response header.

@@ -18,6 +18,7 @@ pub mod envelope;
 mod error;
 mod evaluation;
 mod exposure;
+mod grpc;
 mod headers;
 mod machine;
 mod modern;

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use crate::caller::Caller;
 use crate::envelope::{Binding, Envelope};
-use crate::path::PathKind;
+use crate::grpc::{self, TaskField};
+use crate::headers::Headers;
+use crate::modern;
+use crate::path::{PathKind, RequestTarget};
 use crate::reason::{Era, Reason};
 use crate::reply::{ErrorForm, ErrorFormat, Reply};
 use crate::trace::Trace;
@@ -46,7 +49,38 @@ pub struct PendingBody {
     pub admitted: RequestFacts,
     pub(crate) errors: ErrorFormat,
     pub(crate) changes: HeaderChanges,
-    pub(crate) binding: Binding,
+    pub(crate) content: BodyContent,
+}
+
+/// Content of a body that is scanned.
+#[derive(Clone, Copy)]
+pub(crate) enum BodyContent {
+    JsonRpc(Binding),
+    /// Message of gRPC, in which only the task is looked for.
+    Grpc(TaskField),
+}
+
+impl BodyContent {
+    /// Returns the content that the process reads; `None` for a request whose body is not read.
+    pub(crate) fn of(
+        role: EdgeRole,
+        target: &RequestTarget<'_>,
+        headers: &Headers<'_>,
+    ) -> Option<BodyContent> {
+        let binding = match target.path_kind {
+            PathKind::A2aGrpc if role == EdgeRole::Filter => {
+                return grpc::task_field(headers.path).map(BodyContent::Grpc);
+            }
+            _ if headers.method != b"POST" => return None,
+            PathKind::A2a => Binding::A2a,
+            PathKind::Mcp if modern::may_batch(headers.protocol_version) => Binding::McpBatches,
+            PathKind::Mcp => Binding::Mcp,
+            PathKind::A2aRest | PathKind::A2aGrpc | PathKind::Rest | PathKind::Public | PathKind::Health => {
+                return None;
+            }
+        };
+        Some(BodyContent::JsonRpc(binding))
+    }
 }
 
 pub enum Verdict {
@@ -90,6 +124,22 @@ pub struct RequestFacts {
 }
 
 impl RequestFacts {
+    /// Returns what is established of a request by its path.
+    pub(crate) fn of(target: &RequestTarget<'_>, errors: &ErrorFormat, max_body: usize) -> RequestFacts {
+        RequestFacts {
+            path_kind: target.path_kind,
+            server: target.server.to_owned(),
+            caller: None,
+            unverified: false,
+            unknown_key_of: None,
+            era: errors.era,
+            envelope: None,
+            origin: errors.origin.clone(),
+            max_body,
+            trace: errors.trace,
+        }
+    }
+
     /// Returns the refusal of this request in the form of its protocol, with the headers that an allowed Origin needs.
     pub fn refuse(&self, reason: Reason) -> Reply {
         self.error_format().refuse(reason)
