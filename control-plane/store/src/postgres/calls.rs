@@ -105,7 +105,7 @@ impl CallsDatabase for PostgresCalls {
     }
 
     async fn execute_in_turn(&self, statements: Vec<CallStatement>) -> sqlx::Result<usize> {
-        self.in_time(async {
+        self.in_time(Box::pin(async {
             let mut transaction = self.pool.begin().await?;
             let mut changed = 0;
             for statement in statements {
@@ -116,7 +116,7 @@ impl CallsDatabase for PostgresCalls {
             }
             transaction.commit().await?;
             Ok(changed)
-        })
+        }))
         .await
     }
 

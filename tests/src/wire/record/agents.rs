@@ -72,7 +72,8 @@ impl Record {
     ) -> Option<Exchange> {
         let request = self.agents.call(path)?;
         let revision = request.form;
-        let agent = Some(AgentExchange { request, text: String::new(), is_answered: false });
+        let agent =
+            Some(AgentExchange { request, text: String::new(), journals: Vec::new(), is_answered: false });
         Some(Exchange { agent, revision, ..Exchange::new(link, user_agent) })
     }
 
