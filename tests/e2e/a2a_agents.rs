@@ -162,7 +162,7 @@ async fn a_circle_of_two_instances_is_cut(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// From the second link on, a message goes through eight servers to an agent; from the first one on, through ten.
+/// A message to the second link goes through eight servers to an agent, one to the first link through ten.
 async fn a_chain_has_eight_agents_at_most(shared: &Shared) -> Result<()> {
     let world = shared.agents().await?;
     let [called, task] = pass(world, &link(2)).await?;

@@ -1,4 +1,4 @@
-//! What an author sees in `asp dev` of a plugin that fails: cause, place and remedy.
+//! Text that an author sees in `asp dev` when a plugin fails: cause, place and remedy.
 
 use std::fs;
 

@@ -137,7 +137,7 @@ pub fn has_ended(state: &str) -> bool {
     ENDS.contains(&state)
 }
 
-/// What one event shows of a task.
+/// Part of a task that one event shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sight {
     generation: Option<u64>,
@@ -172,7 +172,7 @@ impl Sight {
 pub struct Course {
     pub state: String,
     pub streams: usize,
-    /// What contradicts the promises to a client.
+    /// Contradictions to the promises to a client.
     pub faults: Vec<String>,
     /// Generations with the times at which they were shown.
     shown: Vec<(Instant, u64)>,

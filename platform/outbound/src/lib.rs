@@ -246,7 +246,7 @@ mod tests {
 
     const BY: Requester<'static> = Requester { server: "crm", primitive: "find" };
 
-    /// Whoever registers slow names takes the threads of neither other lookups nor requests.
+    /// Slow names take the threads of neither other lookups nor requests.
     #[tokio::test]
     async fn the_checks_of_names_are_bounded_and_those_of_addresses_need_no_lookup() {
         let outbound = Outbound::new().unwrap();

@@ -32,7 +32,7 @@ const TOOLS: [(&str, &str, [&str; 2]); 2] = [
 /// Gateway CPU of a message, in parts of that of the call over MCP.
 const COST: f64 = 1.2;
 
-/// What was measured.
+/// Measurements.
 #[derive(Serialize)]
 pub(crate) struct Agents {
     /// Raw figures, in the order they were taken.

@@ -50,7 +50,7 @@ const SWEEP: &str = r#""id":"sweep""#;
 
 const HOSTED_ID: &str = r#""id":"hosted""#;
 
-/// From the card to the end.
+/// All steps from the card to the end.
 pub(super) const WHOLE: &[Step] = &[
     step(&[1], 0, "client > GET /webex-compliance/.well-known/agent-card.json", &[]),
     step(

@@ -28,13 +28,13 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// Bound of the 99th percentile, in milliseconds.
 const MOST_MS: f64 = 250.0;
 
-/// What was found.
+/// Results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Pushes {
     pub tasks: usize,
-    /// From the first arrival to the last one.
+    /// Time from the first arrival to the last one.
     pub seconds: f64,
-    /// From the state in the store to the arrival, of each push in milliseconds.
+    /// Time from the state in the store to the arrival, of each push in milliseconds.
     pub delays_ms: Vec<f64>,
 }
 

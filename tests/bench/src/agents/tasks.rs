@@ -24,7 +24,7 @@ const FIRST: usize = 10;
 /// Bytes that a stream and its task may cost the gateway.
 const MOST_BYTES: u64 = 16 * 1024;
 
-/// What was found.
+/// Results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Tasks {
     pub tasks: usize,

@@ -57,7 +57,7 @@ pub(crate) async fn run(kills: usize, seed: Option<u64>, sheet: &mut Sheet) -> R
     Ok(())
 }
 
-/// What all kills came to.
+/// Sum of all kills.
 #[derive(Default)]
 struct Figures {
     tasks: usize,
@@ -65,7 +65,7 @@ struct Figures {
     returns: usize,
     faults: Vec<String>,
     wrong_pushes: Vec<String>,
-    /// From a kill to the next thing that a client of that gateway was shown, and to the next change, in milliseconds.
+    /// Time from a kill to the next thing that a client of that gateway was shown, and to the next change, in milliseconds.
     shown_ms: Vec<f64>,
     changed_ms: Vec<f64>,
 }

@@ -52,7 +52,7 @@ impl Notification {
     }
 }
 
-/// How a receiver answers.
+/// Answer of a receiver.
 #[derive(Clone, Copy)]
 pub(super) enum Answer {
     Status(u16),
@@ -198,7 +198,7 @@ async fn a_receiver_of_a_message_gets_the_completed_task_signed_and_with_its_sec
     assert_eq!(verify(&fixture, last, audience).await["sub"], sent["id"]);
 }
 
-/// What rests in the database is sealed.
+/// The database has only sealed values.
 #[tokio::test]
 async fn the_store_has_neither_the_url_nor_the_secrets_of_a_receiver() {
     let (fixture, directory) = sending(Runtimes::none()).await;

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::asking::{PATIENCE, call, connect, next};
 use super::*;
 
-/// What the agent sends back.
+/// Answer of the agent.
 enum Reply {
     Answer(Box<A2aAnswer>),
     /// A stream of these events.
@@ -598,7 +598,7 @@ async fn a_circle_of_agents_is_cut_with_a_clear_error() {
     assert!(texts(&answer)[0].contains("delegate to each other in a circle"), "{answer}");
 }
 
-/// What the platform does not govern is no interface of ours, whichever agent is behind a skill.
+/// An interface that the platform does not govern is none of ours, whichever agent is behind a skill.
 #[tokio::test]
 async fn a_card_names_no_interface_of_the_agents_behind_it() {
     let (address, _) = agent(|_, _| whole(A2aAnswer::Task(done("x")))).await;

@@ -152,10 +152,10 @@ fn an_event_has_no_secret_and_a_clean_one_keeps_its_text() {
 
 /// A log that keeps what it gets.
 #[derive(Default)]
-struct Kept(std::sync::Mutex<Vec<CallEvent>>);
+struct MemoryLog(std::sync::Mutex<Vec<CallEvent>>);
 
 #[async_trait]
-impl AuditLog for Kept {
+impl AuditLog for MemoryLog {
     async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
         self.0.lock().unwrap().extend_from_slice(events);
         Ok(())
@@ -168,7 +168,7 @@ impl AuditLog for Kept {
 
 #[tokio::test(start_paused = true)]
 async fn no_secret_reaches_the_log() {
-    let log = Arc::new(Kept::default());
+    let log = Arc::new(MemoryLog::default());
     let audit = Audit::new(log.clone(), Counter::default());
     let sent = CallEvent { event: r#"{"request":"Authorization: Bearer abc"}"#.into(), ..event() };
     audit.record(sent).await.unwrap();
