@@ -40,6 +40,9 @@ pub const STEADY: Duration = Duration::from_secs(8);
 /// Maximum length of a lease that a clock allows. One that ends later was written before the clock was set back.
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(60);
 
+/// Time after the end of its lease for which a gateway that has not retired counts as one that may serve clients.
+pub const ALONE_AFTER: Duration = Duration::from_secs(60);
+
 /// Retention of an expired row whose gateway is still alive.
 pub(crate) const KEEP_PAST: Duration = Duration::from_secs(3600);
 
@@ -283,6 +286,12 @@ pub trait CallRecords: Send + Sync {
 
     /// Renews the owner's lease on its records for `lease`.
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease>;
+
+    /// Whether no other owner uses the store: none has a lease, or had one until less than [`ALONE_AFTER`] ago and has not
+    /// retired.
+    async fn is_alone(&self, _owner: OwnerId) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Returns those of the calls that have a record, each with its owner, in a single read.
     async fn owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>> {

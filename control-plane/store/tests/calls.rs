@@ -77,6 +77,7 @@ async fn the_sqlite_records_keep_to_their_bounds() {
     let path = directory.path().join("calls.db");
     let calls = SqliteCalls::open_with(&path, Budget::default(), records::suite::SMALL).await.unwrap();
     records::suite::keeps_to_its_bounds(&calls).await;
+    records::suite::an_owner_is_alone_until_another_one_has_a_lease(&calls).await;
 }
 
 #[tokio::test]

@@ -186,6 +186,7 @@ async fn the_records_keep_to_their_bounds() {
     let fresh = Fresh::start().await;
     let calls = fresh.database.calls(Budget::default(), records::suite::SMALL);
     records::suite::keeps_to_its_bounds(&calls).await;
+    records::suite::an_owner_is_alone_until_another_one_has_a_lease(&calls).await;
 }
 
 #[tokio::test]

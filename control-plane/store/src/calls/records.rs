@@ -8,8 +8,8 @@ use bytes::Bytes;
 use super::{CallStatement, CallsDatabase, changes, row};
 use crate::columns::Columns;
 use crate::records::{
-    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, ListOrder, Listing, MAX_KEEP, NO_ROOM, NOBODY,
-    Orphan, OwnerId, RecordError, RecordKey, Result, Save, Stand, State,
+    ALONE_AFTER, BELIEVED, CallId, CallRecord, CallRecords, End, Lease, ListOrder, Listing, MAX_KEEP,
+    NO_ROOM, NOBODY, Orphan, OwnerId, RecordError, RecordKey, Result, Save, Stand, State,
 };
 
 /// Returns the columns for the status of the call in row `r`.
@@ -118,6 +118,13 @@ impl<D: CallsDatabase> CallRecords for D {
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease> {
         Ok(self.renew_lease(owner, lease).await?)
+    }
+
+    async fn is_alone(&self, owner: OwnerId) -> Result<bool> {
+        let statement = "SELECT COUNT(*) AS others FROM gateways g \
+             WHERE g.owner <> $1 AND g.owner <> $2 AND g.lease_ms > 0 AND g.lease_ms + $3 > now_ms()";
+        let counted = row(self, statement!(statement, owner.0, NO_ROOM.0, ALONE_AFTER)).await?;
+        Ok(counted.map(|counted| counted.number("others")).transpose()? == Some(0))
     }
 
     async fn owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>> {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{
-    BELIEVED, CallId, CallQuota, CallQuotas, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM,
-    NOBODY, Orphan, OwnerId, RecordError, RecordKey, Result, STEADY, Save, Stand, State,
+    ALONE_AFTER, BELIEVED, CallId, CallQuota, CallQuotas, CallRecord, CallRecords, End, Lease, Listing,
+    MAX_KEEP, NO_ROOM, NOBODY, Orphan, OwnerId, RecordError, RecordKey, Result, STEADY, Save, Stand, State,
 };
 use crate::clock::{milliseconds, now_ms};
 
@@ -278,6 +278,13 @@ impl CallRecords for MemoryRecords {
         Ok(if before.is_some() && held.is_none() { Lease::Lapsed } else { Lease::Held })
     }
 
+    async fn is_alone(&self, owner: OwnerId) -> Result<bool> {
+        let latest = now_ms().saturating_sub(milliseconds(ALONE_AFTER));
+        let inner = self.inner.lock();
+        let mut others = inner.leases.iter().filter(|(other, _)| **other != owner && **other != NO_ROOM);
+        Ok(!others.any(|(_, lease)| lease.until > latest))
+    }
+
     async fn retire(&self, owner: OwnerId) -> Result<()> {
         self.inner.lock().leases.remove(&owner);
         Ok(())
@@ -326,6 +333,7 @@ mod tests {
     async fn the_memory_backend_passes_the_suite() {
         suite::run(&MemoryRecords::default()).await;
         suite::keeps_to_its_bounds(&MemoryRecords::bounded(suite::SMALL)).await;
+        suite::an_owner_is_alone_until_another_one_has_a_lease(&MemoryRecords::default()).await;
     }
 
     #[tokio::test]

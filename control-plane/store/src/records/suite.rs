@@ -425,3 +425,17 @@ pub async fn keeps_to_its_bounds(records: &dyn CallRecords) {
     let last: Vec<u8> = (64..=80).collect();
     assert_eq!(kept_of(records, &last).await, [76, 77, 78, 79, 80]);
 }
+
+/// Runs against a store in which no owner has a lease.
+pub async fn an_owner_is_alone_until_another_one_has_a_lease(records: &dyn CallRecords) {
+    let (own, other) = (OwnerId([71; 16]), OwnerId([72; 16]));
+    records.renew(own, LEASE).await.unwrap();
+    assert!(records.is_alone(own).await.unwrap());
+    for lease in [LEASE, Duration::ZERO] {
+        records.renew(other, lease).await.unwrap();
+        assert!(!records.is_alone(own).await.unwrap(), "it may serve clients, also without a lease");
+        assert!(!records.is_alone(other).await.unwrap());
+    }
+    records.retire(other).await.unwrap();
+    assert!(records.is_alone(own).await.unwrap());
+}

@@ -122,6 +122,10 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
         self.0.store().renew(owner, lease).await
     }
 
+    async fn is_alone(&self, owner: OwnerId) -> Result<bool, RecordError> {
+        self.0.store().is_alone(owner).await
+    }
+
     async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
         self.0.store().retire(owner).await
     }
