@@ -301,6 +301,8 @@ impl Gateway {
             is_failing = renewed.is_err();
             if is_failing {
                 ticks.reset_after(KEEP_AGAIN);
+            } else {
+                gateway.pipeline.look_for_others().await;
             }
             gateway.subscriptions.reevaluate();
         }
@@ -357,6 +359,7 @@ impl Gateway {
         self.pipeline.hand_on().await;
         self.pipeline.end_calls().await;
         self.pipeline.sweep();
+        self.pipeline.end_brief_calls(LAST_ENDS).await;
         self.flush_within(LAST_ENDS).await;
         self.pipeline.retire().await;
         self.minter.keys.withdraw().await;

@@ -115,6 +115,12 @@ impl<V> QuotaTable<V> {
         self.entries.values().map(|entry| &entry.value)
     }
 
+    /// Returns the entries of one user.
+    pub fn values_of(&self, owner: Owner) -> impl Iterator<Item = &V> {
+        let turns = self.by_holder.get(&owner.user).into_iter().flat_map(|held| &held.turns);
+        turns.filter_map(|turn| self.entries.get(self.by_turn.get(turn)?)).map(|entry| &entry.value)
+    }
+
     /// Returns the entry, without counting that as a use.
     pub fn get(&self, id: &Id) -> Option<&V> {
         self.entries.get(id).map(|entry| &entry.value)
@@ -337,6 +343,18 @@ mod tests {
         assert_eq!((kept(&shares), shares.bytes), (vec![4, 5], 60));
         shares.retain(|()| false);
         assert_eq!((shares.bytes, shares.by_holder.len(), shares.by_turn.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_entries_of_a_user_are_found_without_those_of_others() {
+        let mut shares = shares(10, 10, 3);
+        for number in 0..6 {
+            shares.replace(id(number), owner(number % 2, 1), number);
+        }
+        shares.touch(&id(0));
+        shares.replace(id(8), owner(0, 1), 8);
+        let of = |user| shares.values_of(owner(user, 1)).copied().collect::<Vec<_>>();
+        assert_eq!((of(0), of(1), of(2)), (vec![4, 0, 8], vec![1, 3, 5], vec![]));
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use crate::runtime::Runtime;
 use crate::support::{Answer, Fixture, inputs, token};
 
+#[path = "a2a/brief.rs"]
+mod brief;
 #[path = "a2a/ends.rs"]
 mod ends;
 #[path = "a2a/extensions.rs"]

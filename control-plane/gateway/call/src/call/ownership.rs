@@ -26,6 +26,9 @@ pub struct Ownership {
     /// Whether a client knows of the call and may return for it. If setting this races with giving up the row, at least
     /// one side sees the other.
     pub known: Flag,
+    /// Whether the call only reads and its client waits for the end, so that the store need not have it as long as this
+    /// gateway is the only one (`durable/active/brief.rs`).
+    brief: Flag,
     /// Whether the store has acknowledged a record by which other gateways find the call, and a client relies on it.
     pub announced: Flag,
     /// Whether the call has ended and its row is being deleted.
@@ -123,6 +126,16 @@ impl Ownership {
     /// Whether the store may create the row after this call has ended.
     pub(crate) fn row_may_come_late(&self) -> bool {
         self.unanswered.load(Ordering::Acquire) > 0
+    }
+
+    /// Notes that the store need not have the call as long as this gateway is the only one.
+    pub fn make_brief(&self) {
+        self.brief.set();
+    }
+
+    /// Whether the call was made brief and the store was not asked to have it since.
+    pub(crate) fn is_brief(&self) -> bool {
+        self.brief.is_set() && !self.may_be_stored() && !self.known.is_set()
     }
 
     /// Starts the publication to other gateways at event number `next`; only the first start counts.

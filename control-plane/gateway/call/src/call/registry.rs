@@ -129,6 +129,26 @@ impl CallRegistry {
         self.table.lock().running.values().map(|entry| entry.call.clone()).collect()
     }
 
+    /// Returns the calls of which the store has nothing although a client may return for them, running and ended.
+    pub(crate) fn brief(&self) -> Vec<Arc<Call>> {
+        let table = self.table.lock();
+        let calls = table.running.values().chain(table.ended.values()).map(|entry| &entry.call);
+        calls.filter(|call| call.ownership.is_brief()).cloned().collect()
+    }
+
+    /// Returns those of `caller` at `server`.
+    pub(crate) fn brief_of(&self, caller: &Caller, server: &str) -> Vec<Arc<Call>> {
+        let table = self.table.lock();
+        let ended = table.ended.values_of(principal::owner(caller));
+        let calls = table.running.values().chain(ended).map(|entry| &entry.call);
+        let is_theirs = |call: &&Arc<Call>| {
+            call.ownership.is_brief()
+                && principal::is_same(&call.caller, caller)
+                && call.server.message.name == server
+        };
+        calls.filter(is_theirs).cloned().collect()
+    }
+
     /// Returns the number of running calls.
     pub fn len(&self) -> usize {
         self.table.lock().running.len()

@@ -35,6 +35,7 @@ use crate::digest;
 use crate::seal::{Purpose, Sealer};
 
 mod abandoned;
+mod brief;
 pub mod call_status;
 mod ending;
 pub mod stored_outcome;
@@ -82,6 +83,8 @@ pub struct ActiveTable {
     held_until: Mutex<Option<Instant>>,
     /// Time since which the lease has held without a gap.
     steady_since: Mutex<Option<Instant>>,
+    /// Whether this gateway is the only one of its store, as of the last renewal of the lease.
+    alone: AtomicBool,
     /// Whether the lease was given back.
     retired: AtomicBool,
     /// Number of failed renewals since the last successful one.
@@ -114,6 +117,7 @@ impl ActiveTable {
             shared,
             held_until: Mutex::default(),
             steady_since: Mutex::default(),
+            alone: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             failed: AtomicU32::new(0),
             unsure: AtomicBool::new(false),

@@ -3,9 +3,10 @@
 //!
 //! Owns: the order of the steps that keep a promise: the store, so that other gateways know of the call; the registry,
 //! so that this one keeps it; the call's authority, so that it continues without its client. Keeps true: a client
-//! learns of a task, and that its chosen call runs, once the store has the record or the end (I-3); a promise ends only
-//! with its time; a stream and a retry lead back to this gateway, so that without the store other gateways do not see
-//! the call, but every client gets its answer.
+//! learns of a task, and that its chosen call runs, once the store has the record or the end (I-3), unless no other
+//! gateway could be asked for the end of a call that only read; a promise ends only with its time; a stream and a retry
+//! lead back to this gateway, so that without the store other gateways do not see the call, but every client gets its
+//! answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +17,18 @@ use asp_call::call::question::input_timeout;
 use asp_call::call::terms::retention;
 use asp_call::durable::active::{ActiveFault, ActiveTable};
 use asp_edge::Caller;
+use asp_proto::snapshot::Primitive;
 use tokio::time::Instant;
 
 use super::Pipeline;
+use super::lookup::StoreFault;
 
 /// Time within which it is known whether a chosen call starts at all; later the call itself reports its end.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 /// Time within which the end of a quick call is stored before its client is answered; for a later one the client asks.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Time in which a brief call ends. Any other one is stored from then on.
+const BRIEF: Duration = Duration::from_secs(1);
 /// Time beyond its deadline for which a client can return to a call's stream.
 const STREAM: Duration = Duration::from_secs(120);
 /// Time for a retry beyond the call's input timeout: a late answer finds its call and is refused as late.
@@ -69,6 +74,30 @@ impl Pipeline {
         self.acknowledge(call).await
     }
 
+    /// Whether the calls of a primitive may be promised by [`Pipeline::promise_brief`].
+    pub fn keeps_briefly(&self, primitive: &Primitive) -> bool {
+        self.active.keeps_briefly(primitive)
+    }
+
+    /// Promises a new call in the same way to a client that waits for its end. If the call ends soon, the store does not get
+    /// it; the primitive [is kept briefly](Pipeline::keeps_briefly).
+    pub async fn promise_brief(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
+        call.ownership.make_brief();
+        call.authority.keep();
+        call.authority.leave();
+        self.registry.promise(call, Instant::now() + retention(&call.entry.primitive));
+        call.asks_or_ends(BRIEF).await;
+        if call.outcome().is_some() && self.active.has_briefly(call) {
+            return accept(call).await.map(|()| Keeper::ThisGateway);
+        }
+        self.acknowledge(call).await
+    }
+
+    /// Stores a call of which the store has nothing, because more of it is about to be stored.
+    pub async fn store_brief(&self, call: &Arc<Call>) -> Result<(), StoreFault> {
+        Ok(self.active.store_brief(call).await?)
+    }
+
     /// Repeats the promise to a client that sent the same call again.
     pub async fn promise_again(
         &self,
@@ -92,7 +121,8 @@ impl Pipeline {
     /// that other gateways contradict. A call that ended before it could be acknowledged is not stored yet.
     pub async fn end_stored(&self, call: &Arc<Call>) {
         let has_ended_here = call.outcome().is_some() && call.ownership.given_up.is_set();
-        if call.chosen.is_none() || !has_ended_here || call.void().is_some() {
+        if call.chosen.is_none() || !has_ended_here || call.void().is_some() || self.active.has_briefly(call)
+        {
             return;
         }
         let active = self.active.clone();

@@ -38,6 +38,11 @@ impl Pipeline {
         Ok(self.active.renew().await?)
     }
 
+    /// Asks the store whether other gateways use it; called after each renewal of the lease.
+    pub async fn look_for_others(&self) {
+        self.active.look_for_others().await;
+    }
+
     /// Whether this gateway must not start calls that the stores have to remember: it cannot reach them, or its lease
     /// is about to end.
     pub fn is_away(&self) -> bool {
@@ -96,6 +101,11 @@ impl Pipeline {
     /// Ends the calls that still run, and waits until each has its outcome.
     pub async fn end_calls(&self) {
         self.calls.end().await;
+    }
+
+    /// Stores what only this process has of ended calls, for at most `longest`.
+    pub async fn end_brief_calls(&self, longest: Duration) {
+        self.active.end_brief_calls(longest).await;
     }
 
     /// Gives the lease back: other gateways may take over the remaining calls at once.

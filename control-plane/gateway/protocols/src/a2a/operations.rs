@@ -81,8 +81,9 @@ async fn send_message(
     active: ActiveExtensions,
     send: &SendRequest,
 ) -> Result<SendResult, RefusedRequest> {
-    let SentTask { mut found, .. } = send::take(request, active.generation, send).await?;
-    if !send.configuration.return_immediately {
+    let waits = !send.configuration.return_immediately;
+    let SentTask { mut found, .. } = send::take(request, active.generation, send, waits).await?;
+    if waits {
         found = settled(request, found).await?;
     }
     let contents = contents(send, active);
@@ -105,7 +106,7 @@ async fn stream_message(
     active: ActiveExtensions,
     send: &SendRequest,
 ) -> Result<OperationResult, RefusedRequest> {
-    let SentTask { found, is_new } = send::take(request, active.generation, send).await?;
+    let SentTask { found, is_new } = send::take(request, active.generation, send, false).await?;
     let start = if is_new { StreamStart::Beginning } else { StreamStart::Now };
     follow(request, found, (start, contents(send, active))).await
 }

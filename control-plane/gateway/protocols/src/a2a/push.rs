@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use asp_a2a::rest::is_id;
 use asp_a2a::{A2aError, A2aFailure, Generation, PushAuthentication, PushConfig, PushPage};
 use asp_call::call::outcome::Refusal;
+use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_pipeline::pushes::{FirstReceiver, PushReceiver, PutReceiver, ReceiverBound};
 use asp_snapshot::ListedPrimitive;
 use futures::future::BoxFuture;
@@ -41,7 +42,7 @@ pub(super) async fn create(
     let unknown = || RefusedRequest::from(A2aFailure::task_not_found(&config.task_id));
     let entry = entry(request, &found).ok_or_else(unknown)?;
     let receiver = NewReceiver::of(request, generation, (entry, &config), Uuid::now_v7())?;
-    receiver.register(request, (entry, found.id())).await?;
+    receiver.register(request, (entry, &found)).await?;
     Ok(to_config(found.id(), receiver.receiver))
 }
 
@@ -127,14 +128,17 @@ impl NewReceiver {
     pub(super) async fn register(
         &self,
         request: &ProtocolRequest,
-        (entry, task): (&ListedPrimitive, Uuid),
+        (entry, found): (&ListedPrimitive, &FoundCall),
     ) -> Result<(), RefusedRequest> {
         let refused = |refusal: Refusal| self.refused().unwrap_or_else(|| RefusedRequest::of(&refusal));
         let ProtocolRequest { snapshot, server, caller, .. } = request;
         let pipeline = &request.gateway.pipeline;
         pipeline.charge_receiver(snapshot, server, caller, entry).await.map_err(refused)?;
         self.check().await.map_err(refused)?;
-        self.store(task).await.map_err(refused)
+        if let Some(call) = found.call() {
+            pipeline.store_brief(call).await.map_err(RefusedRequest::of_store)?;
+        }
+        self.store(found.id()).await.map_err(refused)
     }
 
     /// Returns the reason why it was refused.

@@ -3,8 +3,9 @@
 //! Keeps true: the same message to the same skill from one principal is one task, at whichever gateway and however often
 //! it is sent, and the same answer counts once; a message that was rejected before its task started leaves its id free;
 //! the store records a running task before it is reported to its client (I-3), also one that waits for arguments, and an
-//! answer before its task is reported (I-13); an answer reaches the question that it names, or the one that is shown; a
-//! message whose receiver is refused does nothing.
+//! answer before its task is reported (I-13); the end of a skill that only reads is stored only if another gateway could be
+//! asked for it; an answer reaches the question that it names, or the one that is shown; a message whose receiver is refused
+//! does nothing.
 
 use std::sync::Arc;
 
@@ -43,18 +44,19 @@ pub(super) struct SentTask {
     pub(super) is_new: bool,
 }
 
-/// Takes a message.
+/// Takes a message. `waits`: its client gets no response before the task ends or asks something.
 pub(super) async fn take(
     request: &ProtocolRequest,
     generation: Generation,
     send: &SendRequest,
+    waits: bool,
 ) -> Result<SentTask, RefusedRequest> {
     for id in &send.message.reference_task_ids {
         find(request, id).await?;
     }
     match &send.message.task_id {
         Some(task) => answer(request, generation, task, send).await,
-        None => start(request, generation, send).await,
+        None => start(request, generation, send, waits).await,
     }
 }
 
@@ -91,12 +93,21 @@ async fn start(
     request: &ProtocolRequest,
     generation: Generation,
     send: &SendRequest,
+    waits: bool,
 ) -> Result<SentTask, RefusedRequest> {
     let asked = read(request, generation, send)?;
-    if let Some(known) = look_up(request, asked.chosen.id()).await? {
+    let pipeline = &request.gateway.pipeline;
+    let waits_only = waits && asked.receiver.is_none();
+    let is_brief = waits_only && pipeline.keeps_briefly(&asked.entry.primitive);
+    let known = if is_brief {
+        let server = request.server.message.name.as_str();
+        pipeline.here(asked.chosen.id(), &request.caller, server).map(FoundCall::Here)
+    } else {
+        look_up(request, asked.chosen.id()).await?
+    };
+    if let Some(known) = known {
         return joined(request, &asked, known).await;
     }
-    let pipeline = &request.gateway.pipeline;
     let receiver = asked.receiver.clone().map(|receiver| -> Arc<dyn FirstReceiver> { receiver });
     let begun = pipeline.begin_once_with(request.snapshot.clone(), invocation(request, &asked), receiver);
     let begun = begun.map_err(|refusal| {
@@ -109,7 +120,11 @@ async fn start(
     if !begun.is_new {
         return joined(request, &asked, FoundCall::Here(begun.call)).await;
     }
-    let promised = pipeline.promise_chosen(&begun.call).await.map_err(|fault| {
+    let promised = match is_brief {
+        true => pipeline.promise_brief(&begun.call).await,
+        false => pipeline.promise_chosen(&begun.call).await,
+    };
+    let promised = promised.map_err(|fault| {
         let refused = asked.receiver.as_ref().and_then(|receiver| receiver.refused());
         refused.map_or_else(|| RefusedRequest::of_promise_fault(fault), RefusedRequest::of_call)
     });
@@ -246,7 +261,7 @@ async fn register(
     found: &FoundCall,
 ) -> Result<(), RefusedRequest> {
     match receiver.zip(entry(request, found)) {
-        Some((receiver, entry)) => receiver.register(request, (entry, found.id())).await,
+        Some((receiver, entry)) => receiver.register(request, (entry, found)).await,
         None => Ok(()),
     }
 }

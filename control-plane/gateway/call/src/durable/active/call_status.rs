@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::brief::with_brief;
 use super::ending::EndResult;
 use super::stored_outcome::StoredOutcome;
 use super::{ActiveFault, ActiveTable, context, in_time, key};
@@ -90,8 +91,12 @@ impl ActiveTable {
         drop(self.tell_after(call, None));
     }
 
-    /// Does the same for a call that has ended, and returns once the store has its end, whoever told it first.
+    /// Does the same for a call that has ended, and returns once the store has its end, whoever told it first. A brief call
+    /// needs no record.
     pub async fn tell_end(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
+        if self.has_briefly(call) {
+            return Ok(());
+        }
         let _late_end = call.ownership.lock_late_end().await;
         match self.tell_after(call, None) {
             Some(ending) => ActiveTable::stored_late(ending).await,
@@ -321,7 +326,7 @@ fn validity_left(row: &CallRecord) -> Option<Duration> {
 }
 
 impl ActiveTable {
-    /// Reads at most `rows` of the caller's records at `server`.
+    /// Returns a page of at most `rows` of the caller's calls at `server`: records, and brief calls of this gateway.
     pub async fn listed(
         &self,
         caller: &Caller,
@@ -344,7 +349,9 @@ impl ActiveTable {
                 updated_ms: milliseconds(row.updated_ms),
             })
         });
-        Ok(CallPage { calls: calls.collect(), next })
+        let page = CallPage { calls: calls.collect(), next };
+        let brief = self.registry.brief_of(caller, server);
+        Ok(with_brief(page, &brief, order, (before, rows)))
     }
 }
 

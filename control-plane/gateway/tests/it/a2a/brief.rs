@@ -1,0 +1,173 @@
+//! Tasks of skills that only read, at the only gateway of a store: the store gets them only if another gateway could be asked.
+
+use std::time::Duration;
+
+use asp_call::clock::unix_ms;
+use asp_runtime_client::runtimes::Runtimes;
+use asp_store::records::{CallRecords, OwnerId};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::push::{Receiver, sending_by};
+use super::{Client, completed, fixture, message, snapshot};
+use crate::plugin::until_some;
+use crate::support::{Fixture, token};
+
+/// A gateway that knows to be the only one.
+async fn alone() -> Fixture {
+    let fixture = fixture();
+    look(&fixture).await;
+    fixture
+}
+
+async fn look(fixture: &Fixture) {
+    fixture.gateway.pipeline.internals().active.look_for_others().await;
+}
+
+async fn sent(client: &Client<'_>, params: Value) -> Value {
+    client.result("SendMessage", params).await["task"].clone()
+}
+
+fn echo(text: &str) -> Value {
+    message("echo", json!({"message": text}))
+}
+
+/// Whether the store has a record of the task.
+async fn is_stored(fixture: &Fixture, task: &Value) -> bool {
+    let id: Uuid = task["id"].as_str().unwrap().parse().unwrap();
+    fixture.active.find(id.into_bytes()).await.unwrap().is_some()
+}
+
+/// Another gateway over the same stores.
+fn beside(fixture: &Fixture) -> Fixture {
+    fixture.with_stores(snapshot(), |stores| {
+        stores.active = fixture.active.clone();
+        stores.ledger = fixture.ledger.clone();
+    })
+}
+
+#[tokio::test]
+async fn what_only_reads_and_ends_within_its_request_is_kept_without_the_store() {
+    let fixture = alone().await;
+    let client = Client::of(&fixture, "demo");
+    let params = echo("hi");
+    let task = sent(&client, params.clone()).await;
+    completed(&task, &json!({"message": "hi"}));
+    assert!(!is_stored(&fixture, &task).await);
+    assert_eq!(client.result("GetTask", json!({"id": task["id"]})).await, task);
+    assert_eq!(sent(&client, params.clone()).await, task, "the same message is the same task");
+    let mut other = echo("ho");
+    other["message"]["messageId"] = params["message"]["messageId"].clone();
+    assert_eq!(client.refused("SendMessage", other).await, (200, -32602), "the id has another content");
+    assert_eq!(client.refused("CancelTask", json!({"id": task["id"]})).await, (200, -32002));
+    let bob = client.with("authorization", &format!("Bearer {}", token("bob")));
+    assert_eq!(bob.refused("GetTask", json!({"id": task["id"]})).await, (200, -32001));
+    assert_eq!(bob.result("ListTasks", json!({})).await["tasks"], json!([]));
+    assert!(!is_stored(&fixture, &task).await);
+}
+
+/// I-3, I-13.
+#[tokio::test]
+async fn what_outlives_its_request_or_changes_something_is_stored() {
+    let fixture = alone().await;
+    let client = Client::of(&fixture, "demo");
+    let mut at_once = echo("a");
+    at_once["configuration"] = json!({"returnImmediately": true});
+    let asks = message("count", json!({}));
+    let slow = message("count", json!({"to": 2, "delayMs": 700}));
+    for params in [at_once, asks, slow] {
+        assert!(is_stored(&fixture, &sent(&client, params).await).await);
+    }
+    let events = client.call("SendStreamingMessage", echo("b")).await.events();
+    assert!(is_stored(&fixture, &events[0]["result"]["task"]).await);
+    let policy = Client::of(&fixture, "policy");
+    let changes = sent(&policy, message("policy.once", json!({"message": "c"}))).await;
+    assert!(is_stored(&fixture, &changes).await);
+}
+
+#[tokio::test]
+async fn a_list_has_stored_tasks_and_others_in_the_order_of_their_changes() {
+    let fixture = alone().await;
+    let client = Client::of(&fixture, "demo");
+    let mut ids = Vec::new();
+    for number in 0..5 {
+        let mut params = echo("x");
+        params["configuration"] = json!({"returnImmediately": number % 2 == 1});
+        params["message"]["contextId"] = format!("context-{}", number % 2).into();
+        let id = sent(&client, params).await["id"].clone();
+        until_some("the task ends", async || {
+            let task = client.result("GetTask", json!({"id": id})).await;
+            (task["status"]["state"] == "TASK_STATE_COMPLETED").then_some(())
+        })
+        .await;
+        // The next one ends at another time.
+        let ended_ms = unix_ms();
+        until_some("a later millisecond", async || (unix_ms() > ended_ms).then_some(())).await;
+        ids.push(id);
+    }
+    let mut seen = Vec::new();
+    let mut params = json!({"pageSize": 1});
+    loop {
+        let page = client.result("ListTasks", params.clone()).await;
+        seen.extend(page["tasks"].as_array().unwrap().iter().map(|task| task["id"].clone()));
+        if page["nextPageToken"] == "" {
+            break;
+        }
+        params["pageToken"] = page["nextPageToken"].clone();
+    }
+    ids.reverse();
+    assert_eq!(seen, ids);
+    let one = client.result("ListTasks", json!({"contextId": "context-0"})).await;
+    assert_eq!(one["tasks"].as_array().unwrap().len(), 3, "{one}");
+}
+
+/// I-3.
+#[tokio::test]
+async fn another_gateway_gets_all_tasks_once_it_appears() {
+    let fixture = alone().await;
+    let client = Client::of(&fixture, "demo");
+    let task = sent(&client, echo("hi")).await;
+    fixture.active.renew(OwnerId([9; 16]), Duration::from_secs(60)).await.unwrap();
+    look(&fixture).await;
+    let other = beside(&fixture);
+    let client_there = Client::of(&other, "demo");
+    let there = until_some("the task is there", async || {
+        let answer = client_there.call("GetTask", json!({"id": task["id"]})).await.json();
+        answer.get("result").cloned()
+    })
+    .await;
+    for part in ["id", "contextId", "artifacts", "history"] {
+        assert_eq!(there[part], task[part], "{part}");
+    }
+    assert_eq!(there["status"]["state"], task["status"]["state"]);
+    let listed = client_there.result("ListTasks", json!({})).await;
+    assert_eq!((&listed["totalSize"], &listed["tasks"][0]["id"]), (&json!(1), &task["id"]));
+    assert!(is_stored(&fixture, &sent(&client, echo("ho")).await).await, "from now on at once");
+    fixture.active.retire(OwnerId([9; 16])).await.unwrap();
+    look(&fixture).await;
+    assert!(!is_stored(&fixture, &sent(&client, echo("hu")).await).await);
+}
+
+/// I-13 for a gateway that stops.
+#[tokio::test]
+async fn the_next_gateway_has_the_tasks_of_one_that_stopped() {
+    let fixture = alone().await;
+    let task = sent(&Client::of(&fixture, "demo"), echo("hi")).await;
+    fixture.gateway.stop().await;
+    let next = beside(&fixture);
+    let there = Client::of(&next, "demo").result("GetTask", json!({"id": task["id"]})).await;
+    assert_eq!((&there["artifacts"], &there["history"]), (&task["artifacts"], &task["history"]));
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_registered_after_the_end_gets_it() {
+    let (fixture, _directory) = sending_by(snapshot(), Runtimes::none()).await;
+    look(&fixture).await;
+    let receiver = Receiver::start(&[]).await;
+    let client = Client::of(&fixture, "demo");
+    let task = sent(&client, echo("hi")).await;
+    let config = json!({"taskId": task["id"], "url": receiver.url});
+    client.result("CreateTaskPushNotificationConfig", config).await;
+    let seen = receiver.received_until(|one| one.json()["task"]["id"] == task["id"]).await;
+    completed(&seen.last().unwrap().json()["task"], &json!({"message": "hi"}));
+}
