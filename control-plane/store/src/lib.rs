@@ -30,6 +30,7 @@ pub mod archive;
 pub mod audit;
 mod availability;
 pub mod blobs;
+pub mod briefs;
 pub mod bus;
 mod calls;
 mod clock;

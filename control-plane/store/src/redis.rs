@@ -20,6 +20,7 @@ use self::traffic::Traffic;
 use crate::clock::milliseconds;
 
 mod answers;
+mod briefs;
 mod bus;
 mod counters;
 mod followers;
@@ -29,6 +30,7 @@ mod sessions;
 mod traffic;
 
 pub use answers::RedisAnswers;
+pub use briefs::RedisBriefs;
 pub use bus::RedisBus;
 pub use counters::RedisCounters;
 pub use followers::RedisFollowers;
@@ -60,7 +62,7 @@ pub struct Lanes {
     pub limits: Redis,
     /// Connection for the directory of sessions, the bus, and the inboxes and followers of calls.
     pub directory: Redis,
-    /// Connection for the events of calls and stored answers.
+    /// Connection for the events of calls, stored answers and records of calls that only read.
     pub events: Redis,
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use asp_e2e::stores::Redis as Server;
 use asp_e2e::wait;
 use asp_store::answers;
+use asp_store::briefs;
 use asp_store::bus::{self, Bus, BusEvent};
 use asp_store::counter::{self, Bucket, Counters, DrawOutcome, WithFallback};
 use asp_store::followers;
@@ -17,8 +18,8 @@ use asp_store::inbox::{self, Inbox, InboxId, Put};
 use asp_store::outbox::{self, AppendOutcome, Batch, Outbox};
 use asp_store::records::OwnerId;
 use asp_store::redis::{
-    Lanes, Redis, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisFollowers, RedisInbox,
-    RedisOutbox,
+    Lanes, Redis, RedisAnswers, RedisBriefs, RedisBus, RedisCounters, RedisDirectory, RedisFollowers,
+    RedisInbox, RedisOutbox,
 };
 use asp_store::sessions::{self, SessionDirectory};
 use bytes::Bytes;
@@ -163,9 +164,10 @@ async fn sessions_the_bus_both_boxes_and_answers_do_what_every_backend_must() {
         outbox::suite::run(&RedisOutbox::new(redis.clone())).await;
         inbox::suite::run(&RedisInbox::new(redis.clone())).await;
         followers::suite::run(&RedisFollowers::new(redis.clone())).await;
-        answers::suite::run(&RedisAnswers::new(redis)).await;
-        // Invariant I-4: all data of answers, followers and inboxes expires.
-        for kind in ["answer", "followers", "inbox"] {
+        answers::suite::run(&RedisAnswers::new(redis.clone())).await;
+        briefs::suite::run(&RedisBriefs::new(redis)).await;
+        // Invariant I-4: all data of answers, records, followers and inboxes expires.
+        for kind in ["answer", "brief", "followers", "inbox"] {
             let forever = format!(
                 "local n = 0 for _, k in ipairs(redis.call('KEYS', 'asp:{kind}:*')) do if redis.call('TTL', k) < 0 then n = n + 1 end end return n"
             );
@@ -176,6 +178,7 @@ async fn sessions_the_bus_both_boxes_and_answers_do_what_every_backend_must() {
     let redis = patient(&server);
     let small = answers::suite::SMALL;
     answers::suite::keeps_to_its_budget(&RedisAnswers::with_budget(redis.clone(), small)).await;
+    briefs::suite::keeps_to_its_quotas(&RedisBriefs::with_quotas(redis.clone(), briefs::suite::SMALL)).await;
     let few = RedisInbox::with_org_bytes(redis, inbox::suite::FEW);
     inbox::suite::keeps_to_the_bytes_of_an_org(&few).await;
 }
@@ -243,7 +246,8 @@ async fn a_cluster_of_three_nodes_does_what_every_backend_must() {
     outbox::suite::run(&RedisOutbox::new(redis.clone())).await;
     inbox::suite::run(&RedisInbox::new(redis.clone())).await;
     followers::suite::run(&RedisFollowers::new(redis.clone())).await;
-    answers::suite::run(&RedisAnswers::new(redis)).await;
+    answers::suite::run(&RedisAnswers::new(redis.clone())).await;
+    briefs::suite::run(&RedisBriefs::new(redis)).await;
     for kind in ["asp:session:*", "asp:outbox:*", "asp:inbox:*"] {
         let mut kept = Vec::new();
         for node in &nodes {
