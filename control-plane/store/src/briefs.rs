@@ -62,8 +62,9 @@ pub type Result<T, E = BriefError> = std::result::Result<T, E>;
 /// Store of records.
 #[async_trait]
 pub trait BriefRecords: Send + Sync {
-    /// Stores a record for `keep`; returns false if its call has one.
-    async fn put(&self, list: BriefList, record: BriefRecord, keep: Duration) -> Result<bool>;
+    /// Stores a record for `keep`. If its call has one, it takes its place if it `replaces`; otherwise returns false.
+    async fn put(&self, list: BriefList, record: BriefRecord, keep: Duration, replaces: bool)
+    -> Result<bool>;
 
     /// Returns the sealed record of a call of an org.
     async fn find(&self, org: [u8; 16], call: CallId) -> Result<Option<Bytes>>;

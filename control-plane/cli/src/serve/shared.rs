@@ -21,7 +21,8 @@ fn redis_counters(url: &Secret, event_bytes: u64) -> anyhow::Result<(Arc<dyn Cou
     use anyhow::Context;
     use asp_store::counter::WithFallback;
     use asp_store::redis::{
-        Lanes, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisFollowers, RedisInbox, RedisOutbox,
+        Lanes, RedisAnswers, RedisBriefs, RedisBus, RedisCounters, RedisDirectory, RedisFollowers,
+        RedisInbox, RedisOutbox,
     };
 
     let Lanes { limits, directory, events } =
@@ -34,7 +35,8 @@ fn redis_counters(url: &Secret, event_bytes: u64) -> anyhow::Result<(Arc<dyn Cou
         followers: Arc::new(RedisFollowers::new(directory)),
         outbox: Arc::new(RedisOutbox::new(events.clone())),
         event_bytes,
-        answers: Arc::new(RedisAnswers::new(events)),
+        answers: Arc::new(RedisAnswers::new(events.clone())),
+        briefs: Arc::new(RedisBriefs::new(events)),
     };
     Ok((Arc::new(counters), Some(shared)))
 }

@@ -4,6 +4,7 @@ mod event_budget;
 pub mod inbox;
 pub mod pushes;
 pub mod record;
+pub mod shared_briefs;
 pub mod shared_calls;
 pub mod shared_events;
 pub mod shared_followers;

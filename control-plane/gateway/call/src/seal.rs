@@ -55,11 +55,13 @@ pub enum Purpose {
     CardKey,
     /// The URL and the secrets of a receiver of push notifications, in the store.
     Push,
+    /// The end of a call that only read, for other gateways.
+    Brief,
 }
 
 impl Purpose {
     /// All purposes, and the label of each.
-    const ALL: [(Purpose, &'static [u8]); 18] = [
+    const ALL: [(Purpose, &'static [u8]); 19] = [
         (Purpose::Session, b"asp/session/1\0"),
         (Purpose::Cursor, b"asp/cursor/1\0"),
         (Purpose::RequestState, b"asp/request-state/1\0"),
@@ -78,6 +80,7 @@ impl Purpose {
         (Purpose::Inbox, b"asp/inbox/1\0"),
         (Purpose::CardKey, b"asp/card-key/1\0"),
         (Purpose::Push, b"asp/push/1\0"),
+        (Purpose::Brief, b"asp/brief/1\0"),
     ];
 
     fn label(self) -> &'static [u8] {

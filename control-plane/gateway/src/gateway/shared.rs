@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use asp_store::answers::Answers;
+use asp_store::briefs::BriefRecords;
 use asp_store::bus::Bus;
 use asp_store::counter::Counters;
 use asp_store::followers::Followers;
@@ -12,6 +13,7 @@ use asp_store::records::OwnerId;
 use asp_store::sessions::SessionDirectory;
 
 use asp_call::durable::inbox::Inboxes;
+use asp_call::durable::shared_briefs::SharedBriefs;
 use asp_call::durable::shared_calls::SharedCalls;
 use asp_call::durable::shared_events::SharedEvents;
 use asp_call::durable::shared_followers::SharedFollowers;
@@ -36,6 +38,8 @@ pub struct Shared {
     pub event_bytes: u64,
     /// Answers of calls that only read.
     pub answers: Arc<dyn Answers>,
+    /// Ends of calls that only read.
+    pub briefs: Arc<dyn BriefRecords>,
 }
 
 pub(super) type SharedParts = (Option<Arc<Replicas>>, Option<SharedCalls>, Option<Arc<dyn Answers>>);
@@ -47,7 +51,8 @@ pub(super) fn in_common(
     sealer: &Arc<Sealer>,
     this: OwnerId,
 ) -> SharedParts {
-    let Some(Shared { directory, bus, inbox, followers, outbox, event_bytes, answers }) = shared else {
+    let Some(Shared { directory, bus, inbox, followers, outbox, event_bytes, answers, briefs }) = shared
+    else {
         return (None, None, None);
     };
     let replicas = Replicas::new(sealer.clone(), directory, bus, this);
@@ -55,6 +60,7 @@ pub(super) fn in_common(
         events: Arc::new(SharedEvents::new(outbox, counters.clone(), event_bytes, sealer.clone(), this)),
         inboxes: Arc::new(Inboxes::new(inbox, sealer.clone())),
         followers: Arc::new(SharedFollowers::new(followers, this)),
+        briefs: Arc::new(SharedBriefs::new(briefs, sealer.clone())),
     };
     (Some(Arc::new(replicas)), Some(of_calls), Some(answers))
 }

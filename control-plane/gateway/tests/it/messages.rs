@@ -5,6 +5,7 @@ use std::sync::Arc;
 use asp_gateway::gateway::{EVENT_BYTES, Shared};
 use asp_protocols::mcp::elsewhere;
 use asp_store::answers::MemoryAnswers;
+use asp_store::briefs::MemoryBriefs;
 use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
 use asp_store::followers::MemoryFollowers;
 use asp_store::inbox::MemoryInbox;
@@ -54,6 +55,7 @@ async fn two() -> (Fixture, Fixture, Arc<Recorded>) {
         outbox: Arc::new(MemoryOutbox::default()),
         event_bytes: EVENT_BYTES,
         answers: Arc::new(MemoryAnswers::default()),
+        briefs: Arc::new(MemoryBriefs::default()),
     };
     let base = Fixture::new();
     let gateway = || base.with_stores(snapshot(), |stores| stores.shared = Some(shared.clone()));

@@ -41,11 +41,17 @@ impl MemoryBriefs {
 
 #[async_trait]
 impl BriefRecords for MemoryBriefs {
-    async fn put(&self, list: BriefList, record: BriefRecord, keep: Duration) -> Result<bool> {
+    async fn put(
+        &self,
+        list: BriefList,
+        record: BriefRecord,
+        keep: Duration,
+        replaces: bool,
+    ) -> Result<bool> {
         let now = Instant::now();
         let mut orgs = self.orgs.lock();
         let entries = orgs.entry(list.org).or_default();
-        entries.retain(|entry| entry.until > now);
+        entries.retain(|entry| entry.until > now && !(replaces && entry.record.call == record.call));
         if entries.iter().any(|entry| entry.record.call == record.call) {
             return Ok(false);
         }

@@ -43,27 +43,30 @@ pub async fn run(records: &dyn BriefRecords) {
     let now = 1_700_000_000_000;
     let kept = [record(1, now, b"\0\xff\r\n"), record(3, now + 5, b"c"), record(2, now, b"b")];
     for record in &kept {
-        assert!(records.put(own, record.clone(), KEEP).await.unwrap());
+        assert!(records.put(own, record.clone(), KEEP, false).await.unwrap());
         assert_eq!(records.find(ORG, record.call).await.unwrap(), Some(record.sealed.clone()));
     }
-    assert!(records.put(own, record(4, now + 9, b""), KEEP).await.unwrap());
+    assert!(records.put(own, record(4, now + 9, b""), KEEP, false).await.unwrap());
     assert_eq!(records.find(ORG, [4; 16]).await.unwrap(), Some(Bytes::new()), "the database has it");
-    assert!(!records.put(own, record(4, now, b"d"), KEEP).await.unwrap(), "the first one stays");
-    assert!(!records.put(own, record(1, now, b"x"), KEEP).await.unwrap());
+    assert!(!records.put(own, record(4, now, b"d"), KEEP, false).await.unwrap(), "the first one stays");
+    assert!(!records.put(own, record(1, now, b"x"), KEEP, false).await.unwrap());
+    assert!(records.put(own, record(7, now + 7, b"y"), KEEP, false).await.unwrap());
+    assert!(records.put(own, record(7, now + 7, b""), KEEP, true).await.unwrap());
+    assert_eq!(records.find(ORG, [7; 16]).await.unwrap(), Some(Bytes::new()), "it was replaced");
     assert_eq!(records.find(OTHER, [1; 16]).await.unwrap(), None, "of another org");
     let all = records.list(own, None, 9).await.unwrap();
     assert_eq!(all, [kept[1].clone(), kept[2].clone(), kept[0].clone()]);
     assert_eq!(listed(records, own).await, [3, 2, 1], "page by page");
-    assert!(records.put(list(ORG, 2), record(5, now, b"e"), KEEP).await.unwrap());
-    assert!(records.put(list(OTHER, 1), record(1, now, b"f"), KEEP).await.unwrap());
+    assert!(records.put(list(ORG, 2), record(5, now, b"e"), KEEP, false).await.unwrap());
+    assert!(records.put(list(OTHER, 1), record(1, now, b"f"), KEEP, false).await.unwrap());
     assert_eq!(listed(records, own).await, [3, 2, 1]);
     assert_eq!(listed(records, list(ORG, 2)).await, [5]);
     assert_eq!(listed(records, list(OTHER, 1)).await, [1]);
-    assert!(records.put(own, record(6, now + 10, b"g"), Duration::from_millis(1)).await.unwrap());
+    assert!(records.put(own, record(6, now + 10, b"g"), Duration::from_millis(1), false).await.unwrap());
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(records.find(ORG, [6; 16]).await.unwrap(), None, "its time is over");
     assert_eq!(listed(records, own).await, [3, 2, 1]);
-    assert!(records.put(own, record(6, now + 11, b"h"), KEEP).await.unwrap());
+    assert!(records.put(own, record(6, now + 11, b"h"), KEEP, false).await.unwrap());
     assert_eq!(listed(records, own).await, [6, 3, 2, 1]);
 }
 
@@ -73,7 +76,7 @@ pub const SMALL: BriefQuotas = BriefQuotas { listed: 2, of_org: Budget { keys: 4
 /// Runs against an empty store with the quotas [`SMALL`] (I-4).
 pub async fn keeps_to_its_quotas(records: &dyn BriefRecords) {
     let put = async |list: BriefList, n: u8, sealed: &'static [u8]| {
-        assert!(records.put(list, record(n, i64::from(n), sealed), KEEP).await.unwrap());
+        assert!(records.put(list, record(n, i64::from(n), sealed), KEEP, false).await.unwrap());
     };
     for n in 1..=3 {
         put(list(ORG, 1), n, b"1").await;

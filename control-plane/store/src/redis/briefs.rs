@@ -39,7 +39,13 @@ impl RedisBriefs {
 
 #[async_trait]
 impl BriefRecords for RedisBriefs {
-    async fn put(&self, list: BriefList, record: BriefRecord, keep: Duration) -> Result<bool> {
+    async fn put(
+        &self,
+        list: BriefList,
+        record: BriefRecord,
+        keep: Duration,
+        replaces: bool,
+    ) -> Result<bool> {
         let (call, name) = (hex(&record.call), hex(&list.list));
         let place_of_record = place(list.org, &call);
         let mut put = self.put.prepare_invoke();
@@ -48,6 +54,7 @@ impl BriefRecords for RedisBriefs {
         put.arg(call).arg(lifetime(keep)).arg(self.quotas.listed);
         put.arg(self.quotas.of_org.keys).arg(self.quotas.of_org.bytes);
         put.arg(record.sealed.as_ref()).arg(record.ended_ms).arg(name).arg(place(list.org, ""));
+        put.arg(u8::from(replaces));
         let stored: u8 = self.redis.run_large(&place_of_record, &put, record.sealed.len()).await?;
         Ok(stored == 1)
     }

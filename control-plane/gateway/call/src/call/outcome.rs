@@ -381,7 +381,7 @@ impl Refusal {
         }
     }
 
-    const fn state(&self) -> State {
+    pub(crate) const fn state(&self) -> State {
         match self {
             Refusal::Cancelled | Refusal::Withdrawn(_) => State::Cancelled,
             Refusal::Unknown

@@ -26,9 +26,11 @@ pub struct Ownership {
     /// Whether a client knows of the call and may return for it. If setting this races with giving up the row, at least
     /// one side sees the other.
     pub known: Flag,
-    /// Whether the call only reads and its client waits for the end, so that the store need not have it as long as this
-    /// gateway is the only one (`durable/active/brief.rs`).
+    /// Whether the call only reads and its client waits for the end, so that the database need not have it
+    /// (`durable/active/brief.rs`).
     brief: Flag,
+    /// Whether its end is in the store that gateways share outside of the database.
+    shared_brief: Flag,
     /// Whether the store has acknowledged a record by which other gateways find the call, and a client relies on it.
     pub announced: Flag,
     /// Whether the call has ended and its row is being deleted.
@@ -128,12 +130,21 @@ impl Ownership {
         self.unanswered.load(Ordering::Acquire) > 0
     }
 
-    /// Notes that the store need not have the call as long as this gateway is the only one.
+    /// Notes that the database need not have the call if every gateway finds its end without.
     pub fn make_brief(&self) {
         self.brief.set();
     }
 
-    /// Whether the call was made brief and the store was not asked to have it since.
+    /// Notes that every gateway finds the end of the brief call.
+    pub fn share_brief(&self) {
+        self.shared_brief.set();
+    }
+
+    pub(crate) fn is_shared_brief(&self) -> bool {
+        self.shared_brief.is_set()
+    }
+
+    /// Whether the call was made brief and the database was not asked to have it since.
     pub(crate) fn is_brief(&self) -> bool {
         self.brief.is_set() && !self.may_be_stored() && !self.known.is_set()
     }

@@ -129,11 +129,11 @@ impl CallRegistry {
         self.table.lock().running.values().map(|entry| entry.call.clone()).collect()
     }
 
-    /// Returns the calls of which the store has nothing although a client may return for them, running and ended.
+    /// Returns the calls that only this process has although a client may return for them, running and ended.
     pub(crate) fn brief(&self) -> Vec<Arc<Call>> {
         let table = self.table.lock();
         let calls = table.running.values().chain(table.ended.values()).map(|entry| &entry.call);
-        calls.filter(|call| call.ownership.is_brief()).cloned().collect()
+        calls.filter(|call| is_brief(call)).cloned().collect()
     }
 
     /// Returns those of `caller` at `server`.
@@ -142,9 +142,7 @@ impl CallRegistry {
         let ended = table.ended.values_of(principal::owner(caller));
         let calls = table.running.values().chain(ended).map(|entry| &entry.call);
         let is_theirs = |call: &&Arc<Call>| {
-            call.ownership.is_brief()
-                && principal::is_same(&call.caller, caller)
-                && call.server.message.name == server
+            is_brief(call) && principal::is_same(&call.caller, caller) && call.server.message.name == server
         };
         calls.filter(is_theirs).cloned().collect()
     }
@@ -199,6 +197,11 @@ impl CallTable {
             tracing::debug!(call = %call.id, trace = %call.trace, bytes, "ended call is too large to be kept for a retry");
         }
     }
+}
+
+/// Whether only this process has a call.
+fn is_brief(call: &Call) -> bool {
+    call.ownership.is_brief() && !call.ownership.is_shared_brief()
 }
 
 /// Returns the size of an ended call in bytes: itself, its log, its history and its outcome.

@@ -35,7 +35,7 @@ use crate::digest;
 use crate::seal::{Purpose, Sealer};
 
 mod abandoned;
-mod brief;
+pub mod brief;
 pub mod call_status;
 mod ending;
 pub mod stored_outcome;

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use super::inbox::Inboxes;
+use super::shared_briefs::SharedBriefs;
 use super::shared_events::{Rows, SharedEvents};
 use super::shared_followers::SharedFollowers;
 use crate::call::Call;
 
-/// The events, inputs and followers of calls, for all gateways.
+/// The events, inputs and followers of calls, and the ends of those that only read, for all gateways.
 pub struct SharedCalls {
     pub events: Arc<SharedEvents>,
     pub inboxes: Arc<Inboxes>,
     pub followers: Arc<SharedFollowers>,
+    pub briefs: Arc<SharedBriefs>,
 }
 
 impl SharedCalls {

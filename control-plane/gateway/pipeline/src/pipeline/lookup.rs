@@ -14,9 +14,11 @@ use asp_call::call::ownership::LedgerClaim;
 use asp_call::call::remote::{CallCursor, CallPage, ListOrder, RemoteCall};
 use asp_call::call::{Call, CallRequest, Invocation, State, principal};
 use asp_call::durable::active::ActiveFault;
-use asp_call::durable::active::call_status::{CallStatus, EndedCall};
+use asp_call::durable::active::call_status::{CallStatus, EndedCall, EndedEvents};
 use asp_call::durable::active::stored_outcome::StoredOutcome;
+use asp_call::durable::shared_briefs::BriefLookup;
 use asp_edge::Caller;
+use asp_proto::snapshot::Primitive;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -76,6 +78,15 @@ impl FoundCall {
     pub fn has_moved(&self) -> bool {
         self.call().is_some_and(|call| call.ownership.continued.is_set())
     }
+}
+
+/// A call that the database may not have.
+enum BriefCall {
+    /// It is here. If another gateway has run it, the time left for its record.
+    Found(Arc<Call>, Option<Duration>),
+    Absent,
+    /// The database has the call, or may have it.
+    InDatabase,
 }
 
 /// Result of attaching to a call.
@@ -152,6 +163,78 @@ impl Pipeline {
         })
     }
 
+    /// Finds a call that the database may not have.
+    pub async fn find_task(
+        self: &Arc<Self>,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Option<FoundCall>, StoreFault> {
+        let found = self.peek_task(id, caller, server).await?;
+        if let Some((FoundCall::Here(call), Some(left))) = &found {
+            self.promise_ended(call, *left);
+        }
+        Ok(found.map(|(found, _)| found))
+    }
+
+    /// Finds it in the same way, for a list of calls, and keeps none here.
+    pub async fn peek_task(
+        self: &Arc<Self>,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Option<(FoundCall, Option<Duration>)>, StoreFault> {
+        match self.peek_brief(id, caller, server).await? {
+            BriefCall::Found(call, left) => Ok(Some((FoundCall::Here(call), left))),
+            BriefCall::Absent | BriefCall::InDatabase => self.peek(id, caller, server).await,
+        }
+    }
+
+    /// Finds the call that a message started before. `waits` as in [`Pipeline::promise_message`]: if nothing of such a call
+    /// would be stored in the database, that is not asked without need.
+    pub async fn find_sent(
+        self: &Arc<Self>,
+        id: Uuid,
+        (caller, server): (&Caller, &str),
+        primitive: &Primitive,
+        waits: bool,
+    ) -> Result<Option<FoundCall>, StoreFault> {
+        if !self.keeps_briefly(primitive) {
+            return self.find(id, caller, server).await;
+        }
+        match self.peek_brief(id, caller, server).await? {
+            BriefCall::Found(call, left) => {
+                if let Some(left) = left {
+                    self.promise_ended(&call, left);
+                }
+                Ok(Some(FoundCall::Here(call)))
+            }
+            BriefCall::Absent if waits => Ok(None),
+            BriefCall::Absent | BriefCall::InDatabase => self.find(id, caller, server).await,
+        }
+    }
+
+    async fn peek_brief(
+        self: &Arc<Self>,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<BriefCall, StoreFault> {
+        if let Some(call) = self.here(id, caller, server) {
+            return Ok(BriefCall::Found(call, None));
+        }
+        Ok(match self.active.find_brief(id, caller, server).await {
+            BriefLookup::Absent => BriefCall::Absent,
+            BriefLookup::InDatabase => BriefCall::InDatabase,
+            BriefLookup::Ended(ended) => {
+                let left = ended.left;
+                let call = self.restore_ended(id, *ended, caller, server).await?;
+                let call = call.filter(|call| self.running.shows(call, caller));
+                call.map_or(BriefCall::InDatabase, |call| BriefCall::Found(call, Some(left)))
+            }
+        })
+    }
+
     /// Finds a call in the same way for the principal that started it, on whose behalf its states are sent. `None` also if
     /// the token that started it was revoked: nothing is sent under it any more.
     pub async fn peek_for_requester(self: &Arc<Self>, id: Uuid) -> Result<Option<FoundCall>, StoreFault> {
@@ -201,7 +284,10 @@ impl Pipeline {
         call.id = id;
         let outcome = self.recorded_outcome(&call, ended.kept, ended.record.claim.as_ref()).await?;
         call.questions.restore(ended.record.history);
-        if let Some(events) = self.active.events()
+        let is_brief = ended.events.is_some();
+        if let Some(EndedEvents { log, events, next }) = ended.events {
+            call.continues(log, events, next);
+        } else if let Some(events) = self.active.events()
             && let Some(kept) = events.read(id, 0).await
         {
             kept.continue_in(&mut call);
@@ -209,7 +295,13 @@ impl Pipeline {
         // A call that never started has no record: this one's id stays taken.
         call.enter(State::Working);
         // Its gateway has stored its end and its events: this one stores nothing of it.
-        call.ownership.known.set();
+        if is_brief {
+            call.ownership.make_brief();
+            call.ownership.share_brief();
+            call.ownership.given_up.set();
+        } else {
+            call.ownership.known.set();
+        }
         call.finish(outcome);
         call.note_changed(ended.ended_ms);
         Ok(Some(Arc::new(call)))

@@ -3,8 +3,8 @@
 //!
 //! Owns: the order of the steps that keep a promise: the store, so that other gateways know of the call; the registry,
 //! so that this one keeps it; the call's authority, so that it continues without its client. Keeps true: a client
-//! learns of a task, and that its chosen call runs, once the store has the record or the end (I-3), unless no other
-//! gateway could be asked for the end of a call that only read; a promise ends only with its time; a stream and a retry
+//! learns of a task, and that its chosen call runs, once the store has the record or the end (I-3), unless every
+//! gateway finds the end of a call that only read without; a promise ends only with its time; a stream and a retry
 //! lead back to this gateway, so that without the store other gateways do not see the call, but every client gets its
 //! answer.
 
@@ -15,6 +15,7 @@ use asp_call::call::Call;
 use asp_call::call::outcome::{Outcome, Refusal};
 use asp_call::call::question::input_timeout;
 use asp_call::call::terms::retention;
+use asp_call::durable::active::brief::BriefPlace;
 use asp_call::durable::active::{ActiveFault, ActiveTable};
 use asp_edge::Caller;
 use asp_proto::snapshot::Primitive;
@@ -27,7 +28,7 @@ use super::lookup::StoreFault;
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 /// Time within which the end of a quick call is stored before its client is answered; for a later one the client asks.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// Time in which a brief call ends. Any other one is stored from then on.
+/// Time in which a call ends that the database does not get.
 const BRIEF: Duration = Duration::from_secs(1);
 /// Time beyond its deadline for which a client can return to a call's stream.
 const STREAM: Duration = Duration::from_secs(120);
@@ -74,26 +75,41 @@ impl Pipeline {
         self.acknowledge(call).await
     }
 
-    /// Whether the calls of a primitive may be promised by [`Pipeline::promise_brief`].
-    pub fn keeps_briefly(&self, primitive: &Primitive) -> bool {
+    /// Whether the database may not get the calls of a primitive that end soon.
+    pub(super) fn keeps_briefly(&self, primitive: &Primitive) -> bool {
         self.active.keeps_briefly(primitive)
     }
 
-    /// Promises a new call in the same way to a client that waits for its end. If the call ends soon, the store does not get
-    /// it; the primitive [is kept briefly](Pipeline::keeps_briefly).
-    pub async fn promise_brief(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
-        call.ownership.make_brief();
+    /// Promises a new call in the same way to the sender of a message. If it `waits` for the end of a call that only reads,
+    /// and that comes soon, the database does not get the call, as far as every gateway finds it without.
+    pub async fn promise_message(&self, call: &Arc<Call>, waits: bool) -> Result<Keeper, PromiseFault> {
+        if !self.keeps_briefly(&call.entry.primitive) {
+            return self.promise_chosen(call).await;
+        }
         call.authority.keep();
         call.authority.leave();
         self.registry.promise(call, Instant::now() + retention(&call.entry.primitive));
-        call.asks_or_ends(BRIEF).await;
-        if call.outcome().is_some() && self.active.has_briefly(call) {
-            return accept(call).await.map(|()| Keeper::ThisGateway);
+        if waits {
+            call.ownership.make_brief();
+            call.asks_or_ends(BRIEF).await;
+        } else {
+            call.begins_or_ends(BEGINS_WITHIN).await;
+        }
+        accept(call).await?;
+        if waits && call.outcome().is_some() {
+            match self.active.keep_brief(call).await {
+                BriefPlace::Kept => return Ok(Keeper::ThisGateway),
+                BriefPlace::Elsewhere => return Ok(Keeper::AnotherGateway),
+                BriefPlace::Nowhere => {}
+            }
+        }
+        if !self.active.mark(call).await {
+            return Ok(Keeper::AnotherGateway);
         }
         self.acknowledge(call).await
     }
 
-    /// Stores a call of which the store has nothing, because more of it is about to be stored.
+    /// Stores a call that the database may not have, because more of it is about to be stored.
     pub async fn store_brief(&self, call: &Arc<Call>) -> Result<(), StoreFault> {
         Ok(self.active.store_brief(call).await?)
     }

@@ -44,7 +44,7 @@ pub(super) async fn look_up(
     id: Uuid,
 ) -> Result<Option<FoundCall>, RefusedRequest> {
     let server = request.server.message.name.as_str();
-    let found = request.gateway.pipeline.find(id, &request.caller, server).await;
+    let found = request.gateway.pipeline.find_task(id, &request.caller, server).await;
     found.map_err(RefusedRequest::of_store)
 }
 

@@ -105,7 +105,7 @@ async fn filtered_task(
         return Ok(None);
     }
     let server = &request.server.message.name;
-    let found = request.gateway.pipeline.peek(listed.put.chosen.id(), &request.caller, server).await;
+    let found = request.gateway.pipeline.peek_task(listed.put.chosen.id(), &request.caller, server).await;
     let Some((found, _)) = found.map_err(RefusedRequest::of_store)? else { return Ok(None) };
     let mut task = report(request, &found, contents).await;
     task.status.timestamp = Some(Timestamp(listed.updated_ms));

@@ -97,15 +97,11 @@ async fn start(
 ) -> Result<SentTask, RefusedRequest> {
     let asked = read(request, generation, send)?;
     let pipeline = &request.gateway.pipeline;
-    let waits_only = waits && asked.receiver.is_none();
-    let is_brief = waits_only && pipeline.keeps_briefly(&asked.entry.primitive);
-    let known = if is_brief {
-        let server = request.server.message.name.as_str();
-        pipeline.here(asked.chosen.id(), &request.caller, server).map(FoundCall::Here)
-    } else {
-        look_up(request, asked.chosen.id()).await?
-    };
-    if let Some(known) = known {
+    // A receiver of its states is stored with the call.
+    let waits = waits && asked.receiver.is_none();
+    let whose = (&*request.caller, request.server.message.name.as_str());
+    let known = pipeline.find_sent(asked.chosen.id(), whose, &asked.entry.primitive, waits).await;
+    if let Some(known) = known.map_err(RefusedRequest::of_store)? {
         return joined(request, &asked, known).await;
     }
     let receiver = asked.receiver.clone().map(|receiver| -> Arc<dyn FirstReceiver> { receiver });
@@ -120,10 +116,7 @@ async fn start(
     if !begun.is_new {
         return joined(request, &asked, FoundCall::Here(begun.call)).await;
     }
-    let promised = match is_brief {
-        true => pipeline.promise_brief(&begun.call).await,
-        false => pipeline.promise_chosen(&begun.call).await,
-    };
+    let promised = pipeline.promise_message(&begun.call, waits).await;
     let promised = promised.map_err(|fault| {
         let refused = asked.receiver.as_ref().and_then(|receiver| receiver.refused());
         refused.map_or_else(|| RefusedRequest::of_promise_fault(fault), RefusedRequest::of_call)

@@ -1,14 +1,20 @@
-//! Tasks of skills that only read, at the only gateway of a store: the store gets them only if another gateway could be asked.
+//! Tasks of skills that only read: the database gets them only if a gateway would not find them without.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::clock::unix_ms;
+use asp_gateway::gateway::Shared;
 use asp_runtime_client::runtimes::Runtimes;
-use asp_store::records::{CallRecords, OwnerId};
+use asp_store::briefs::{BriefError, BriefList, BriefRecord, BriefRecords};
+use asp_store::records::{CallId, CallRecords, OwnerId};
+use async_trait::async_trait;
+use bytes::Bytes;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::push::{Receiver, sending_by};
+use super::questions::shared;
 use super::{Client, completed, fixture, message, snapshot};
 use crate::plugin::until_some;
 use crate::support::{Fixture, token};
@@ -36,6 +42,12 @@ fn echo(text: &str) -> Value {
 async fn is_stored(fixture: &Fixture, task: &Value) -> bool {
     let id: Uuid = task["id"].as_str().unwrap().parse().unwrap();
     fixture.active.find(id.into_bytes()).await.unwrap().is_some()
+}
+
+/// Waits so that the next task ends at another time.
+async fn next_millisecond() {
+    let now = unix_ms();
+    until_some("a later millisecond", async || (unix_ms() > now).then_some(())).await;
 }
 
 /// Another gateway over the same stores.
@@ -100,9 +112,7 @@ async fn a_list_has_stored_tasks_and_others_in_the_order_of_their_changes() {
             (task["status"]["state"] == "TASK_STATE_COMPLETED").then_some(())
         })
         .await;
-        // The next one ends at another time.
-        let ended_ms = unix_ms();
-        until_some("a later millisecond", async || (unix_ms() > ended_ms).then_some(())).await;
+        next_millisecond().await;
         ids.push(id);
     }
     let mut seen = Vec::new();
@@ -170,4 +180,119 @@ async fn a_receiver_that_is_registered_after_the_end_gets_it() {
     client.result("CreateTaskPushNotificationConfig", config).await;
     let seen = receiver.received_until(|one| one.json()["task"]["id"] == task["id"]).await;
     completed(&seen.last().unwrap().json()["task"], &json!({"message": "hi"}));
+}
+
+/// Gateways that share stores besides the database.
+fn fleet(shared: &Shared) -> (Fixture, Fixture) {
+    let base = fixture();
+    let gateway = || {
+        base.with_stores(snapshot(), |stores| {
+            stores.active = base.active.clone();
+            stores.ledger = base.ledger.clone();
+            stores.shared = Some(shared.clone());
+        })
+    };
+    (gateway(), gateway())
+}
+
+/// I-3: also of one that the database does not have.
+#[tokio::test]
+async fn a_task_is_the_same_at_all_gateways_that_share_a_store() {
+    let (first, second) = fleet(&shared());
+    let (client, there) = (Client::of(&first, "demo"), Client::of(&second, "demo"));
+    let mut params = message("count", json!({"to": 2, "delayMs": 0}));
+    params["message"]["contextId"] = "trip".into();
+    let task = sent(&client, params.clone()).await;
+    completed(&task, &json!({"counted": 2}));
+    assert!(!is_stored(&first, &task).await);
+    assert_eq!(there.result("GetTask", json!({"id": task["id"]})).await, task);
+    assert_eq!(sent(&there, params.clone()).await, task, "the same message is the same task");
+    params["message"]["parts"] = json!([{"data": {"skill": "count", "arguments": {"to": 3}}}]);
+    assert_eq!(there.refused("SendMessage", params).await, (200, -32602), "the id has another content");
+    let bob = there.with("authorization", &format!("Bearer {}", token("bob")));
+    assert_eq!(bob.refused("GetTask", json!({"id": task["id"]})).await, (200, -32001));
+    assert_eq!(bob.result("ListTasks", json!({})).await["tasks"], json!([]));
+
+    let mut at_once = echo("a");
+    at_once["configuration"] = json!({"returnImmediately": true});
+    next_millisecond().await;
+    let stored = sent(&there, at_once).await;
+    assert!(is_stored(&first, &stored).await);
+    until_some("it ends", async || {
+        let task = client.result("GetTask", json!({"id": stored["id"]})).await;
+        (task["status"]["state"] == "TASK_STATE_COMPLETED").then_some(())
+    })
+    .await;
+    let mut ids = Vec::new();
+    let mut params = json!({"pageSize": 1});
+    loop {
+        let page = client.result("ListTasks", params.clone()).await;
+        ids.extend(page["tasks"].as_array().unwrap().iter().map(|task| task["id"].clone()));
+        if page["nextPageToken"] == "" {
+            break;
+        }
+        params["pageToken"] = page["nextPageToken"].clone();
+    }
+    assert_eq!(ids, [stored["id"].clone(), task["id"].clone()]);
+    let one = there.result("ListTasks", json!({"contextId": "trip", "includeArtifacts": true})).await;
+    assert_eq!(one["tasks"][0]["artifacts"], task["artifacts"]);
+}
+
+/// I-3: a message that comes to another gateway while its task runs.
+#[tokio::test]
+async fn a_message_is_sent_again_to_another_gateway_while_its_task_runs() {
+    let (first, second) = fleet(&shared());
+    let mut params = message("count", json!({"to": 2, "delayMs": 100}));
+    params["configuration"] = json!({"returnImmediately": true});
+    let task = sent(&Client::of(&first, "demo"), params.clone()).await;
+    params["configuration"] = json!({});
+    let there = sent(&Client::of(&second, "demo"), params).await;
+    completed(&there, &json!({"counted": 2}));
+    let here = Client::of(&first, "demo").result("GetTask", json!({"id": task["id"]})).await;
+    assert_eq!((&there["id"], &here["artifacts"]), (&task["id"], &there["artifacts"]));
+}
+
+/// A store that does not answer.
+struct Away;
+
+#[async_trait]
+impl BriefRecords for Away {
+    async fn put(
+        &self,
+        _list: BriefList,
+        _record: BriefRecord,
+        _keep: Duration,
+        _replaces: bool,
+    ) -> Result<bool, BriefError> {
+        Err(BriefError("away".into()))
+    }
+
+    async fn find(&self, _org: [u8; 16], _call: CallId) -> Result<Option<Bytes>, BriefError> {
+        Err(BriefError("away".into()))
+    }
+
+    async fn list(
+        &self,
+        _list: BriefList,
+        _before: Option<(i64, CallId)>,
+        _limit: u32,
+    ) -> Result<Vec<BriefRecord>, BriefError> {
+        Err(BriefError("away".into()))
+    }
+}
+
+/// I-3, I-13.
+#[tokio::test]
+async fn the_database_gets_what_the_shared_store_does_not_take() {
+    let (first, second) = fleet(&Shared { briefs: Arc::new(Away), ..shared() });
+    let client = Client::of(&first, "demo");
+    let task = sent(&client, echo("hi")).await;
+    assert!(is_stored(&first, &task).await);
+    let there = Client::of(&second, "demo").result("GetTask", json!({"id": task["id"]})).await;
+    assert_eq!(there["artifacts"], task["artifacts"]);
+    let (first, second) = fleet(&shared());
+    let large = sent(&Client::of(&first, "demo"), echo(&"x".repeat(70_000))).await;
+    assert!(is_stored(&first, &large).await);
+    let there = Client::of(&second, "demo").result("GetTask", json!({"id": large["id"]})).await;
+    assert_eq!(there["artifacts"], large["artifacts"]);
 }

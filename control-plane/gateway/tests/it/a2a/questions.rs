@@ -5,6 +5,7 @@ use std::sync::Arc;
 use asp_gateway::gateway::{EVENT_BYTES, Shared};
 use asp_protocols::mcp::elsewhere;
 use asp_store::answers::MemoryAnswers;
+use asp_store::briefs::MemoryBriefs;
 use asp_store::bus::MemoryBus;
 use asp_store::followers::MemoryFollowers;
 use asp_store::inbox::MemoryInbox;
@@ -98,6 +99,7 @@ pub(super) fn shared() -> Shared {
         outbox: Arc::new(MemoryOutbox::default()),
         event_bytes: EVENT_BYTES,
         answers: Arc::new(MemoryAnswers::default()),
+        briefs: Arc::new(MemoryBriefs::default()),
     }
 }
 

@@ -10,6 +10,7 @@ use asp_gateway::gateway::{EVENT_BYTES, Shared, Stores};
 use asp_protocols::mcp::elsewhere;
 use asp_runtime_client::runtimes::Runtimes;
 use asp_store::answers::MemoryAnswers;
+use asp_store::briefs::MemoryBriefs;
 use asp_store::bus::{Bus, BusError, BusEvent};
 use asp_store::followers::MemoryFollowers;
 use asp_store::outbox::{MemoryOutbox, Outbox};
@@ -106,6 +107,7 @@ impl Gateways {
             outbox,
             event_bytes: EVENT_BYTES,
             answers: Arc::new(MemoryAnswers::default()),
+            briefs: Arc::new(MemoryBriefs::default()),
         };
         let of_first = shared.clone();
         let first = Fixture::with_runtimes_and(runtime.runtimes(), |stores| {

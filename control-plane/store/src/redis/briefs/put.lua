@@ -1,10 +1,10 @@
--- Puts the record of a call that has none, and removes the oldest ones beyond the quotas.
+-- Puts the record of a call that has none, or replaces it, and removes the oldest ones beyond the quotas.
 -- KEYS: the record; of the org, when its records end, a sorted set of "<call>:<bytes>:<list>" by milliseconds since 1970,
 -- and the bytes of all of them; the list, a sorted set of calls by the time of their end.
 -- ARGV: the call, milliseconds for which the record is kept, most records of the list, most records and bytes of the org,
--- the record, the time of the call's end, the list's name, the beginning of all keys of the org.
+-- the record, the time of the call's end, the list's name, the beginning of all keys of the org, 1 if it replaces a record.
 -- Answers 1 where it is stored, or else 0. A record without content is in no list.
-if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+if ARGV[10] == '0' and redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local bytes = tonumber(redis.call('GET', KEYS[3]) or '0')
@@ -19,6 +19,7 @@ local function remove(member, lasts)
   if lasts or redis.call('EXISTS', org .. call) == 0 then redis.call('ZREM', org .. 'list:' .. list, call) end
 end
 
+remove(ARGV[1] .. ':' .. redis.call('STRLEN', KEYS[1]) .. ':' .. ARGV[8], true)
 -- What is over, some at a time: there comes at most one with each.
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 100)) do
   remove(member, false)

@@ -17,11 +17,12 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::brief::with_brief;
+use super::brief::merged;
 use super::ending::EndResult;
 use super::stored_outcome::StoredOutcome;
 use super::{ActiveFault, ActiveTable, context, in_time, key};
 use crate::call::Call;
+use crate::call::event::log::LoggedEvent;
 use crate::call::principal::principal;
 use crate::call::remote::{CallCursor, CallPage, ListOrder, ListedCall, RemoteCall};
 use crate::call::terms::KEEP;
@@ -82,6 +83,17 @@ pub struct EndedCall {
     pub ended_ms: u64,
     /// Time for which its record is kept.
     pub left: Duration,
+    /// Its events, if its record has them.
+    pub events: Option<EndedEvents>,
+}
+
+/// Events of an ended call that still matter.
+pub struct EndedEvents {
+    /// Name of the log that the numbers belong to.
+    pub log: u32,
+    pub events: Vec<LoggedEvent>,
+    /// Number of the next event.
+    pub next: u64,
 }
 
 impl ActiveTable {
@@ -303,14 +315,14 @@ impl ActiveTable {
         let Some((left, record)) = validity_left(row).zip(record) else { return Ok(None) };
         let ended_ms = u64::try_from(row.updated_ms).unwrap_or(0);
         if row.owner.is_some() {
-            return Ok(Some(EndedCall { record, kept: None, ended_ms, left }));
+            return Ok(Some(EndedCall { record, kept: None, ended_ms, left, events: None }));
         }
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
         let Some(kept) = self.sealer.open_bytes(Purpose::Outcome, &at, &row.outcome) else { return Ok(None) };
         // The outcome exists; only a gateway of the version that stored it can read it.
         let kept = serde_json::from_slice(&kept)
             .map_err(|_| ActiveFault("the outcome was stored by a newer version of asp".into()))?;
-        Ok(Some(EndedCall { record, kept: Some(kept), ended_ms, left }))
+        Ok(Some(EndedCall { record, kept: Some(kept), ended_ms, left, events: None }))
     }
 }
 
@@ -350,8 +362,11 @@ impl ActiveTable {
             })
         });
         let page = CallPage { calls: calls.collect(), next };
-        let brief = self.registry.brief_of(caller, server);
-        Ok(with_brief(page, &brief, order, (before, rows)))
+        Ok(match order {
+            ListOrder::Updated => merged(page, self.brief_page(caller, server, (before, rows)).await, rows),
+            // Lists of protocols that have no brief calls.
+            ListOrder::Created => page,
+        })
     }
 }
 

@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::Call;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::ownership::LedgerClaim;
+use crate::call::{Call, State};
 
 /// The stored outcome of a call. Variants are only added: gateways of two versions share records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub enum StoredOutcome {
 
 impl StoredOutcome {
     /// Returns the outcome to store; what the ledger has, or may still get, is stored only there.
-    pub(super) fn of(call: &Call, outcome: &Outcome) -> StoredOutcome {
+    pub(crate) fn of(call: &Call, outcome: &Outcome) -> StoredOutcome {
         match (outcome, call.ownership.claim()) {
             (Outcome::Done { .. } | Outcome::Refused(Refusal::OutcomeUnknown), Some(claim))
                 if claim.mutating =>
@@ -30,6 +30,14 @@ impl StoredOutcome {
             }
             (Outcome::Done { output, .. }, _) => StoredOutcome::Done(output.clone()),
             (Outcome::Refused(refusal), _) => StoredOutcome::Refused(refusal.clone()),
+        }
+    }
+
+    /// Returns the state of the call; that of an outcome in the ledger is not known here.
+    pub(crate) fn state(&self) -> State {
+        match self {
+            StoredOutcome::Done(_) | StoredOutcome::InLedger(_) | StoredOutcome::TooLarge => State::Completed,
+            StoredOutcome::Refused(refusal) => refusal.state(),
         }
     }
 }
