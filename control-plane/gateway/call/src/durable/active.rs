@@ -38,7 +38,6 @@ mod abandoned;
 pub mod brief;
 pub mod call_status;
 mod ending;
-pub mod stored_outcome;
 
 /// Time limit of the store, so that a stuck one does not stop a call.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::active::call_status::{EndedCall, EndedEvents};
-use super::active::stored_outcome::StoredOutcome;
+use super::ended_call::{EndedCall, EndedEvents};
 use super::record::Record;
+use super::stored_outcome::StoredOutcome;
 use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::event::log::{FoldedLog, LoggedEvent};
@@ -47,14 +47,14 @@ pub(super) enum PutResult {
     Stored,
     /// The call has one.
     Exists,
-    /// It is too large, or the store does not answer.
+    /// Record that is too large, or no answer from the store.
     Refused,
 }
 
 /// Result of looking for a record.
 pub enum BriefLookup {
     Ended(Box<EndedCall>),
-    /// There is none.
+    /// No gateway has noted the call.
     Absent,
     /// The database has the call, or may have it.
     InDatabase,

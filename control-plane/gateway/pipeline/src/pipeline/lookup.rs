@@ -14,9 +14,10 @@ use asp_call::call::ownership::LedgerClaim;
 use asp_call::call::remote::{CallCursor, CallPage, ListOrder, RemoteCall};
 use asp_call::call::{Call, CallRequest, Invocation, State, principal};
 use asp_call::durable::active::ActiveFault;
-use asp_call::durable::active::call_status::{CallStatus, EndedCall, EndedEvents};
-use asp_call::durable::active::stored_outcome::StoredOutcome;
+use asp_call::durable::active::call_status::CallStatus;
+use asp_call::durable::ended_call::{EndedCall, EndedEvents};
 use asp_call::durable::shared_briefs::BriefLookup;
+use asp_call::durable::stored_outcome::StoredOutcome;
 use asp_edge::Caller;
 use asp_proto::snapshot::Primitive;
 use tokio::time::Instant;
@@ -82,7 +83,7 @@ impl FoundCall {
 
 /// A call that the database may not have.
 enum BriefCall {
-    /// It is here. If another gateway has run it, the time left for its record.
+    /// Present here. If another gateway has run it, with the time left for its record.
     Found(Arc<Call>, Option<Duration>),
     Absent,
     /// The database has the call, or may have it.

@@ -75,7 +75,7 @@ impl ActiveTable {
                 call.ownership.share_brief();
                 BriefPlace::Kept
             }
-            PutResult::Exists if self.is_known_elsewhere(call).await => {
+            PutResult::Exists if self.has_another_end(call).await => {
                 call.ownership.passed_on.set();
                 call.ownership.continued.set();
                 BriefPlace::Elsewhere
@@ -103,8 +103,8 @@ impl ActiveTable {
         !has_ended
     }
 
-    /// Whether another gateway has the end of the call, or its record. The gateway that marked it may be lost.
-    async fn is_known_elsewhere(&self, call: &Call) -> bool {
+    /// Whether the call has another end or a record. The gateway that marked it may be lost.
+    async fn has_another_end(&self, call: &Call) -> bool {
         let (caller, server) = (&call.caller, call.server.message.name.as_str());
         match self.find_brief(call.id, caller, server).await {
             BriefLookup::Ended(_) => true,

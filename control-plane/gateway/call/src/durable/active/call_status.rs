@@ -19,14 +19,13 @@ use uuid::Uuid;
 
 use super::brief::merged;
 use super::ending::EndResult;
-use super::stored_outcome::StoredOutcome;
 use super::{ActiveFault, ActiveTable, context, in_time, key};
 use crate::call::Call;
-use crate::call::event::log::LoggedEvent;
 use crate::call::principal::principal;
 use crate::call::remote::{CallCursor, CallPage, ListOrder, ListedCall, RemoteCall};
 use crate::call::terms::KEEP;
 use crate::clock::unix_ms;
+use crate::durable::ended_call::EndedCall;
 use crate::durable::record::Record;
 use crate::seal::Purpose;
 
@@ -71,29 +70,6 @@ impl RemoteCallRow {
         };
         RemoteCallRow { call, record: record.map(Box::new), owner: row.owner.filter(|_| !is_left) }
     }
-}
-
-/// A call that has ended, perhaps at another gateway.
-pub struct EndedCall {
-    pub record: Record,
-    /// Its outcome; `None` if the outcome stays unknown, because its gateway is gone and no other can continue the
-    /// call.
-    pub kept: Option<StoredOutcome>,
-    /// Time of its end, in Unix milliseconds.
-    pub ended_ms: u64,
-    /// Time for which its record is kept.
-    pub left: Duration,
-    /// Its events, if its record has them.
-    pub events: Option<EndedEvents>,
-}
-
-/// Events of an ended call that still matter.
-pub struct EndedEvents {
-    /// Name of the log that the numbers belong to.
-    pub log: u32,
-    pub events: Vec<LoggedEvent>,
-    /// Number of the next event.
-    pub next: u64,
 }
 
 impl ActiveTable {
@@ -377,6 +353,7 @@ pub(super) mod tests {
     use super::*;
     use crate::call::registry::CallRegistry;
     use crate::call::testkit::caller;
+    use crate::durable::stored_outcome::StoredOutcome;
     use crate::seal::Sealer;
 
     pub(crate) fn table(store: &Arc<MemoryRecords>) -> ActiveTable {

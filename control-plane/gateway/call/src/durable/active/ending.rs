@@ -16,12 +16,12 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::stored_outcome::StoredOutcome;
 use super::{ActiveFault, ActiveTable, LATE_STATEMENT, context, end_attempt, end_taken_over, in_time, key};
 use crate::call::Call;
 use crate::call::outcome::Outcome;
 use crate::call::terms::{KEEP, retention};
 use crate::clock::unix_ms;
+use crate::durable::stored_outcome::StoredOutcome;
 use crate::seal::Purpose;
 
 /// Delay of an outcome whose store does not answer. Longer than the store may take for one statement.
