@@ -1,4 +1,4 @@
-//! Ledger and records of calls, and published keys, on a SQL database: one set of statements for SQLite and PostgreSQL.
+//! Ledger and records of calls, storage of plugins, and published keys, on a SQL database: one set of statements for SQLite and PostgreSQL.
 //!
 //! Owns the statements that say the same in both, in the words of PostgreSQL (`statement.rs`). Refuses: to renew and to
 //! judge leases, which each database does in its own way ([`CallsDatabase`]). Keeps true: a change and its conditions
@@ -6,6 +6,7 @@
 
 mod keys;
 mod ledger;
+mod plugin_storage;
 mod push;
 mod quotas;
 mod records;
@@ -27,7 +28,7 @@ pub(crate) use statement::CallStatement;
 /// Pause between two statements of a sweep, which leaves the database to others.
 pub(crate) const SWEEP_REST: Duration = Duration::from_millis(20);
 /// Deletions of expired rows, at most $1 of those that expired more than $2 ms ago.
-pub(crate) const PAST: [(&str, Duration); 4] = [
+pub(crate) const PAST: [(&str, Duration); 5] = [
     (
         "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
          WHERE expires_ms < now_ms() - $2 AND state = 1 LIMIT $1 FOR UPDATE SKIP LOCKED)",
@@ -50,6 +51,12 @@ pub(crate) const PAST: [(&str, Duration); 4] = [
         "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM call_records \
          WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
         KEEP_PAST,
+    ),
+    (
+        "DELETE FROM plugin_storage WHERE (org, plugin, holder, entry_key) IN \
+         (SELECT org, plugin, holder, entry_key FROM plugin_storage \
+         WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        Duration::ZERO,
     ),
 ];
 

@@ -48,6 +48,7 @@ mod migrations;
 pub mod outbox;
 mod owner_files;
 pub mod packages;
+pub mod plugin_storage;
 pub mod postgres;
 mod private;
 pub mod published_keys;

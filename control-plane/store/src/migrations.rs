@@ -74,7 +74,10 @@ pub(crate) static CALLS: Schema = Schema {
     baseline: (100, "calls", include_str!("../migrations/calls/0100_calls.sql")),
     path: include_str!("../migrations/calls/from_03f3e640.sql"),
     previous: "3d556111586c085730f94de09e15c8c726a11c8b85f374e3149292904f661e5f",
-    later: &[(101, "push", include_str!("../migrations/calls/0101_push.sql"))],
+    later: &[
+        (101, "push", include_str!("../migrations/calls/0101_push.sql")),
+        (102, "plugin storage", include_str!("../migrations/calls/0102_plugin_storage.sql")),
+    ],
 };
 
 /// Leases and published keys of gateways, on SQLite.
@@ -98,6 +101,7 @@ pub(crate) static POSTGRES: Schema = Schema {
         (1101, "audit partitions", include_str!("../migrations/postgres/1101_audit_partitions.sql")),
         (1102, "gateway streams", include_str!("../migrations/postgres/1102_gateway_streams.sql")),
         (1103, "push", include_str!("../migrations/postgres/1103_push.sql")),
+        (1104, "plugin storage", include_str!("../migrations/postgres/1104_plugin_storage.sql")),
     ],
 };
 

@@ -16,6 +16,7 @@ use asp_store::control::{
     MachineKeyRecord, OfferRecord, Precondition, Side,
 };
 use asp_store::ledger::{self, Budget};
+use asp_store::plugin_storage;
 use asp_store::postgres::Postgres;
 use asp_store::push;
 use asp_store::records::{self, CallQuotas, CallRecords, OwnerId, State};
@@ -74,6 +75,7 @@ async fn full() -> TempDir {
     ledger::suite::run(Arc::clone(&calls) as Arc<_>).await;
     records::suite::run(calls.as_ref()).await;
     push::suite::run(calls.as_ref()).await;
+    plugin_storage::suite::run(calls.as_ref()).await;
     let key = records::suite::key(200);
     let memory = Bytes::from_static(b"m");
     calls.put(&key, OwnerId([9; 16]), State::Working, Bytes::from_static(b"\0r")).await.unwrap();

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest, suite};
+use asp_store::plugin_storage;
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::push;
 use asp_store::records::{self, CallQuotas, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
@@ -109,6 +110,19 @@ async fn the_sqlite_receivers_keep_to_their_bounds() {
     let path = directory.path().join("calls.db");
     let calls = SqliteCalls::open_with(&path, Budget::default(), records::suite::SMALL).await.unwrap();
     push::suite::keeps_to_its_bounds(&calls).await;
+}
+
+#[tokio::test]
+async fn the_sqlite_storage_of_plugins_passes_the_suite_and_loses_what_has_expired() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let calls = SqliteCalls::open(&path).await.unwrap();
+    plugin_storage::suite::run(&calls).await;
+    calls.sweep().await.unwrap();
+    let mut connection = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+    let count = "SELECT SUM(bytes > 0 AND plugin = 'left'), SUM(entry_key = 'past') FROM plugin_storage";
+    let counts: (i64, i64) = sqlx::query_as(count).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(counts, (1, 0));
 }
 
 #[tokio::test]

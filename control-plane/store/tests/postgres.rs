@@ -12,6 +12,7 @@ use asp_store::control;
 use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::{self, GatewayRegistry, GatewayReport};
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest};
+use asp_store::plugin_storage::{self, NewValue, PluginStorage, PutValue, StorageBounds};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, SchemaError, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::push;
@@ -212,6 +213,37 @@ async fn the_receivers_keep_to_their_bounds() {
     let fresh = Fresh::start().await;
     let calls = fresh.database.calls(Budget::default(), records::suite::SMALL);
     push::suite::keeps_to_its_bounds(&calls).await;
+}
+
+#[tokio::test]
+async fn the_storage_of_plugins_passes_the_suite_and_loses_what_has_expired() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.calls();
+    plugin_storage::suite::run(&calls).await;
+    let past = "SELECT COUNT(*) FROM plugin_storage WHERE expires_ms <= now_ms()";
+    assert_eq!(fresh.number(past).await, 1);
+    calls.sweep().await.unwrap();
+    assert_eq!(fresh.number(past).await, 0);
+    assert!(fresh.number("SELECT COUNT(*) FROM plugin_storage").await > 1);
+}
+
+/// Each of several gateways counts up at the same time.
+#[tokio::test]
+async fn of_two_writes_on_one_version_of_a_key_one_is_stored() {
+    let fresh = Fresh::start().await;
+    let calls = Arc::new(fresh.calls());
+    let space = plugin_storage::suite::space("counted");
+    let mut counting = JoinSet::new();
+    for version in 1..=20 {
+        let (calls, space) = (Arc::clone(&calls), space.clone());
+        counting.spawn(async move {
+            let value = plugin_storage::suite::value("x", version);
+            let value = NewValue { if_version: Some(0), ..value };
+            calls.put_value(&space, "k", &value, StorageBounds { keys: 9, bytes: 9 }).await.unwrap()
+        });
+    }
+    let stored = counting.join_all().await.into_iter().filter(|put| *put == PutValue::Stored).count();
+    assert_eq!(stored, 1);
 }
 
 #[tokio::test]

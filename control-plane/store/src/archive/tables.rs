@@ -131,7 +131,7 @@ impl ArchiveTable {
 }
 
 /// All tables of an archive, in its order.
-pub(super) const TABLES: [ArchiveTable; 25] = [
+pub(super) const TABLES: [ArchiveTable; 26] = [
     ArchiveTable { seeded: true, ..table!("control_revision", 1, id: Integer, revision: Integer) },
     table!("resources", 1, name: Text, revision: Integer),
     table!("servers", 1, name: Text, sources: Text, content_hash: Text, updated_at: Integer, a2a_at: Integer),
@@ -182,6 +182,11 @@ pub(super) const TABLES: [ArchiveTable; 25] = [
         ..table!("push_deliveries", 1, seq: Integer, call_id: Bytes, config: Text, org: Text, state: Text,
             at_ms: Integer, since_ms: Integer, due_ms: Integer, attempts: Integer, claim: Bytes, dead: Integer,
             fault: Text)
+    },
+    ArchiveTable {
+        home: SqliteFile::Calls,
+        ..table!("plugin_storage", 4, org: Text, plugin: Text, holder: Bytes, entry_key: Text,
+            version: Integer, expires_ms: Integer, bytes: Integer, sealed: Bytes)
     },
     ArchiveTable {
         home: SqliteFile::Audit,
