@@ -52,6 +52,7 @@ impl server_message::Payload {
             Self::McpListsChanged(message) => &message.request_id,
             Self::LineAnswer(message) => &message.request_id,
             Self::LineNotification(message) => &message.request_id,
+            Self::StorageRequested(message) => &message.request_id,
             Self::Init(_) | Self::Pong(_) => "",
         }
     }

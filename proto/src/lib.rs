@@ -1,9 +1,9 @@
 //! The contracts between the parts of the platform, as generated Rust types.
 //!
 //! Owns nothing but the generated code, the envelope of a tunnel's messages, the revisions of MCP, the service of a primitive,
-//! and the grace periods of a cancelled call: the `.proto` files in this crate document the messages. Builds for
-//! `wasm32-wasip1`, because the edge filter reads the edge snapshot; the gRPC contracts require the feature `grpc`, the APIs of
-//! Envoy and of the control plane the feature `xds`, the gRPC binding of A2A the feature `a2a`.
+//! the grace periods of a cancelled call and the bounds of the storage of plugins: the `.proto` files in this crate document the
+//! messages. Builds for `wasm32-wasip1`, because the edge filter reads the edge snapshot; the gRPC contracts require the feature
+//! `grpc`, the APIs of Envoy and of the control plane the feature `xds`, the gRPC binding of A2A the feature `a2a`.
 
 /// The compiled configuration that the control plane pushes (`snapshot.proto`).
 pub mod snapshot {
@@ -60,6 +60,8 @@ pub mod envelope;
 pub mod grace;
 pub mod mcp_revision;
 mod service;
+#[cfg(feature = "grpc")]
+pub mod storage;
 
 /// Both gRPC contracts as an encoded `google.protobuf.FileDescriptorSet`, for checks of the wire format.
 #[cfg(feature = "grpc")]

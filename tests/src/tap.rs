@@ -258,6 +258,7 @@ fn client(bytes: &[u8]) -> String {
         Some(client_message::Payload::CheckpointAck(_)) => "checkpoint_ack",
         Some(client_message::Payload::McpAnswer(_)) => "mcp_answer",
         Some(client_message::Payload::LineRequest(line)) => return format!("> line {}", line.method),
+        Some(client_message::Payload::StorageAnswer(_)) => "storage_answer",
         None => "unreadable",
     };
     format!("> {name}")
@@ -299,6 +300,7 @@ fn server(bytes: &[u8]) -> String {
             return format!("< cancel accepted:{}", cancel.accepted);
         }
         Some(server_message::Payload::Pong(_)) => "pong",
+        Some(server_message::Payload::StorageRequested(_)) => "storage_requested",
         Some(server_message::Payload::Checkpoint(_)) => "checkpoint",
         None => "unreadable",
     };

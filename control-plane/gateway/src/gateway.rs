@@ -37,6 +37,7 @@ use asp_store::audit::AuditLog;
 use asp_store::blobs::Blobs;
 use asp_store::counter::Counters;
 use asp_store::ledger::Ledger;
+use asp_store::plugin_storage::PluginStorage;
 use asp_store::push::PushStore;
 use asp_store::records::CallRecords;
 use parking_lot::Mutex;
@@ -113,6 +114,8 @@ pub struct Stores {
     pub counters: Arc<dyn Counters>,
     /// Receivers and outbox of push notifications, in the database of the records; `None` if none are sent.
     pub pushes: Option<Arc<dyn PushStore>>,
+    /// Keys and values of plugins, in the same database; `None` if they have no storage.
+    pub storage: Option<Arc<dyn PluginStorage>>,
     /// State of sessions and calls shared among gateways, if there are several.
     pub shared: Option<Shared>,
 }
@@ -159,6 +162,7 @@ impl Gateway {
         let push = wiring::push_service(config.stores.pushes, &active, &sealer, config.push_origins)?;
         let deps = PluginDeps {
             saved: SavedCalls { active: active.clone() },
+            storage: wiring::storage(config.stores.storage, &sealer),
             artifacts: artifacts.clone(),
             minter: minter.clone(),
             authorizer: Arc::new(wiring::authorizer(&minter, &issuers, config.told)),

@@ -18,6 +18,7 @@ pub mod runtime;
 pub mod scaffold;
 pub mod schemas;
 pub mod stdio;
+mod storage;
 pub mod tool;
 pub mod trust;
 mod unit;

@@ -1,7 +1,7 @@
 //! A language runtime for one command: plugins are installed in a temporary directory and called as a gateway calls them.
 //!
 //! Owns the child process and its directory; dropping it removes both. There is no user: questions and delegations of a
-//! plugin get scripted answers, or `unsupported`.
+//! plugin get scripted answers, or `unsupported`. What plugins store lasts as long as the runtime.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,7 @@ use tokio::process::{Child, Command};
 use super::answers::Answers;
 use super::languages::{Languages, runtime_binary};
 use super::runtime::{self, ENV_ALLOW_PRIVATE};
+use super::storage::MemoryStorage;
 use super::{ConflictPolicy, InstalledUnit, MCP_STDIO, Unit, install, output};
 
 mod stdio;
@@ -80,6 +81,7 @@ pub struct Local {
     /// Ids of the primitives whose language is not available, each with the reason and the remedy.
     pub left_out: BTreeMap<String, String>,
     runtime: Arc<Runtime>,
+    storage: MemoryStorage,
     log: PathBuf,
     child: Child,
     _directory: TempDir,
@@ -135,6 +137,7 @@ impl Local {
             installed: report.installed,
             left_out,
             runtime: Runtime::local(&socket)?,
+            storage: MemoryStorage::of(units),
             log,
             child,
             _directory: directory,
@@ -216,7 +219,14 @@ impl Local {
                     }
                     let shown = stdio::as_of_plugin(&payload);
                     heard(shown.as_ref().unwrap_or(&payload));
-                    if let Some(answer) = answer(&payload, answers)? {
+                    let answer = match payload {
+                        server_message::Payload::StorageRequested(asked) => {
+                            let answer = self.storage.answer(called_as.1, asked);
+                            Some(client_message::Payload::StorageAnswer(answer))
+                        }
+                        payload => answer(&payload, answers)?,
+                    };
+                    if let Some(answer) = answer {
                         tunnel.send(answer).await?;
                     }
                 }

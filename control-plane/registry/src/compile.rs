@@ -198,6 +198,7 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
             memory_bytes,
             artifact_sha256: written.artifact_sha256.clone().unwrap_or_default(),
             worker: Some(worker(written)),
+            storage: written.storage.unwrap_or_default(),
         }),
         Mode::McpStdio => runtime::Mode::McpStdio(snapshot::McpStdio {
             package: written.package.clone().unwrap_or_default(),

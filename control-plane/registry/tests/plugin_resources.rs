@@ -73,3 +73,20 @@ fn only_a_plugin_that_has_a_place_beside_its_calls_watches() {
         assert!(found.contains(&("misplaced_key", at.to_owned())), "{kind}: {found:?}");
     }
 }
+
+#[test]
+fn only_tools_and_tasks_of_plugins_have_storage() {
+    let is_misplaced = |kind: &str, schema: &str, runtime: &str| {
+        let spec = format!("primitiveSchema: {{{schema}}}\nruntime: {{{runtime}, storage: true}}");
+        other(kind, &spec).contains(&("misplaced_key", "/runtime/storage".to_owned()))
+    };
+    let plugin = "mode: plugin, language: python, entrypoint: main.py";
+    let input = "input_schema: {type: object}";
+    for kind in ["tool", "task"] {
+        assert!(!is_misplaced(kind, input, plugin), "{kind}");
+    }
+    assert!(is_misplaced("tool", input, "mode: builtin, entrypoint: about"));
+    assert!(is_misplaced("tool", input, "mode: mcp-stdio, package: files"));
+    assert!(is_misplaced("resource", "uri: demo://a", plugin));
+    assert!(is_misplaced("prompt", "arguments: []", plugin));
+}

@@ -207,6 +207,7 @@ async fn take(payload: In, out: &Sender, calls: &Answers) {
         In::DelegationResult(message) => message.request_id.clone(),
         In::McpAnswer(message) => message.request_id.clone(),
         In::LineRequest(message) => message.request_id.clone(),
+        In::StorageAnswer(message) => message.request_id.clone(),
         In::CheckpointAck(message) => message.request_id.clone(),
     };
     let call = calls.lock().unwrap().get(&id).cloned();

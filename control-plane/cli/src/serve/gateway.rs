@@ -83,6 +83,7 @@ pub(super) async fn start(
             blobs: objects::artifacts(settings, stores).await?,
             counters,
             pushes: Some(calls.calls()),
+            storage: Some(calls.calls()),
             shared,
         },
         runtimes: runtimes::open(process)?,

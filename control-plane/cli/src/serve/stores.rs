@@ -12,6 +12,7 @@ use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::GatewayRegistry;
 use asp_store::ledger::{Budget, Ledger};
+use asp_store::plugin_storage::PluginStorage;
 use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
 use asp_store::published_keys::PublishedKeys;
 use asp_store::push::PushStore;
@@ -38,8 +39,11 @@ pub(super) enum Stores {
 }
 
 /// A database of calls, whichever kind it is of.
-pub(super) trait CallDatabase: Ledger + CallRecords + PublishedKeys + PushStore {}
-impl<T: Ledger + CallRecords + PublishedKeys + PushStore> CallDatabase for T {}
+pub(super) trait CallDatabase:
+    Ledger + CallRecords + PublishedKeys + PushStore + PluginStorage
+{
+}
+impl<T: Ledger + CallRecords + PublishedKeys + PushStore + PluginStorage> CallDatabase for T {}
 
 /// A gateway's stores for calls.
 pub(super) enum CallStores {
@@ -166,7 +170,8 @@ async fn start(server: &Server) -> anyhow::Result<Postgres> {
 }
 
 impl CallStores {
-    /// Returns the ledger and the records of calls, where gateways publish the keys of their tokens, and their push notifications.
+    /// Returns the ledger and the records of calls with their push notifications, the published keys of tokens, and what plugins
+    /// store.
     pub(super) fn calls(&self) -> Arc<dyn CallDatabase> {
         match self {
             CallStores::Files(calls, _) => calls.clone(),

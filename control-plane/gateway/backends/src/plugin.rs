@@ -50,6 +50,7 @@ pub(super) mod results;
 mod saved;
 mod session;
 mod state_encoding;
+mod storage;
 mod tunnel_events;
 mod watch;
 

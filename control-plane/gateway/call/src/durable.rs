@@ -11,4 +11,5 @@ pub mod shared_events;
 pub mod shared_followers;
 pub mod skipped;
 pub mod stored_outcome;
+pub mod storage;
 pub mod taken_over;

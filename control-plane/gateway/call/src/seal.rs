@@ -57,6 +57,8 @@ pub enum Purpose {
     Push,
     /// The end of a call that only read, for other gateways.
     Brief,
+    /// A value that a plugin keeps, in the store.
+    Storage,
 }
 
 impl Purpose {
@@ -81,6 +83,7 @@ impl Purpose {
         (Purpose::CardKey, b"asp/card-key/1\0"),
         (Purpose::Push, b"asp/push/1\0"),
         (Purpose::Brief, b"asp/brief/1\0"),
+        (Purpose::Storage, b"asp/storage/1\0"),
     ];
 
     fn label(self) -> &'static [u8] {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use asp_store::answers::{Answers, QuickLedger};
 use asp_store::ledger::{Ledger, MemoryLedger};
+use asp_store::plugin_storage::PluginStorage;
 use asp_store::push::PushStore;
 use asp_store::records::CallRecords;
 
@@ -14,6 +15,7 @@ use asp_call::call::registry::CallRegistry;
 use asp_call::durable::active::ActiveTable;
 use asp_call::durable::pushes::Pushes;
 use asp_call::durable::shared_calls::SharedCalls;
+use asp_call::durable::storage::SealedStorage;
 use asp_call::seal::Sealer;
 use asp_call::telemetry::metrics::Metrics;
 use asp_identity::issuers::Issuers;
@@ -72,6 +74,14 @@ pub(super) fn push_service(
 ) -> Result<Option<PushService>, OutboundError> {
     let pushes = store.map(|store| Arc::new(Pushes::new(store, active.clone(), sealer.clone())));
     pushes.map(|pushes| PushService::new(pushes, origins)).transpose()
+}
+
+/// Returns the storage of plugins, if there is a store for it.
+pub(super) fn storage(
+    store: Option<Arc<dyn PluginStorage>>,
+    sealer: &Arc<Sealer>,
+) -> Option<Arc<SealedStorage>> {
+    store.map(|store| Arc::new(SealedStorage::new(store, sealer.clone())))
 }
 
 pub(super) fn ledgers(

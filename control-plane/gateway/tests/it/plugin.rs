@@ -67,6 +67,8 @@ mod resume;
 mod several;
 #[path = "plugin/slow_store.rs"]
 mod slow_store;
+#[path = "plugin/storage.rs"]
+mod storage;
 #[path = "plugin/stored_first.rs"]
 mod stored_first;
 #[path = "plugin/streams.rs"]

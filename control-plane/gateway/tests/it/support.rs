@@ -152,6 +152,7 @@ impl Parts {
             blobs: Arc::new(MemoryBlobs::default()),
             counters: Arc::new(MemoryCounters::default()),
             pushes: None,
+            storage: None,
             shared: None,
         };
         Parts {

@@ -159,13 +159,14 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         findings.add(FaultCode::MisplacedKey, "/runtime", message, hint);
     }
     use Mode::{Builtin, McpStdio, Plugin, Primitive, Proxy};
-    let keys: [(&str, bool, &[Mode], &[Mode]); 16] = [
+    let keys: [(&str, bool, &[Mode], &[Mode]); 17] = [
         ("entrypoint", runtime.entrypoint.is_some(), &[Builtin, Plugin], &[Builtin, Plugin]),
         ("language", runtime.language.is_some(), &[Plugin], &[Plugin]),
         ("resources", runtime.resources.is_some(), &[Plugin, McpStdio], &[]),
         ("pool", runtime.pool.is_some(), &[Plugin, McpStdio], &[]),
         ("minIsolation", runtime.min_isolation.is_some(), &[Plugin, McpStdio], &[]),
         ("artifactSha256", runtime.artifact_sha256.is_some(), &[Plugin, McpStdio], &[]),
+        ("storage", runtime.storage.is_some(), &[Plugin], &[]),
         ("http", runtime.http.is_some(), &[Proxy], &[]),
         ("mcp", runtime.mcp.is_some(), &[Proxy], &[]),
         ("calls", runtime.calls.is_some(), &[Proxy], &[]),
@@ -186,6 +187,10 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         if !written && required.contains(&runtime.mode) {
             missing(&path, key, "runtime mode", findings);
         }
+    }
+    // Only tools and tasks have a stream for its requests.
+    if runtime.storage.is_some() && runtime.mode == Plugin && !spec.kind.is_tool() {
+        misplaced(spec, "/runtime/storage", "storage", findings);
     }
     // Delegates have rules of their own.
     if runtime.mode == Proxy && spec.kind != Kind::Delegate {

@@ -27,6 +27,9 @@ pub(crate) struct Runtime {
     /// plugin, mcp-stdio: SHA-256 of the package file that `asp plugin build` makes, 64 lower-case hex digits.
     #[serde(default, rename = "artifactSha256")]
     pub artifact_sha256: Option<String>,
+    /// plugin, of a tool or task: whether it may keep keys and values for each org, which outlive its calls
+    /// (docs/plugins.md); false when absent.
+    pub storage: Option<bool>,
     /// proxy: one HTTP request for each call.
     pub http: Option<HttpProxy>,
     /// proxy: a tool, prompt or resource of another MCP server.

@@ -273,6 +273,7 @@ impl Tunnel {
                 progress.saved = Some(Instant::now());
                 call.record_checkpoint();
             }
+            Payload::StorageAnswer(_) => call.record_storage_answer(),
             Payload::Invoke(_) | Payload::LineRequest(_) => {}
         }
         if progress.is_full() {
@@ -294,6 +295,7 @@ fn is_of(payload: &Payload, call: &str) -> bool {
         Payload::DelegationResult(message) => message.request_id == call,
         Payload::McpAnswer(message) => message.request_id == call,
         Payload::CheckpointAck(message) => message.request_id == call,
+        Payload::StorageAnswer(message) => message.request_id == call,
         Payload::Ping(_) | Payload::Init(_) => true,
         Payload::Invoke(_) | Payload::LineRequest(_) => false,
     }

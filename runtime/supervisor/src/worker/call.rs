@@ -1,9 +1,9 @@
 //! One call in a worker: the messages it may send, and how long it may run.
 //!
 //! Keeps true: artifact bytes arrive without gaps and within the plugin's disk limit; questions are declared, and at
-//! most `MAX_QUESTIONS` are open. A gateway that reads slowly slows its worker down without a time limit, unless
-//! another call of the worker waits for its own end; a gateway that reads nothing for `MAX_STALL` loses the call, and is
-//! notified. The end of a call does not wait for anything.
+//! most `MAX_QUESTIONS` are open, and as many requests for the plugin's storage. A gateway that reads slowly slows its worker
+//! down without a time limit, unless another call of the worker waits for its own end; a gateway that reads nothing for
+//! `MAX_STALL` loses the call, and is notified. The end of a call does not wait for anything.
 
 mod stall;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use asp_proto::grace::MAX_STALL;
 use asp_proto::plugin::server_message::Payload;
-use asp_proto::plugin::{ArtifactData, ArtifactEmitted, Checkpoint, ServerMessage};
+use asp_proto::plugin::{ArtifactData, ArtifactEmitted, Checkpoint, ServerMessage, StorageRequested};
 use asp_proto::supervisor::PppServerFrame;
 use asp_proto::supervisor::tunnel_event::Type;
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ const MAX_URI: usize = 4096;
 const MAX_CAPSULE: usize = 64 << 10;
 /// Maximum number of checkpoints that the gateway has not acknowledged.
 const MAX_UNSAVED: usize = 16;
+/// Maximum number of storage requests that the gateway has not answered.
+const MAX_STORAGE_REQUESTS: usize = 16;
 /// Time in addition to the input timeout, which the gateway enforces: its answer must arrive first.
 const QUESTION_SLACK: Duration = Duration::from_secs(5);
 const SILENT_HEARTBEATS: u32 = 3;
@@ -104,6 +106,7 @@ struct State {
     artifacts_begun: usize,
     artifact_bytes: u64,
     unsaved: usize,
+    storage_requests: usize,
     /// Whether the call was cancelled.
     stopped: bool,
     /// Whether its worker is being stopped: ending as cancelled is then a loss to the gateway, which cancelled nothing.
@@ -130,6 +133,7 @@ impl Call {
             artifacts_begun: 0,
             artifact_bytes: 0,
             unsaved: 0,
+            storage_requests: 0,
             stopped: false,
             closed: false,
             cut: false,
@@ -259,6 +263,12 @@ impl Call {
         state.unsaved = state.unsaved.saturating_sub(1);
     }
 
+    /// Records that a storage request was answered.
+    pub fn record_storage_answer(&self) {
+        let mut state = self.state.lock();
+        state.storage_requests = state.storage_requests.saturating_sub(1);
+    }
+
     /// Discards everything that the worker still sends for this call.
     pub fn mute(&self) {
         self.state.lock().muted = true;
@@ -355,6 +365,7 @@ impl Call {
             Payload::ArtifactData(piece) => self.piece(piece),
             Payload::Artifact(artifact) => self.artifact(artifact),
             Payload::Checkpoint(checkpoint) => self.checkpoint(checkpoint),
+            Payload::StorageRequested(asked) => self.storage_request(asked),
             _ => Ok(()),
         }
     }
@@ -377,6 +388,18 @@ impl Call {
         state.unsaved += 1;
         if state.unsaved > MAX_UNSAVED {
             return Err(Cause::Limit("unacknowledged checkpoints"));
+        }
+        Ok(())
+    }
+
+    fn storage_request(&self, asked: &StorageRequested) -> Result<(), Cause> {
+        if asked.correlation_id.len() > MAX_CORRELATION {
+            return Err(Cause::Protocol("a storage request's correlation id is too long"));
+        }
+        let mut state = self.state.lock();
+        state.storage_requests += 1;
+        if state.storage_requests > MAX_STORAGE_REQUESTS {
+            return Err(Cause::Limit("unanswered storage requests"));
         }
         Ok(())
     }

@@ -120,6 +120,7 @@ impl Bridge {
             | In::Invoke(_)
             | In::UserInput(_)
             | In::DelegationResult(_)
+            | In::StorageAnswer(_)
             | In::CheckpointAck(_) => Ok(()),
         }
     }

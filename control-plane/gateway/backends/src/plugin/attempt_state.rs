@@ -89,6 +89,8 @@ pub(super) struct AttemptState {
     pub(super) inputs: Vec<DeliverUserInput>,
     pub(super) results: Vec<DeliverDelegationResult>,
     pub(super) answers_size: usize,
+    /// Number of requests for the plugin's storage.
+    pub storage_requests: u32,
     /// Number of question rounds of a read or a prompt.
     pub rounds: u32,
     /// Number of opened questions; makes their ids unique.

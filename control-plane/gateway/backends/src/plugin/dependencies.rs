@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use asp_call::call::event::LogLevel;
 use asp_call::durable::active::ActiveTable;
+use asp_call::durable::storage::SealedStorage;
 use asp_identity::minting::Minter;
 
 use crate::artifacts::Artifacts;
@@ -17,6 +18,8 @@ pub type LogListener = Arc<dyn Fn(&str, LogLevel, &str) + Send + Sync>;
 /// Dependencies of plugin calls.
 pub struct PluginDeps {
     pub saved: SavedCalls,
+    /// Keys and values of plugins; `None` if there is no store for them.
+    pub storage: Option<Arc<SealedStorage>>,
     pub artifacts: Artifacts,
     pub minter: Arc<Minter>,
     pub authorizer: Arc<Authorizer>,

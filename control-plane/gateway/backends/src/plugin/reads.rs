@@ -66,6 +66,9 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             TunnelMessage::Message(Payload::McpRequested(_)) => {
                 return AttemptOutcome::of_loss(call, "a message that only a stdio server sends");
             }
+            TunnelMessage::Message(Payload::StorageRequested(_)) => {
+                return AttemptOutcome::of_loss(call, "a message that only a tool or task sends");
+            }
             TunnelMessage::Message(Payload::Log(line)) => drop(job.handle_log(line)),
             TunnelMessage::Message(_) => {}
             TunnelMessage::Listed(_) | TunnelMessage::Updated(_) => {}

@@ -31,6 +31,7 @@ use super::recovery::AttemptOutcome;
 use super::reference::STDIO;
 use super::relayed::{self, RelayedRequests};
 use super::results::{self, Extras};
+use super::storage::{StorageRequests, TooManyOpen};
 use super::tunnel_events;
 
 mod stdio;
@@ -50,6 +51,7 @@ pub(super) struct WorkerSession<'a> {
     tunnel: Tunnel,
     receiving: ArtifactReceiver,
     relayed: RelayedRequests,
+    storage: StorageRequests,
     cancelling: bool,
     /// The gateway is shutting down: the worker was asked to save and yield.
     preempting: bool,
@@ -68,6 +70,7 @@ pub(super) async fn run(job: &Job<'_>, attempt_state: &mut AttemptState, tunnel:
         tunnel,
         receiving: ArtifactReceiver::new(job.deps.artifacts.clone(), job.call().clone()),
         relayed: RelayedRequests::of(job),
+        storage: StorageRequests::default(),
         cancelling: false,
         preempting: false,
         soften: soften_at(job),
@@ -107,6 +110,9 @@ impl WorkerSession<'_> {
                     Some(answer) => self.send(client_message::Payload::McpAnswer(answer)).await,
                     None => Ok(()),
                 },
+                Some(answer) = self.storage.next(), if !self.storage.is_empty() => {
+                    self.send(client_message::Payload::StorageAnswer(answer)).await
+                }
                 () = call.cancelled(), if !self.cancelling => self.cancel().await,
                 () = call.ownership.preempted(), if !self.preempting && !self.cancelling => self.preempt().await,
                 () = wait_until(self.soften), if !self.cancelling => {
@@ -179,6 +185,10 @@ impl WorkerSession<'_> {
             Payload::McpRequested(asked) => {
                 let taken = self.relayed.take(asked);
                 taken.map_err(|relayed::RelayFault(what)| self.lost_because(what))
+            }
+            Payload::StorageRequested(asked) => {
+                let begun = self.storage.begin(self.job, &mut self.attempt_state.storage_requests, asked);
+                begun.map_err(|TooManyOpen| self.lost_because("too many storage requests are open"))
             }
             Payload::LineAnswer(_) | Payload::LineNotification(_) if self.job.language != STDIO => {
                 Err(self.lost_because("a message that only a stdio server sends"))

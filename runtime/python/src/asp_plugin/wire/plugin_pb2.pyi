@@ -195,6 +195,26 @@ class LineRequest(_message.Message):
     attrs: _containers.ScalarMap[str, str]
     def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., request_id: _Optional[str] = ..., method: _Optional[str] = ..., params: _Optional[_Union[Json, _Mapping]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., attrs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
+class DeliverStorageAnswer(_message.Message):
+    __slots__ = ("request_id", "correlation_id", "error", "value", "version", "keys", "has_more", "deleted")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    correlation_id: str
+    error: str
+    value: Json
+    version: int
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    has_more: bool
+    deleted: bool
+    def __init__(self, request_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., error: _Optional[str] = ..., value: _Optional[_Union[Json, _Mapping]] = ..., version: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., has_more: _Optional[bool] = ..., deleted: _Optional[bool] = ...) -> None: ...
+
 class Ping(_message.Message):
     __slots__ = ("nonce",)
     NONCE_FIELD_NUMBER: _ClassVar[int]
@@ -489,6 +509,56 @@ class DelegationRequested(_message.Message):
     conversation: Json
     def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., delegate_id: _Optional[str] = ..., input: _Optional[_Union[Json, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., conversation: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
 
+class StorageRequested(_message.Message):
+    __slots__ = ("request_id", "correlation_id", "of_user", "get", "put", "list", "delete")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    OF_USER_FIELD_NUMBER: _ClassVar[int]
+    GET_FIELD_NUMBER: _ClassVar[int]
+    PUT_FIELD_NUMBER: _ClassVar[int]
+    LIST_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    correlation_id: str
+    of_user: bool
+    get: StorageGet
+    put: StoragePut
+    list: StorageList
+    delete: StorageDelete
+    def __init__(self, request_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., of_user: _Optional[bool] = ..., get: _Optional[_Union[StorageGet, _Mapping]] = ..., put: _Optional[_Union[StoragePut, _Mapping]] = ..., list: _Optional[_Union[StorageList, _Mapping]] = ..., delete: _Optional[_Union[StorageDelete, _Mapping]] = ...) -> None: ...
+
+class StorageGet(_message.Message):
+    __slots__ = ("key",)
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    def __init__(self, key: _Optional[str] = ...) -> None: ...
+
+class StoragePut(_message.Message):
+    __slots__ = ("key", "value", "ttl", "if_version")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    TTL_FIELD_NUMBER: _ClassVar[int]
+    IF_VERSION_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: Json
+    ttl: _duration_pb2.Duration
+    if_version: int
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Json, _Mapping]] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., if_version: _Optional[int] = ...) -> None: ...
+
+class StorageList(_message.Message):
+    __slots__ = ("prefix", "after")
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    prefix: str
+    after: str
+    def __init__(self, prefix: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
+
+class StorageDelete(_message.Message):
+    __slots__ = ("key",)
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    def __init__(self, key: _Optional[str] = ...) -> None: ...
+
 class LogLine(_message.Message):
     __slots__ = ("request_id", "task_id", "level", "message", "at", "severity")
     class Level(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -534,7 +604,7 @@ class Checkpoint(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., seq: _Optional[int] = ..., capsule: _Optional[bytes] = ...) -> None: ...
 
 class ClientMessage(_message.Message):
-    __slots__ = ("init", "invoke", "cancel", "user_input", "delegation_result", "ping", "checkpoint_ack", "mcp_answer", "line_request")
+    __slots__ = ("init", "invoke", "cancel", "user_input", "delegation_result", "ping", "checkpoint_ack", "mcp_answer", "line_request", "storage_answer")
     INIT_FIELD_NUMBER: _ClassVar[int]
     INVOKE_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
@@ -544,6 +614,7 @@ class ClientMessage(_message.Message):
     CHECKPOINT_ACK_FIELD_NUMBER: _ClassVar[int]
     MCP_ANSWER_FIELD_NUMBER: _ClassVar[int]
     LINE_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_ANSWER_FIELD_NUMBER: _ClassVar[int]
     init: InitRequest
     invoke: InvokeRequest
     cancel: CancelRequest
@@ -553,10 +624,11 @@ class ClientMessage(_message.Message):
     checkpoint_ack: CheckpointAck
     mcp_answer: DeliverMcpAnswer
     line_request: LineRequest
-    def __init__(self, init: _Optional[_Union[InitRequest, _Mapping]] = ..., invoke: _Optional[_Union[InvokeRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., user_input: _Optional[_Union[DeliverUserInput, _Mapping]] = ..., delegation_result: _Optional[_Union[DeliverDelegationResult, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., checkpoint_ack: _Optional[_Union[CheckpointAck, _Mapping]] = ..., mcp_answer: _Optional[_Union[DeliverMcpAnswer, _Mapping]] = ..., line_request: _Optional[_Union[LineRequest, _Mapping]] = ...) -> None: ...
+    storage_answer: DeliverStorageAnswer
+    def __init__(self, init: _Optional[_Union[InitRequest, _Mapping]] = ..., invoke: _Optional[_Union[InvokeRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., user_input: _Optional[_Union[DeliverUserInput, _Mapping]] = ..., delegation_result: _Optional[_Union[DeliverDelegationResult, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., checkpoint_ack: _Optional[_Union[CheckpointAck, _Mapping]] = ..., mcp_answer: _Optional[_Union[DeliverMcpAnswer, _Mapping]] = ..., line_request: _Optional[_Union[LineRequest, _Mapping]] = ..., storage_answer: _Optional[_Union[DeliverStorageAnswer, _Mapping]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("init", "status", "progress", "chunk", "artifact", "elicitation", "delegation", "log", "completed", "failed", "cancel", "pong", "checkpoint", "artifact_data", "resource_changed", "elicitation_completed", "mcp_requested", "mcp_lists_changed", "line_answer", "line_notification")
+    __slots__ = ("init", "status", "progress", "chunk", "artifact", "elicitation", "delegation", "log", "completed", "failed", "cancel", "pong", "checkpoint", "artifact_data", "resource_changed", "elicitation_completed", "mcp_requested", "mcp_lists_changed", "line_answer", "line_notification", "storage_requested")
     INIT_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -577,6 +649,7 @@ class ServerMessage(_message.Message):
     MCP_LISTS_CHANGED_FIELD_NUMBER: _ClassVar[int]
     LINE_ANSWER_FIELD_NUMBER: _ClassVar[int]
     LINE_NOTIFICATION_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_REQUESTED_FIELD_NUMBER: _ClassVar[int]
     init: InitResponse
     status: StatusUpdated
     progress: Progress
@@ -597,7 +670,8 @@ class ServerMessage(_message.Message):
     mcp_lists_changed: McpListsChanged
     line_answer: LineAnswer
     line_notification: LineNotification
-    def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ..., elicitation_completed: _Optional[_Union[ElicitationCompleted, _Mapping]] = ..., mcp_requested: _Optional[_Union[McpRequested, _Mapping]] = ..., mcp_lists_changed: _Optional[_Union[McpListsChanged, _Mapping]] = ..., line_answer: _Optional[_Union[LineAnswer, _Mapping]] = ..., line_notification: _Optional[_Union[LineNotification, _Mapping]] = ...) -> None: ...
+    storage_requested: StorageRequested
+    def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ..., elicitation_completed: _Optional[_Union[ElicitationCompleted, _Mapping]] = ..., mcp_requested: _Optional[_Union[McpRequested, _Mapping]] = ..., mcp_lists_changed: _Optional[_Union[McpListsChanged, _Mapping]] = ..., line_answer: _Optional[_Union[LineAnswer, _Mapping]] = ..., line_notification: _Optional[_Union[LineNotification, _Mapping]] = ..., storage_requested: _Optional[_Union[StorageRequested, _Mapping]] = ...) -> None: ...
 
 class ListResourcesRequest(_message.Message):
     __slots__ = ("ctx", "request_id", "mcp")

@@ -79,6 +79,24 @@ async fn undeclared_or_too_many_questions_end_the_worker() {
 }
 
 #[tokio::test]
+async fn storage_requests_without_an_answer_have_a_bound() {
+    let (call, _frames) = call();
+    let asked = |id: &str| {
+        Payload::StorageRequested(StorageRequested { correlation_id: id.into(), ..Default::default() })
+    };
+    for number in 0..10 * MAX_STORAGE_REQUESTS {
+        call.receive(asked(&number.to_string())).await.unwrap();
+        call.record_storage_answer();
+    }
+    for number in 0..MAX_STORAGE_REQUESTS {
+        call.receive(asked(&number.to_string())).await.unwrap();
+    }
+    assert!(matches!(call.receive(asked("more")).await, Err(Cause::Limit(_))));
+    let long = asked(&"x".repeat(MAX_CORRELATION + 1));
+    assert!(matches!(call.receive(long).await, Err(Cause::Protocol(_))));
+}
+
+#[tokio::test]
 async fn artifacts_have_no_gaps_and_a_bound() {
     let (gap, _frames) = call();
     gap.receive(piece("report://t/a", 0, 10)).await.unwrap();
