@@ -29,10 +29,12 @@ if TYPE_CHECKING:
         ElicitationError,
         NotFound,
         PluginError,
+        StorageError,
         TooLarge,
     )
     from .handlers import plugin
     from .reads import ReadContext
+    from .storage import Storage, StoredValue
     from .sync_context import SyncContext
     from .values import Answer, Caller, Content, Field, Message, Prompt, Result, Resume, Secret, Session
 
@@ -56,12 +58,15 @@ __all__ = [
     "Resume",
     "Secret",
     "Session",
+    "Storage",
+    "StorageError",
+    "StoredValue",
     "SyncContext",
     "TooLarge",
     "plugin",
 ]
 
-_MODULES = ("handlers", "errors", "values", "context", "sync_context", "reads")
+_MODULES = ("handlers", "errors", "values", "context", "sync_context", "storage", "reads")
 
 
 def __getattr__(name: str) -> Any:

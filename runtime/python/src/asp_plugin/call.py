@@ -16,6 +16,7 @@ from . import failures, json_text
 from .context import Context
 from .errors import Cancelled, CheckpointError, PluginError, TooLarge
 from .questions import Questions
+from .storage import StorageRequests
 from .sync_context import SyncContext
 from .values import Result, Resume, Secret
 from .wire import plugin_pb2 as wire
@@ -71,6 +72,7 @@ class Call:
         self.task_id = invoke.task_id
         self.worker = worker
         self.questions = Questions()
+        self.storage_requests = StorageRequests()
         self.artifact_bytes = 0
         self.artifacts: set[str] = set()
         self.resume: Resume | None = None

@@ -15,6 +15,7 @@ from . import json_text
 from .artifacts import emit
 from .errors import DelegationError, ElicitationError, PluginError
 from .questions import DEFAULT_DELEGATION_SECONDS, answered, conversation, delegation, elicitation, result
+from .storage import Storage
 from .values import Caller, Secret
 from .wire import plugin_pb2 as wire
 
@@ -46,6 +47,8 @@ class Context:
         # Scoped, short-lived, for the services the plugin may call; empty when there is none.
         self.token = Secret(invoke.access_token)
         self.idempotency_key: str = invoke.idempotency_key
+        # Keys and values that outlive the call, where the spec says `storage: true`.
+        self.storage = Storage(call)
         # Trace context (`traceparent`) and the like.
         self.attributes: dict[str, str] = dict(invoke.attrs)
 

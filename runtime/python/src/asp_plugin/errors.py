@@ -50,6 +50,15 @@ class CheckpointError(PluginError):
         self.reason = reason
 
 
+class StorageError(PluginError):
+    """The storage gave no result. `reason`: bad_key, bad_value, bad_ttl, too_large, storage_full, conflict, not_granted,
+    too_many or unavailable. After `unavailable` a put or a delete may have happened."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("STORAGE_FAILED", f"storage: {reason}", {"reason": reason})
+        self.reason = reason
+
+
 class ArtifactError(PluginError):
     """The artifact was refused: a name used twice, or more bytes than the plugin may store."""
 

@@ -46,6 +46,7 @@ class Session:
             "user_input": self._user_input,
             "delegation_result": self._delegation_result,
             "checkpoint_ack": self._checkpoint_ack,
+            "storage_answer": self._storage_answer,
             "ping": self._ping,
         }
 
@@ -123,6 +124,11 @@ class Session:
         call = self._live(ack.request_id)
         if call is not None:
             call.acknowledged(ack)
+
+    def _storage_answer(self, answer: wire.DeliverStorageAnswer) -> None:
+        call = self._live(answer.request_id)
+        if call is not None:
+            call.storage_requests.deliver(answer)
 
     def _ping(self, ping: wire.Ping) -> None:
         self._outbox.urgent(wire.ServerMessage(pong=wire.Pong(nonce=ping.nonce)))

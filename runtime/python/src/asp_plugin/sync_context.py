@@ -13,15 +13,56 @@ from .questions import DEFAULT_DELEGATION_SECONDS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from concurrent.futures import Future
     from datetime import datetime
     from typing import Any, TypeVar
 
     from .context import Context, Level
+    from .storage import Keys, Storage, StoredValue
     from .values import Answer, Caller, Field, Resume, Secret
 
     Given = TypeVar("Given")
+
+
+class SyncStorage:
+    """The same methods as `Storage`, without `await`."""
+
+    def __init__(self, storage: Storage, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._storage = storage
+        self._wait = wait
+
+    def get(self, key: str, user: bool = False) -> Any:
+        """See `Storage.get`."""
+        return self._wait(self._storage.get(key, user))
+
+    def get_versioned(self, key: str, user: bool = False) -> StoredValue | None:
+        """See `Storage.get_versioned`."""
+        found: StoredValue | None = self._wait(self._storage.get_versioned(key, user))
+        return found
+
+    def put(
+        self,
+        key: str,
+        value: Any,
+        ttl_seconds: float | None = None,
+        user: bool = False,
+        *,
+        if_version: int | None = None,
+    ) -> int:
+        """See `Storage.put`."""
+        version: int = self._wait(self._storage.put(key, value, ttl_seconds, user, if_version=if_version))
+        return version
+
+    def list(self, prefix: str = "", user: bool = False) -> Keys:
+        """See `Storage.list`."""
+        keys: Keys = self._wait(self._storage.list(prefix, user))
+        return keys
+
+    def delete(self, key: str, user: bool = False) -> bool:
+        """See `Storage.delete`."""
+        deleted: bool = self._wait(self._storage.delete(key, user))
+        return deleted
 
 
 class SyncContext:
@@ -41,6 +82,7 @@ class SyncContext:
         self.deadline: datetime | None = context.deadline
         self.budget: int | None = context.budget
         self.work_dir: str = context.work_dir
+        self.storage = SyncStorage(context.storage, self._wait)
 
     @property
     def cancelled(self) -> bool:

@@ -21,6 +21,7 @@ from .call import Call
 from .context import Context
 from .convert import plain, reader
 from .declared import Declared
+from .fake_storage import FakeStorage
 from .questions import ACTIONS
 from .sync_context import SyncContext
 from .values import Caller, Result, Resume, Secret
@@ -102,7 +103,7 @@ class FakeContext(Context):
     `answers`: by elicitation, the fields of an accepted form, or decline, cancel, expired, unsupported.
     `delegations`: by delegate, its result, or as a text the word that says why there is none. What is in neither is
     undeclared. `facts`: request_id, task_id, caller, deadline, budget, token, idempotency_key, attributes, work_dir,
-    and `resume`, the state that an earlier execution saved.
+    `resume`, the state that an earlier execution saved, and `storage`, a FakeStorage that other calls share.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class FakeContext(Context):
         self.recorded = Recorded()
         self._work_dir: str = facts.pop("work_dir", None) or tempfile.gettempdir()
         saved = [facts.pop("resume")] if "resume" in facts else []
-        platform = _Platform(self.recorded, dict(answers or {}), dict(delegations or {}))
+        storage = facts.pop("storage", None) or FakeStorage()
+        platform = _Platform(self.recorded, dict(answers or {}), dict(delegations or {}), storage)
         call = platform.call = Call(_invoke(facts), platform.worker(), platform)  # type: ignore[arg-type]
         for state in saved:
             call.resume, call.saved = Resume(state, 1, 2, Secret("resume")), True
@@ -176,8 +178,15 @@ class _Platform:
 
     call: Call
 
-    def __init__(self, recorded: Recorded, answers: dict[str, Any], delegations: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        recorded: Recorded,
+        answers: dict[str, Any],
+        delegations: dict[str, Any],
+        storage: FakeStorage,
+    ) -> None:
         self._recorded = recorded
+        self._storage = storage
         self._answers = answers
         self._delegations = delegations
         self._bytes = bytearray()
@@ -239,6 +248,9 @@ class _Platform:
     def _checkpoint(self, said: wire.Checkpoint) -> None:
         self._recorded.checkpoints.append(json_text.from_bytes(said.capsule)["state"])
         self.call.acknowledged(wire.CheckpointAck(seq=said.seq))
+
+    def _storage_requested(self, said: wire.StorageRequested) -> None:
+        self.call.storage_requests.deliver(self._storage.answer(self.call.invoke.ctx, said))
 
     def _elicitation(self, said: wire.ElicitationRequested) -> None:
         fields = [
