@@ -91,8 +91,42 @@ export interface Context<State = Json> extends ReadContext, Asking {
   elicitationCompleted(id: string): void;
   /** The plugin's own state machine, for observers. */
   status(phase: string, metadata?: Json): void;
+  /** Keys and values that outlive the call, if the spec says `storage: true`. */
+  readonly storage: Storage;
   /** Saves the state (JSON, at most 64 KiB); it is stored when this resolves. */
   checkpoint(state: State): Promise<void>;
+}
+
+/** Whose keys they are: the caller's user's alone with `user: true`, else those of the whole org. */
+export interface StorageScope {
+  user?: boolean;
+}
+
+export interface StoredValue<Value = Json> {
+  readonly value: Value;
+  /** Another one after each put. */
+  readonly version: number;
+}
+
+/**
+ * What the plugin keeps, at any gateway. Keys have 1 to 256 bytes and no control characters. Throws a `CallError`
+ * STORAGE_FAILED whose `reason` is bad_key, bad_ttl, too_large, storage_full, conflict, not_granted, too_many or
+ * unavailable; after the last one a put or a delete may have happened.
+ */
+export interface Storage {
+  /** `undefined` when there is no value. */
+  get<Value = Json>(key: string, options?: StorageScope): Promise<Value | undefined>;
+  /** The value with its version, for a put with `ifVersion`. */
+  getVersioned<Value = Json>(key: string, options?: StorageScope): Promise<StoredValue<Value> | undefined>;
+  /**
+   * Stores a value of at most 64 KiB of JSON and returns its version. `ttlSeconds`: 1 second to 90 days, 30 days when absent.
+   * `ifVersion`: only if the key has this version, or no value where it is 0.
+   */
+  put(key: string, value: Json, options?: StorageScope & { ttlSeconds?: number; ifVersion?: number }): Promise<number>;
+  /** The keys that begin with `prefix`, in the order of their bytes. */
+  list(prefix?: string, options?: StorageScope): Promise<string[]>;
+  /** Whether the key had a value. */
+  delete(key: string, options?: StorageScope): Promise<boolean>;
 }
 
 export interface Resume<State = Json> {

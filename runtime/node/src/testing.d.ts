@@ -18,6 +18,17 @@ export interface Given<State = Json> {
   workDir?: string;
   /** The state that an earlier execution saved. */
   resume?: State;
+  /** What other calls share; one of its own when absent. */
+  storage?: FakeStorage;
+}
+
+/** A storage in memory with the platform's bounds. */
+export class FakeStorage {
+  constructor(given?: { error?: string });
+  /** A word, such as `unavailable`, that every request gets in place of a result. */
+  error: string;
+  /** Lets time pass, so that keys expire. */
+  advance(seconds: number): void;
 }
 
 /** What the handler told, in its order. */

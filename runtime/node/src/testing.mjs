@@ -6,9 +6,11 @@ import { Call } from './call/call.mjs';
 import { checkpointKey, delegationKey, inputKey } from './call/ask.mjs';
 import { readCapsule, writeCapsule } from './call/capsule.mjs';
 import { createContext } from './call/context.mjs';
+import { FakeStorage } from './fakeStorage.mjs';
 import { LOG_LEVELS, parseJson } from './wire/messages.mjs';
 
 export { callTyped as callTool } from './typed.mjs';
+export { FakeStorage };
 
 const ACTIONS = { accept: 0, decline: 1, cancel: 2 };
 /** Words in place of an answer: nobody could be asked. */
@@ -19,12 +21,12 @@ const ARTIFACT_BYTES = 256 * 1024 * 1024;
  * Returns a context that keeps what the handler tells in `recorded` and can be stopped with `cancel` and `expire`.
  * @param options `answers`: id → the fields of an accepted form, or 'decline', 'cancel', 'expired', 'unsupported';
  *   `delegations`: id → the result, or the word that says why there is none. What is not in them is undeclared.
- *   Facts: requestId, taskId, caller, deadline, budget, token, idempotencyKey, attrs, workDir, and `resume`, the state
- *   that an earlier execution saved.
+ *   Facts: requestId, taskId, caller, deadline, budget, token, idempotencyKey, attrs, workDir, `resume`, the state
+ *   that an earlier execution saved, and `storage`, a FakeStorage that other calls share.
  */
 export function fakeContext({ answers = {}, delegations = {}, ...given } = {}) {
   const recorded = { progress: [], chunks: [], artifacts: [], logs: [], statuses: [], changedResources: [], completedElicitations: [], checkpoints: [], questions: [], delegations: [] };
-  const out = new Recorder(recorded, answers, delegations);
+  const out = new Recorder(recorded, answers, delegations, given.storage ?? new FakeStorage());
   const call = new Call(request(given), plugin(answers, delegations, given.workDir ?? tmpdir()), out);
   call.capsule = readCapsule(call.request.resume);
   call.saved = call.capsule !== undefined;
@@ -78,12 +80,14 @@ class Recorder {
   #recorded;
   #answers;
   #delegations;
+  #storage;
   #bytes = new Map();
 
-  constructor(recorded, answers, delegations) {
+  constructor(recorded, answers, delegations, storage) {
     this.#recorded = recorded;
     this.#answers = answers;
     this.#delegations = delegations;
+    this.#storage = storage;
   }
 
   send(message) {
@@ -138,6 +142,11 @@ class Recorder {
   _checkpoint({ seq, capsule }) {
     this.#recorded.checkpoints.push(readCapsule({ capsule }).state);
     this.call.checkpoints.answer(checkpointKey(seq), { seq, error: '' });
+  }
+
+  _storageRequested(asked) {
+    const { tenantId, userId } = this.call.request.ctx;
+    this.call.storage.answer(this.#storage.answer({ tenant: tenantId, user: userId }, asked));
   }
 
   _elicitation({ elicitationId: id, title, message, fields, requestedSchema, url }) {

@@ -8,6 +8,7 @@ import { callTyped } from '../typed.mjs';
 import { MAX_LOG_BYTES, epochMs, json, logLevel, now, truncate } from '../wire/messages.mjs';
 import { createContext } from './context.mjs';
 import { Questions } from './questions.mjs';
+import { StorageRequests } from './storage.mjs';
 import { readCapsule } from './capsule.mjs';
 
 const RESULT = Symbol.for('asp.plugin.result');
@@ -29,6 +30,7 @@ export class Call {
 
   questions = new Questions();
   checkpoints = new Questions();
+  storage = new StorageRequests();
   artifactNames = new Set();
   /** Whether a checkpoint of this call is stored, by this worker or a former one. */
   saved = false;
@@ -107,6 +109,7 @@ export class Call {
     if (this.#ended || this.#stopped) return;
     this.#stopped = error;
     this.#refuseQuestions(error);
+    this.storage.refuseAll(error);
     this.#abort.abort(error);
   }
 

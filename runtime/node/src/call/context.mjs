@@ -1,10 +1,11 @@
 //! The context a handler is given: facts of the call, what it may tell (progress, chunks, artifacts, logs,
-//! status), and, in ask.mjs, what it may ask. After a hard cancel everything but
+//! status), and, in ask.mjs and storage.mjs, what it may ask. After a hard cancel everything but
 //! `log` throws.
 import { Secret } from '../secret.mjs';
 import { LOG_LEVEL_NAMES, STATUS_WORKING, json, now, textPieces, truncate } from '../wire/messages.mjs';
 import { emitArtifact } from './artifact.mjs';
 import { createQuestions } from './ask.mjs';
+import { createStorage } from './storage.mjs';
 
 /** Names in `gauges`: they become metric series of an observer. */
 const MAX_GAUGES = 32;
@@ -17,6 +18,7 @@ export function createContext(call) {
     ...facts(call),
     ...events(call),
     ...createQuestions(call),
+    storage: createStorage(call),
     signal,
     get cancelled() {
       return call.cancelled;

@@ -129,6 +129,10 @@ export class Session {
   checkpointAck(ack) {
     this.#calls.get(ack.requestId)?.checkpoints.answer(checkpointKey(ack.seq), ack);
   }
+
+  storageAnswer(answer) {
+    this.#calls.get(answer.requestId)?.storage.answer(answer);
+  }
 }
 
 /** payload of a ClientMessage → what takes it */
@@ -140,4 +144,5 @@ const RECEIVERS = {
   userInput: Session.prototype.userInput,
   delegationResult: Session.prototype.delegationResult,
   checkpointAck: Session.prototype.checkpointAck,
+  storageAnswer: Session.prototype.storageAnswer,
 };

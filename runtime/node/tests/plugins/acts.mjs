@@ -53,6 +53,18 @@ const ACTS = {
     process.stdout.write('from stdout\n');
     return {};
   },
+  async store(args, ctx) {
+    const options = { user: true };
+    try {
+      const found = await ctx.storage.getVersioned('n', options);
+      const put = { ...options, ttlSeconds: 1.5, ifVersion: found?.version ?? 0 };
+      const version = await ctx.storage.put('n', (found?.value ?? 0) + 1, put);
+      return { version, keys: await ctx.storage.list('p'), gone: await ctx.storage.delete('x') };
+    } catch ({ code, reason }) {
+      return { code, reason };
+    }
+  },
+  fetches: async (args, ctx) => ({ got: await Promise.all(Array.from({ length: args.count }, (_, n) => ctx.storage.get(`k${n}`))) }),
   async elicit(args, ctx) {
     try {
       return await ctx.elicit(args.id, args.question);

@@ -22,6 +22,10 @@ export const forecast = tool<Args, { max: number }, State>(async ({ city, days =
   // @ts-expect-error not the state's type
   await ctx.checkpoint({ other: 1 });
   ctx.log('info', label.join());
+  const seen = await ctx.storage.getVersioned<{ days: number }>(city, { user: true });
+  const version: number = await ctx.storage.put(city, { days }, { ttlSeconds: 60, ifVersion: seen?.version ?? 0 });
+  // @ts-expect-error a value is JSON
+  await ctx.storage.put(city, () => version);
   ctx.log('emergency', 'x');
   // @ts-expect-error no such level
   ctx.log('loud', 'x');
