@@ -97,6 +97,9 @@ public interface Context {
      */
     void checkpoint(Object state);
 
+    /** Returns the keys and values that outlive the call, where the spec says {@code storage: true}. */
+    Storage storage();
+
     /** Shows the plugin's own state to observers. */
     default void status(String phase) {
         status(phase, Map.of());

@@ -13,6 +13,7 @@ import asp.plugin.Question;
 import asp.plugin.Result;
 import asp.plugin.Resume;
 import asp.plugin.Secret;
+import asp.plugin.Storage;
 import asp.plugin.TypedTool;
 import asp.plugin.worker.Reasons;
 import asp.plugin.worker.Typed;
@@ -50,6 +51,7 @@ public final class FakeContext implements Context {
     private Secret token;
     private Caller caller = new Caller("acme", "alice", "");
     private Resume resume;
+    private FakeStorage storage = new FakeStorage();
     private Mode stopped;
     private String reason = "";
     private boolean preempted;
@@ -94,6 +96,12 @@ public final class FakeContext implements Context {
 
     public FakeContext token(String text) {
         token = new Secret(text);
+        return this;
+    }
+
+    /** Gives a storage that other calls share. */
+    public FakeContext storage(FakeStorage shared) {
+        storage = shared;
         return this;
     }
 
@@ -260,6 +268,12 @@ public final class FakeContext implements Context {
         if (stopped != null) {
             throw new CancelledException(reason);
         }
+    }
+
+    @Override
+    public synchronized Storage storage() {
+        goOn();
+        return storage.of(caller);
     }
 
     @Override

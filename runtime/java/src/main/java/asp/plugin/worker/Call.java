@@ -6,9 +6,14 @@ import asp.plugin.v1.CancelRequest;
 import asp.plugin.v1.CancelResponse;
 import asp.plugin.v1.CheckpointAck;
 import asp.plugin.v1.DeliverDelegationResult;
+import asp.plugin.v1.DeliverStorageAnswer;
 import asp.plugin.v1.DeliverUserInput;
 import asp.plugin.v1.ServerMessage;
+import asp.plugin.v1.StorageRequested;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * One call while it runs: its thread, whether it must stop, and what it waits for. Sends nothing after its end, and its
@@ -35,6 +40,10 @@ final class Call {
     private final Questions<DeliverUserInput> inputs = new Questions<>(Limits.OPEN_QUESTIONS);
     private final Questions<DeliverDelegationResult> delegations = new Questions<>(Limits.OPEN_QUESTIONS);
     private final Questions<CheckpointAck> checkpoints = new Questions<>(1);
+    private final Questions<DeliverStorageAnswer> stored = new Questions<>(Limits.STORAGE_REQUESTS);
+    /** A place is taken until the answer, even if nobody waits for that: the platform counts so too. */
+    private final Semaphore storagePlaces = new Semaphore(Limits.STORAGE_REQUESTS);
+    private final AtomicLong storageRequests = new AtomicLong();
 
     // Guarded by this.
     private Thread thread;
@@ -102,6 +111,32 @@ final class Call {
         if (!push(event)) {
             throw new IllegalStateException("the call has ended");
         }
+    }
+
+    /** Sends a request for the plugin's storage, after waiting for a place, and waits for its answer. */
+    DeliverStorageAnswer askStorage(StorageRequested.Builder asked) {
+        try {
+            storagePlaces.acquire();
+        } catch (InterruptedException interrupted) {
+            throw new CancelledException("the call's thread was interrupted");
+        }
+        String key = Long.toString(storageRequests.incrementAndGet());
+        CompletableFuture<DeliverStorageAnswer> answer;
+        try {
+            answer = stored.open(key);
+            send(ServerMessage.newBuilder()
+                    .setStorageRequested(asked.setCorrelationId(key))
+                    .build());
+        } catch (RuntimeException unsent) {
+            storagePlaces.release();
+            throw unsent;
+        }
+        return stored.await(key, answer, 0);
+    }
+
+    void answerStorage(DeliverStorageAnswer answer) {
+        stored.answer(answer.getCorrelationId(), answer);
+        storagePlaces.release();
     }
 
     /** Sends a line of the log, also while the call is being cancelled; false when the call has ended. */
@@ -199,6 +234,9 @@ final class Call {
         }
         if (wanted.compareTo(Stop.HARD) >= 0) {
             checkpoints.close(why);
+            stored.close(why);
+            // Whoever waits for a place finds that it is over.
+            storagePlaces.release(Limits.CALLS);
             if (thread != null) {
                 thread.interrupt();
             }

@@ -11,6 +11,7 @@ import asp.plugin.PluginException;
 import asp.plugin.Question;
 import asp.plugin.Resume;
 import asp.plugin.Secret;
+import asp.plugin.Storage;
 import asp.plugin.v1.Checkpoint;
 import asp.plugin.v1.CheckpointAck;
 import asp.plugin.v1.DelegationRequested;
@@ -206,6 +207,12 @@ final class CallContext implements Context {
     }
 
     @Override
+    public Storage storage() {
+        events();
+        return new CallStorage(call, false);
+    }
+
+    @Override
     public void status(String phase, Map<String, ?> metadata) {
         byte[] json = Json.bytes(metadata);
         bounded(json.length, "status");
@@ -310,7 +317,7 @@ final class CallContext implements Context {
         }
     }
 
-    private static JsonNode parse(asp.plugin.v1.Json json) {
+    static JsonNode parse(asp.plugin.v1.Json json) {
         try {
             return Json.parse(json.getValue().toByteArray());
         } catch (IOException fault) {

@@ -11,6 +11,9 @@ final class Limits {
     /** Bytes of a checkpoint. */
     static final int CAPSULE_BYTES = 64 << 10;
 
+    /** Bytes of a stored value, as JSON text. */
+    static final int STORED_BYTES = 64 << 10;
+
     /** Bytes of one log line, in UTF-8. */
     static final int LOG_BYTES = 16 << 10;
 
@@ -19,6 +22,9 @@ final class Limits {
 
     /** Open questions and delegations of one call. */
     static final int OPEN_QUESTIONS = 16;
+
+    /** Requests of one call for the plugin's storage that are not answered. */
+    static final int STORAGE_REQUESTS = 16;
 
     /** Calls at once in one worker. The pool's `concurrency` is far below; this one holds when a peer ignores it. */
     static final int CALLS = 256;

@@ -4,7 +4,7 @@ import asp.plugin.PluginException;
 import java.util.Map;
 
 /**
- * What a handler catches when a question, a delegation or a checkpoint comes to nothing: the codes that every language
+ * What a handler catches when a question, a delegation, a checkpoint or a storage request comes to nothing: the codes that every language
  * has for the same event (runtime/README.md), with the platform's word as `reason`.
  */
 public final class Reasons {
@@ -29,6 +29,11 @@ public final class Reasons {
     public static PluginException noDelegation(String id, String said) {
         String reason = said.startsWith("failed: ") ? "failed" : said;
         return new PluginException("DELEGATION_FAILED", "`" + id + "` failed: " + said, Map.of("reason", reason));
+    }
+
+    /** The storage gave no result. */
+    public static PluginException noStorage(String reason) {
+        return new PluginException("STORAGE_FAILED", "storage: " + reason, Map.of("reason", reason));
     }
 
     public static PluginException noCheckpoint(String reason) {

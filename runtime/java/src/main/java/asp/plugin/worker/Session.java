@@ -8,6 +8,7 @@ import asp.plugin.v1.CancelRequest;
 import asp.plugin.v1.CheckpointAck;
 import asp.plugin.v1.ClientMessage;
 import asp.plugin.v1.DeliverDelegationResult;
+import asp.plugin.v1.DeliverStorageAnswer;
 import asp.plugin.v1.DeliverUserInput;
 import asp.plugin.v1.InvokeRequest;
 import asp.plugin.v1.Pong;
@@ -59,6 +60,7 @@ final class Session implements StreamObserver<ClientMessage> {
             case USER_INPUT -> input(message.getUserInput());
             case DELEGATION_RESULT -> result(message.getDelegationResult());
             case CHECKPOINT_ACK -> stored(message.getCheckpointAck());
+            case STORAGE_ANSWER -> storage(message.getStorageAnswer());
             // A newer platform may say more than this worker knows.
             case PAYLOAD_NOT_SET -> {}
         }
@@ -193,6 +195,10 @@ final class Session implements StreamObserver<ClientMessage> {
 
     private void stored(CheckpointAck ack) {
         with(ack.getRequestId(), call -> call.checkpoints().answer(Long.toString(ack.getSeq()), ack));
+    }
+
+    private void storage(DeliverStorageAnswer answer) {
+        with(answer.getRequestId(), call -> call.answerStorage(answer));
     }
 
     private void with(String requestId, Consumer<Call> action) {

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import asp.plugin.Answer;
 import asp.plugin.Artifact;
+import asp.plugin.Caller;
 import asp.plugin.CancelledException;
 import asp.plugin.Context;
 import asp.plugin.Json;
@@ -15,6 +16,7 @@ import asp.plugin.LogLevel;
 import asp.plugin.PluginException;
 import asp.plugin.Property;
 import asp.plugin.Question;
+import asp.plugin.Storage;
 import asp.plugin.TypedTool;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
@@ -85,6 +87,51 @@ class FakeContextTest {
         fails("CHECKPOINT_FAILED", Map.of("reason", "too_large"), () -> context.checkpoint("x".repeat(70_000)));
         context.artifact(ABOUT, new byte[1]);
         fails("ARTIFACT_REFUSED", null, () -> context.artifact(ABOUT, new byte[1]));
+    }
+
+    @Test
+    void theStorageKeepsValuesForOtherCallsOfTheOrgAndOfTheUser() {
+        FakeStorage shared = new FakeStorage();
+        Storage storage = context.storage(shared).storage();
+        long version = storage.put("n", Map.of("a", 1));
+        storage.ofUser().put("mine", 1, Storage.PutOptions.DEFAULT.expiringAfter(Duration.ofMinutes(1)));
+        fails("STORAGE_FAILED", Map.of("reason", "conflict"), () -> storage.put("n", 2, onlyIf(0)));
+        assertTrue(storage.put("n", 2, onlyIf(version)) != version);
+        Storage bobs = new FakeContext().storage(shared).caller(new Caller("acme", "bob", "")).storage();
+        assertEquals(2, bobs.get("n").orElseThrow().asInt());
+        assertTrue(bobs.ofUser().get("mine").isEmpty());
+        Storage others = new FakeContext().storage(shared).caller(new Caller("globex", "alice", "")).storage();
+        assertTrue(others.get("n").isEmpty());
+        assertEquals(List.of("mine"), storage.ofUser().list("m"));
+        shared.advance(Duration.ofSeconds(61));
+        assertTrue(storage.ofUser().get("mine").isEmpty());
+        assertTrue(storage.delete("n"));
+        assertFalse(storage.delete("n"));
+        shared.fail("unavailable");
+        fails("STORAGE_FAILED", Map.of("reason", "unavailable"), () -> storage.get("n"));
+    }
+
+    @Test
+    void theStorageHasTheBoundsOfThePlatform() {
+        Storage storage = context.storage();
+        String large = "x".repeat(65_534);
+        Storage.PutOptions brief = Storage.PutOptions.DEFAULT.expiringAfter(Duration.ofMillis(500));
+        Storage.PutOptions late = Storage.PutOptions.DEFAULT.expiringAfter(Duration.ofDays(91));
+        for (String key : List.of("", "a\n", "ä".repeat(129))) {
+            fails("STORAGE_FAILED", Map.of("reason", "bad_key"), () -> storage.put(key, 1));
+        }
+        fails("STORAGE_FAILED", Map.of("reason", "bad_ttl"), () -> storage.put("k", 1, brief));
+        fails("STORAGE_FAILED", Map.of("reason", "bad_ttl"), () -> storage.put("k", 1, late));
+        fails("STORAGE_FAILED", Map.of("reason", "too_large"), () -> storage.put("k", large + "x"));
+        for (int number = 0; number < 63; number++) {
+            storage.put("k" + number, large);
+        }
+        fails("STORAGE_FAILED", Map.of("reason", "storage_full"), () -> storage.put("more", large));
+        storage.put("k0", large);
+    }
+
+    private static Storage.PutOptions onlyIf(long version) {
+        return Storage.PutOptions.DEFAULT.onlyIf(version);
     }
 
     private static void fails(String code, Object details, Executable act) {
