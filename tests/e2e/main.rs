@@ -48,6 +48,7 @@ mod plugin_delegates;
 mod plugin_lists;
 mod plugin_loss;
 mod plugin_schemas;
+mod plugin_storage;
 mod plugin_watches;
 mod plugin_wire;
 mod plugins;
@@ -146,6 +147,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     hostile_plugins::trials,
     plugin_lists::trials,
     plugin_watches::trials,
+    plugin_storage::trials,
     plugin_loss::trials,
     gateway_loss::trials,
     token_keys::trials,
