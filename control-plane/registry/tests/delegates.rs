@@ -119,15 +119,19 @@ fn a_delegate_is_answered_by_a_model_or_by_a_primitive() {
 }
 
 #[test]
-fn only_a_clients_model_is_offered_tools() {
+fn a_model_of_the_platforms_is_offered_tools_where_no_input_schema_is_passed_over() {
     let schema = "primitiveSchema: {sampling: {maxTokens: 5, tools: true, includeContext: thisServer}}";
-    assert_found("a client's", &[spec("sample", "delegate", schema)], &[]);
     let runtime = "runtime: {mode: proxy, openai: {url: \"https://a.example.com\", model: m}}";
     let both = format!("{schema}\n{runtime}");
-    let expected = [("misplaced_key", "/primitiveSchema/sampling/tools")];
-    assert_found("the platform's", &[spec("sample", "delegate", &both)], &expected);
     let preferred = schema.replace("primitiveSchema: {", "primitiveSchema: {prefer: platform, ");
-    assert_found("the platform's own", &[spec("sample", "delegate", &preferred)], &expected);
+    let faults: &[(&str, &str)] = &[("misplaced_key", "/primitiveSchema/input_schema")];
+    let rows: [(&str, &str, &[(&str, &str)]); 3] =
+        [("a client's", schema, &[]), ("a spec's", &both, faults), ("the operator's", &preferred, faults)];
+    for (whose, rest, with_input) in rows {
+        assert_found(whose, &[spec("sample", "delegate", rest)], &[]);
+        let input = rest.replace("primitiveSchema: {", "primitiveSchema: {input_schema: {type: object}, ");
+        assert_found(whose, &[spec("sample", "delegate", &input)], with_input);
+    }
 }
 
 #[test]

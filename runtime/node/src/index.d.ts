@@ -45,7 +45,7 @@ export interface Asking {
   /** Asks a model, another primitive or for roots. Throws a `CallError` DELEGATION_FAILED with the `reason`. */
   delegate<Result = Json>(id: string, input: Json, options?: { timeoutSeconds?: number }): Promise<Result>;
   /**
-   * Asks the client's model, which may use `tools` (MCP's `{name, description, inputSchema}`), by a delegate whose spec says
+   * Asks a model, which may use `tools` (MCP's `{name, description, inputSchema}`), by a delegate whose spec says
    * `sampling.tools`. The answer's `content` has its blocks: where its `stopReason` is `toolUse`, run what the `tool_use`
    * blocks name, add the answer and a user message of `tool_result` blocks to `messages`, and ask again.
    */

@@ -49,8 +49,8 @@ impl Delegates {
     /// spec requires the client; otherwise the client if it can, unless the spec prefers the platform; otherwise the
     /// platform, if the spec or the operator names an endpoint for it.
     ///
-    /// `sampling` is the request for a model. A conversation has not been validated against the delegate's input
-    /// schema, and the platform's models are never asked in one.
+    /// `sampling` is the request for a model. A conversation has not been validated against an input schema, so the
+    /// platform's models are asked in one only if the spec says so and has no such schema.
     pub fn way(
         &self,
         call: &Call,
@@ -69,11 +69,10 @@ impl Delegates {
             let can = if primitive.asks_roots { abilities.roots } else { client };
             return if can { Ok(Way::Client) } else { Err(DelegationFault::Unsupported) };
         }
-        // The platform's models are only asked with texts.
         let has_model =
             openai(delegate).is_some() || self.endpoints.default_for(requested_by(call, delegate)).is_some();
-        let platform = !uses_tools && !is_conversation && has_model;
         let prefers_platform = primitive.prefer_platform;
+        let platform = has_model && (is_conversational(delegate) || !(uses_tools || is_conversation));
         match (client, platform) {
             (true, false) => Ok(Way::Client),
             (true, true) if !prefers_platform => Ok(Way::Client),
@@ -111,7 +110,8 @@ impl Delegates {
         let endpoint = self.endpoints.of(openai(delegate), by).ok_or(DelegationFault::Unsupported)?;
         let asked = exchange::ChatRequest {
             endpoint: &endpoint,
-            body: chat::body(&endpoint, &delegation.sampling, &delegate.entry),
+            body: chat::body(&endpoint, &delegation.sampling, &delegate.entry)
+                .ok_or(DelegationFault::Unsupported)?,
             upstreams: &delegation.snapshot.upstreams,
             by,
             until: endpoint
@@ -138,6 +138,14 @@ fn requested_by<'a>(call: &'a Call, delegate: &'a Dependency) -> Requester<'a> {
     Requester { server: &call.server.message.name, primitive: &delegate.entry.primitive.id }
 }
 
+/// Whether the spec lets a model of the platform answer conversations.
+fn is_conversational(delegate: &Dependency) -> bool {
+    let primitive = &delegate.entry.primitive;
+    primitive.sampling_tools
+        && delegate.entry.input.is_none()
+        && (primitive.prefer_platform || openai(delegate).is_some())
+}
+
 fn openai(delegate: &Dependency) -> Option<&ProxyOpenai> {
     match delegate.entry.primitive.runtime.as_ref()?.mode.as_ref()? {
         Mode::ProxyOpenai(openai) => Some(openai),
@@ -145,7 +153,8 @@ fn openai(delegate: &Dependency) -> Option<&ProxyOpenai> {
     }
 }
 
-fn other_primitive(delegate: &Dependency) -> Option<&OtherPrimitive> {
+/// Returns the primitive that answers for the delegate, if its spec names one.
+pub(crate) fn other_primitive(delegate: &Dependency) -> Option<&OtherPrimitive> {
     match delegate.entry.primitive.runtime.as_ref()?.mode.as_ref()? {
         Mode::Primitive(other) => Some(other),
         _ => None,

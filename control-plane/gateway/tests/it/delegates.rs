@@ -20,6 +20,8 @@ use tokio::net::TcpListener;
 use crate::runtime::{Runtime, Script, Worker, json_of};
 use crate::support::{Fixture, Modern, snapshot, token};
 
+#[path = "delegates/conversation.rs"]
+mod conversation;
 #[path = "delegates/faults.rs"]
 mod faults;
 #[path = "delegates/model.rs"]

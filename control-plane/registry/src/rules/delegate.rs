@@ -42,16 +42,18 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// Rejects other answers for a delegate that only the client answers.
+/// Rejects other answers for a delegate that only the client answers, and conversations with the platform's models that an
+/// input schema would not cover.
 fn check_client(spec: &Spec, findings: &mut Findings<'_>) {
     let schema = &spec.schema;
     let only_client = schema.roots.is_some() || schema.prefer == Some(Prefer::ClientOnly);
     if schema.sampling.as_ref().is_some_and(|sampling| sampling.tools)
+        && schema.input_schema.is_some()
         && (spec.runtime.is_some() || schema.prefer == Some(Prefer::Platform))
     {
-        let message = "only a client's model uses tools that code offers";
-        let hint = "remove `tools`, or what else would answer";
-        findings.add(FaultCode::MisplacedKey, "/primitiveSchema/sampling/tools", message, hint);
+        let message = "the platform's models answer no conversation for a delegate with an input schema, because a conversation is not checked against it";
+        let hint = "remove `input_schema`, or `sampling.tools`";
+        findings.add(FaultCode::MisplacedKey, "/primitiveSchema/input_schema", message, hint);
     }
     let others = [
         ("/primitiveSchema/sampling", schema.roots.is_some() && schema.sampling.is_some()),

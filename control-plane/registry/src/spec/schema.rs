@@ -218,8 +218,8 @@ pub(crate) struct Sampling {
     /// Model names, in order of preference.
     #[serde(default)]
     pub model_hints: Vec<String>,
-    /// Whether code may hold a conversation in which the model uses tools that the code offers; only a client's model
-    /// answers it.
+    /// Whether code may hold a conversation in which the model uses tools that the code offers. The platform's models answer
+    /// it only with `prefer: platform` or `runtime.openai`.
     #[serde(default)]
     pub tools: bool,
     /// Context of its servers that the client may show its model; none when absent.

@@ -208,7 +208,7 @@ class Context:
         tool_choice: str = "",
         timeout: float = DEFAULT_DELEGATION_SECONDS,
     ) -> Any:
-        """Asks the client's model, which may use `tools` (MCP's `{name, description, inputSchema}`), by a delegate whose
+        """Asks a model, which may use `tools` (MCP's `{name, description, inputSchema}`), by a delegate whose
         spec says `sampling.tools`. The answer's `content` has its blocks.
 
         Where its `stopReason` is `toolUse`, run what the `tool_use` blocks name, add the answer and a user message of

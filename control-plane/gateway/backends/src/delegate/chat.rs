@@ -4,6 +4,7 @@
 //! Keeps true: an endpoint's answer is read leniently, and only the parts that a plugin gets are kept.
 
 use asp_call::telemetry::metrics::Usage;
+use asp_json::{Json, Members};
 use asp_snapshot::ListedPrimitive;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -12,27 +13,24 @@ use super::answer::DelegateAnswer;
 use super::endpoint::Endpoint;
 use crate::delegate::delegation::DelegationFault;
 
+mod messages;
+mod tool_calls;
+
+use tool_calls::ToolCall;
+
 /// Maximum length of the name of a `response_format` schema (OpenAI's API reference).
 const MAX_SCHEMA_NAME: usize = 64;
 
 /// Builds the body of `POST /chat/completions`. The endpoint's own temperature and token limit take precedence over
-/// the delegate's.
+/// the delegate's. `None` if a message has another content than texts and the use of tools.
 pub(super) fn body(
     endpoint: &Endpoint<'_>,
     sampling: &Map<String, Value>,
     delegate: &ListedPrimitive,
-) -> Value {
-    let mut messages = Vec::new();
-    if let Some(prompt) = sampling.get("systemPrompt") {
-        messages.push(json!({"role": "system", "content": prompt}));
-    }
-    for message in sampling.get("messages").and_then(Value::as_array).into_iter().flatten() {
-        let text = message.pointer("/content/text").cloned().unwrap_or_default();
-        messages.push(json!({"role": message.get("role"), "content": text}));
-    }
+) -> Option<Value> {
     let mut body = Map::new();
     body.insert("model".into(), json!(endpoint.model));
-    body.insert("messages".into(), Value::Array(messages));
+    body.insert("messages".into(), Value::Array(messages::messages(sampling)?));
     let most = endpoint.max_tokens.map(Value::from).or_else(|| sampling.get("maxTokens").cloned());
     let temperature = endpoint.temperature.map(Value::from).or_else(|| sampling.get("temperature").cloned());
     let optional = [
@@ -40,13 +38,15 @@ pub(super) fn body(
         ("temperature", temperature),
         ("stop", sampling.get("stopSequences").cloned()),
         ("response_format", response_format(endpoint, delegate)),
+        ("tools", messages::tools(sampling)),
+        ("tool_choice", messages::tool_choice(sampling)),
     ];
     for (name, value) in optional {
         if let Some(value) = value {
             body.insert(name.into(), value);
         }
     }
-    Value::Object(body)
+    Some(Value::Object(body))
 }
 
 fn response_format(endpoint: &Endpoint<'_>, delegate: &ListedPrimitive) -> Option<Value> {
@@ -81,6 +81,8 @@ struct ChatMessage {
     content: Option<Value>,
     #[serde(default)]
     refusal: Option<String>,
+    #[serde(default)]
+    tool_calls: Option<Vec<ToolCall>>,
 }
 
 #[derive(Deserialize)]
@@ -103,30 +105,42 @@ pub(super) fn read(body: &[u8]) -> Result<DelegateAnswer, DelegationFault> {
         .map(|spent| Usage { tokens_in: spent.prompt_tokens, tokens_out: spent.completion_tokens });
     let choice = completion.choices.into_iter().next().ok_or(DelegationFault::Unavailable)?;
     let filtered = choice.finish_reason.as_deref() == Some("content_filter");
-    if filtered || choice.message.refusal.is_some_and(|why| !why.is_empty()) {
+    if filtered || choice.message.refusal.as_ref().is_some_and(|why| !why.is_empty()) {
         return Err(DelegationFault::Refused);
     }
-    let content = match choice.message.content {
-        Some(Value::String(text)) => json!({"type": "text", "text": text}),
-        Some(Value::Array(parts)) => Value::Array(parts),
-        _ => return Err(DelegationFault::Unavailable),
-    };
-    let mut said = json!({"role": "assistant", "content": content});
-    if let Some(members) = said.as_object_mut() {
-        if !completion.model.is_empty() {
-            members.insert("model".into(), completion.model.into());
-        }
-        if let Some(reason) = choice.finish_reason {
-            // Values of MCP's CreateMessageResult.
-            let reason = match reason.as_str() {
-                "stop" => "endTurn".to_owned(),
-                "length" => "maxTokens".to_owned(),
-                _ => reason,
-            };
-            members.insert("stopReason".into(), reason.into());
-        }
+    let mut said = Members::default();
+    said.insert("role", "assistant");
+    said.insert("content", content(choice.message).ok_or(DelegationFault::Unavailable)?);
+    if !completion.model.is_empty() {
+        said.insert("model", completion.model);
     }
-    Ok(DelegateAnswer { said: said.into(), usage: usage.unwrap_or_default() })
+    if let Some(reason) = choice.finish_reason {
+        // Values of MCP's CreateMessageResult.
+        let reason = match reason.as_str() {
+            "stop" => "endTurn".to_owned(),
+            "length" => "maxTokens".to_owned(),
+            "tool_calls" => "toolUse".to_owned(),
+            _ => reason,
+        };
+        said.insert("stopReason", reason);
+    }
+    Ok(DelegateAnswer { said: said.to_json(), usage: usage.unwrap_or_default() })
+}
+
+/// Returns the content of a message: a block, or several if it uses tools; `None` if it has none.
+fn content(message: ChatMessage) -> Option<Json> {
+    let calls = message.tool_calls.unwrap_or_default();
+    let text = |text: String| json!({"type": "text", "text": text});
+    let texts = match message.content {
+        Some(Value::String(words)) if calls.is_empty() => return Some(text(words).into()),
+        Some(Value::Array(parts)) => parts,
+        Some(Value::String(words)) if !words.is_empty() => vec![text(words)],
+        _ if calls.is_empty() => return None,
+        _ => Vec::new(),
+    };
+    let texts = texts.iter().map(Value::to_string);
+    let blocks: Vec<String> = texts.chain(calls.into_iter().map(ToolCall::block)).collect();
+    Some(Json::part(format!("[{}]", blocks.join(","))))
 }
 
 #[cfg(test)]
@@ -176,9 +190,9 @@ mod tests {
             "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}],
             "response_format": {"type": "json_schema",
                                 "json_schema": {"name": "acme_label", "schema": {"type": "object"}}}});
-        assert_eq!(body(&endpoint, sampling.as_object().unwrap(), &delegate()), expected);
+        assert_eq!(body(&endpoint, sampling.as_object().unwrap(), &delegate()), Some(expected));
         let own = Endpoint { max_tokens: Some(8), temperature: Some(0.0), json_schema: false, ..endpoint };
-        let body = body(&own, sampling.as_object().unwrap(), &delegate());
+        let body = body(&own, sampling.as_object().unwrap(), &delegate()).unwrap();
         assert_eq!((&body["max_tokens"], &body["temperature"]), (&json!(8), &json!(0.0)));
         assert_eq!(body.get("response_format"), None);
     }
@@ -195,6 +209,30 @@ mod tests {
             json!({"role": "assistant", "model": "small-1", "stopReason": "maxTokens",
                    "content": {"type": "text", "text": "[1"}})
         );
+        assert_eq!(answered.usage, Usage { tokens_in: 7, tokens_out: 2 });
+    }
+
+    #[test]
+    fn a_completion_that_uses_tools_has_their_blocks() {
+        let arguments = r#"{"n": 340282366920938463463374607431768211455}"#;
+        let call = |id: &str, arguments: Value| json!({"id": id, "type": "function", "function": {"name": "add", "arguments": arguments}});
+        let calls = json!([call("a", arguments.into()), call("b", "".into()), call("c", json!({"n": 1}))]);
+        let completion = |content: Value| {
+            let message = json!({"role": "assistant", "content": content, "tool_calls": calls});
+            json!({"choices": [{"finish_reason": "tool_calls", "message": message}],
+                   "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
+        };
+        let answered = read(completion(Value::Null).to_string().as_bytes()).unwrap();
+        assert_eq!(answered.said["stopReason"], "toolUse");
+        let blocks = answered.said.member("content").unwrap().elements().unwrap();
+        let input = |at: usize| blocks[at].member("input").unwrap();
+        assert_eq!(input(0).text(), arguments);
+        assert_eq!((input(1), input(2)), (json!({}).into(), json!({"n": 1}).into()));
+        assert_eq!(blocks[0]["type"], "tool_use");
+        assert_eq!((&blocks[0]["id"], &blocks[0]["name"]), (&json!("a"), &json!("add")));
+        let answered = read(completion("Let me add.".into()).to_string().as_bytes()).unwrap();
+        assert_eq!(answered.said["content"][0], json!({"type": "text", "text": "Let me add."}));
+        assert_eq!(answered.said["content"].as_array().unwrap().len(), 4);
         assert_eq!(answered.usage, Usage { tokens_in: 7, tokens_out: 2 });
     }
 

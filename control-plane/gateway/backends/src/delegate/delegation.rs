@@ -108,7 +108,7 @@ pub struct Delegation {
     pub input: Json,
     /// The parameters of MCP's `sampling/createMessage`.
     pub sampling: Map<String, Value>,
-    /// Whether the messages are the code's own, instead of an input: only a client's model gets them.
+    /// Whether the messages are the code's own, instead of an input.
     pub is_conversation: bool,
     pub began: Instant,
     /// Time limit of the answer; never later than the call's deadline.

@@ -85,8 +85,8 @@ fn checked(
     delegation: &Delegation,
     way: Way,
 ) -> Result<CheckedAnswer, DelegationFault> {
-    let told = delegation.is_conversation && way == Way::Client;
-    let asked = told.then_some(&delegation.sampling);
+    let is_conversation = delegation.is_conversation && way != Way::Primitive;
+    let asked = is_conversation.then_some(&delegation.sampling);
     let result = answer::result(&answered.said, &delegation.delegate()?.entry, asked)?;
     Ok(CheckedAnswer { said: answered.said, result })
 }

@@ -22,6 +22,7 @@ use crate::conversation::dependencies::dependency;
 use crate::delegate::delegation::DelegationFault;
 
 mod delegation;
+mod offered;
 mod rounds;
 
 pub(super) use delegation::delegate;

@@ -125,15 +125,18 @@ async fn who_answers_is_decided_by_client_spec_and_operator() {
 
 /// A plugin's substitute for an input is not checked against the delegate's schema, and the operator pays for it.
 #[tokio::test]
-async fn a_conversation_never_reaches_a_model_of_the_platforms() {
-    for prefers in [false, true] {
+async fn a_conversation_reaches_a_model_of_the_platforms_only_where_the_spec_lets_it() {
+    let schema = r#"{"type": "integer"}"#;
+    for (prefers, schema, answered) in
+        [(false, schema, false), (true, schema, false), (false, "", false), (true, "", true)]
+    {
         let model = Model::saying("1").await;
         let snapshot = with_delegate(|delegate| {
             delegate.sampling_tools = true;
             delegate.prefer_platform = prefers;
-            delegate.input_schema = r#"{"type": "integer"}"#.into();
+            delegate.input_schema = schema.into();
         });
-        let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
             let invoke = worker.begin(&[]).await;
             let message = json!({"role": "user", "content": {"type": "text", "text": "no integer"}});
             let mut asked = asks(&invoke.request_id, "d-1", &json!(1), Duration::ZERO);
@@ -142,11 +145,13 @@ async fn a_conversation_never_reaches_a_model_of_the_platforms() {
             }
             worker.say(asked).await;
             let told = told(&mut worker).await;
-            worker.complete(&invoke, &json!({"ok": told.error == "unsupported"})).await;
+            let expected = if answered { "" } else { "unsupported" };
+            worker.complete(&invoke, &json!({"ok": told.error == expected})).await;
         }));
         let fixture = Fixture::with_models(snapshot, 7, runtime.runtimes(), model.endpoints());
         let result = sweep(json!({})).send(&fixture).await.json()["result"].clone();
-        assert_eq!((&result["structuredContent"], model.requests()), (&json!({"ok": true}), 0), "{result}");
+        assert_eq!(result["structuredContent"], json!({"ok": true}), "{prefers} {schema}: {result}");
+        assert_eq!(model.requests(), usize::from(answered), "{prefers} {schema}");
     }
 }
 

@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use super::super::attempt_state::{AttemptState, Delivery, Key};
 use super::super::job::Job;
 use super::DuplicateQuestion;
+use super::offered::with_definitions;
 use crate::conversation::dependencies::dependency;
 use crate::delegate::conversation;
 use crate::delegate::delegation::{Delegation, DelegationFault};
@@ -99,7 +100,10 @@ fn begin(
     let sampling = match parse(requested.conversation.as_ref()).map_err(|_| DelegationFault::InvalidInput)? {
         None => sampling(delegate, &input),
         Some(_) if !delegate.entry.primitive.sampling_tools => return Err(DelegationFault::Undeclared),
-        Some(given) => conversation(delegate, &given).ok_or(DelegationFault::InvalidInput)?,
+        Some(given) => {
+            let given = with_definitions(execution, &given).ok_or(DelegationFault::InvalidInput)?;
+            conversation(delegate, &given).ok_or(DelegationFault::InvalidInput)?
+        }
     };
     let time =
         requested.timeout.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());

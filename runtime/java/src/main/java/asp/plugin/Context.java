@@ -81,7 +81,7 @@ public interface Context {
     JsonNode delegate(String id, Object input, Duration timeout);
 
     /**
-     * Asks the client's model, which may use tools, by a delegate whose spec says {@code sampling.tools}, and waits. The
+     * Asks a model, which may use tools, by a delegate whose spec says {@code sampling.tools}, and waits. The
      * answer's `content` has its blocks: where its `stopReason` is `toolUse`, run what the `tool_use` blocks name, add
      * the answer and a user message of `tool_result` blocks to the messages, and ask again.
      *
