@@ -67,6 +67,7 @@ mod revisions;
 mod revocations;
 mod runtimes;
 mod same_codes;
+mod sample_agent;
 mod scripts;
 mod several_controls;
 mod several_runtimes;
@@ -139,6 +140,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     dev_failures::trials,
     embedded::trials,
     plugin_delegates::trials,
+    sample_agent::trials,
     packages::trials,
     plugin_schemas::trials,
     plugin_wire::trials,

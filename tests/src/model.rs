@@ -1,4 +1,4 @@
-//! A model behind an OpenAI-compatible endpoint: says one thing to everybody, and remembers what it was asked.
+//! A model behind an OpenAI-compatible endpoint: answers by a script, and remembers what it was asked.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,6 +24,15 @@ pub struct Question {
     pub body: Value,
 }
 
+/// Answer of a model.
+pub struct Reply {
+    pub message: Value,
+    /// Tokens in and out.
+    pub tokens: (u64, u64),
+}
+
+type Script = dyn Fn(&Value) -> Reply + Send + Sync;
+
 /// A running model; it ends when dropped.
 pub struct Model {
     address: SocketAddr,
@@ -32,18 +41,25 @@ pub struct Model {
 }
 
 impl Model {
+    /// Starts a model that says one thing to everybody.
     pub async fn start(says: &str) -> Result<Model> {
+        let message = json!({"role": "assistant", "content": says});
+        Model::scripted(move |_| Reply { message: message.clone(), tokens: (10, 2) }).await
+    }
+
+    /// Starts a model that answers each request by `script`, which gets its body.
+    pub async fn scripted(script: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Result<Model> {
+        let script: Arc<Script> = Arc::new(script);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let asked: Arc<Mutex<Vec<Question>>> = Arc::default();
-        let says = says.to_owned();
         let record = asked.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let says = says.clone();
+                let script = script.clone();
                 let record = record.clone();
                 tokio::spawn(async move {
-                    let service = service_fn(move |request| answer(request, says.clone(), record.clone()));
+                    let service = service_fn(move |request| answer(request, script.clone(), record.clone()));
                     let builder = Builder::new(TokioExecutor::new());
                     // A client that goes away ends its connection with an error that concerns nobody.
                     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
@@ -72,7 +88,7 @@ impl Drop for Model {
 
 async fn answer(
     request: Request<Incoming>,
-    says: String,
+    script: Arc<Script>,
     asked: Arc<Mutex<Vec<Question>>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
@@ -84,14 +100,15 @@ async fn answer(
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let authorization =
         head.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    asked.lock().push(Question {
-        authorization: authorization.to_owned(),
-        body: serde_json::from_slice(&body).unwrap_or_default(),
-    });
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let Reply { message, tokens: (tokens_in, tokens_out) } = script(&body);
+    asked.lock().push(Question { authorization: authorization.to_owned(), body });
+    let finish_reason = if message.get("tool_calls").is_some() { "tool_calls" } else { "stop" };
     let said = json!({
         "id": "chatcmpl-1", "object": "chat.completion", "model": "test",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": says}}],
-        "usage": {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}});
+        "choices": [{"index": 0, "finish_reason": finish_reason, "message": message}],
+        "usage": {"prompt_tokens": tokens_in, "completion_tokens": tokens_out,
+                  "total_tokens": tokens_in + tokens_out}});
     *response.body_mut() = Full::new(Bytes::from(said.to_string()));
     Ok(response)
 }
