@@ -11,7 +11,7 @@ use asp_proto::plugin::{
     deliver_user_input::Action,
 };
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Reason for which no one answered (plugin.proto).
 const UNSUPPORTED: &str = "unsupported";
@@ -45,7 +45,7 @@ impl Answers {
         };
         match self.0.get(&asked.elicitation_id) {
             None => answer.error = UNSUPPORTED.to_owned(),
-            Some(fields @ Value::Object(_)) => answer.fields = Some(json(fields)),
+            Some(fields @ Value::Object(_)) => answer.fields = Some(encoded(fields)),
             Some(word) if word == "decline" => answer.action = Action::Decline.into(),
             Some(word) if word == "cancel" => answer.action = Action::Cancel.into(),
             Some(other) => bail!(
@@ -56,7 +56,8 @@ impl Answers {
         Ok(answer)
     }
 
-    /// Returns the answer of a delegate as the platform delivers it: `text`, and also `json` if the text is JSON.
+    /// Returns the answer of a delegate as the platform delivers it: `text`, also `json` if the text is JSON, and `content` in
+    /// a conversation.
     pub(super) fn to_delegation(&self, asked: &DelegationRequested) -> DeliverDelegationResult {
         let mut answer = DeliverDelegationResult {
             request_id: asked.request_id.clone(),
@@ -73,20 +74,22 @@ impl Answers {
         if let Ok(value) = serde_json::from_str::<Value>(&text) {
             result.insert("json".into(), value);
         }
+        if asked.conversation.is_some() {
+            result.insert("content".into(), json!([{"type": "text", "text": text}]));
+        }
         result.insert("text".into(), text.into());
-        answer.result = Some(json(&Value::Object(result)));
+        answer.result = Some(encoded(&Value::Object(result)));
         answer
     }
 }
 
-fn json(value: &Value) -> Json {
+fn encoded(value: &Value) -> Json {
     Json { value: value.to_string().into_bytes() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn answers(given: &[&str]) -> Answers {
         Answers::new(&given.iter().map(|given| parse(given).unwrap()).collect::<Vec<_>>())
@@ -121,6 +124,15 @@ mod tests {
         assert_eq!(read(said("topic").result), json!({"text": "billing"}));
         assert_eq!(read(said("tones").result), json!({"text": "[\"calm\"]", "json": ["calm"]}));
         assert_eq!(said("other").error, "unsupported");
+        let conversation = Some(encoded(&json!({"messages": []})));
+        let asked = DelegationRequested {
+            delegate_id: "topic".into(),
+            conversation,
+            ..DelegationRequested::default()
+        };
+        let content = json!([{"type": "text", "text": "billing"}]);
+        let result = read(answers.to_delegation(&asked).result);
+        assert_eq!(result, json!({"text": "billing", "content": content}));
     }
 
     #[test]
