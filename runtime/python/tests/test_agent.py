@@ -192,16 +192,28 @@ def test_turns_are_bounded_and_the_last_one_has_to_answer():
 
 
 def test_calls_and_results_are_bounded():
-    many = uses(*[("quote_price", {"count": at}) for at in range(20)])
-    ctx = Scripted(many, text("done"), tools={"quote_price": lambda _: "x" * 100_000})
-    assert worked(started(ctx)) == "done"
-    assert len(ctx.called) == agent.loop.CALLS
-    assert ctx.asked[1][3] == "none"
-    results = ctx.asked[1][1][-1]["content"]
-    assert len(results[0]["content"][0]["text"]) == 4 * agent.loop.RESULT_TOKENS
+    def asked_after(calls):
+        many = uses(*[("quote_price", {"count": at}) for at in range(calls)])
+        ctx = Scripted(many, text("done"), tools={"quote_price": lambda _: "x" * 100_000})
+        assert worked(started(ctx)) == "done"
+        _, messages, _, choice = ctx.asked[1]
+        return messages[-1]["content"], choice, len(ctx.called), len(ctx.recorded.checkpoints)
+
+    results, choice, called, saved = asked_after(20)
+    assert (called, choice, saved) == (agent.loop.CALLS, "none", 1)
+    assert len(results[0]["content"][0]["text"]) * 20 == 4 * agent.loop.TURN_TOKENS
     assert [one["isError"] for one in results].count(True) == 4
-    # 64 KB of results do not fit a checkpoint.
-    assert ctx.recorded.checkpoints == []
+    results, choice, called, saved = asked_after(4)
+    # What does not fit a checkpoint is not saved.
+    assert (called, choice, saved) == (4, "auto", 0)
+    assert len(results[0]["content"][0]["text"]) == 4 * agent.loop.RESULT_TOKENS
+
+
+def test_a_long_conversation_has_to_end():
+    ctx = Scripted(text("done"))
+    run = started(ctx, request="ü" * 110_000)
+    assert worked(run) == "done"
+    assert ctx.asked[0][3] == "none"
 
 
 def test_an_answer_that_the_platform_rejected_is_asked_for_once_more_and_each_reason_is_explained():

@@ -20,10 +20,11 @@ from asp_plugin import CheckpointError, DelegationError, PluginError
 TURNS = 8
 # Calls of tools.
 CALLS = 16
-# Tokens of the conversation, beyond which the model has to answer: far below the 512 KiB of one question.
-TOKENS = 60_000
-# Tokens of one result.
+# Tokens of one result, and of all results of a turn.
 RESULT_TOKENS = 4000
+TURN_TOKENS = 16_000
+# Conversation beyond which the model has to answer. With the results of one more turn it is below the 512 KiB of a question.
+BYTES = 200 << 10
 MODEL_SECONDS = 120.0
 TOOL_SECONDS = 60.0
 # Questions of one turn whose answer the platform rejects, because it uses a tool that was not offered for instance.
@@ -33,6 +34,7 @@ UNANSWERED = {
     "unsupported": "the operator has none for it (ASP_DELEGATE_URL), and the client has none that uses tools",
     "limited": "a limit is reached; try again later",
     "refused": "the model, or a policy of the platform, refused the question",
+    "too_large": "the conversation is too large",
     "expired": f"it took longer than {MODEL_SECONDS:.0f} s",
     "invalid_output": "it used a tool that it was not offered",
 }
@@ -52,7 +54,8 @@ async def work(run: Run, chain: Chain) -> str:
         await chain.after_model(run, answer)
         if not answer.uses:
             return answer.text
-        results = await asyncio.gather(*(result_block(run, chain, use) for use in answer.uses))
+        limit = min(RESULT_TOKENS, TURN_TOKENS // len(answer.uses))
+        results = await asyncio.gather(*(result_block(run, chain, use, limit) for use in answer.uses))
         run.messages.append({"role": "assistant", "content": answer.content})
         run.messages.append({"role": "user", "content": list(results)})
         await save(run)
@@ -60,8 +63,8 @@ async def work(run: Run, chain: Chain) -> str:
 
 def is_exhausted(run: Run) -> bool:
     """Whether a bound is reached, so that the model has to answer now."""
-    size = tokens.count(json.dumps(run.messages, ensure_ascii=False))
-    return run.turn >= TURNS or len(run.used) >= CALLS or size > TOKENS
+    size = len(json.dumps(run.messages, ensure_ascii=False).encode(errors="replace"))
+    return run.turn >= TURNS or len(run.used) >= CALLS or size > BYTES
 
 
 async def ask(run: Run, tool_choice: str) -> Answer:
@@ -90,8 +93,8 @@ def read(given: dict[str, Any]) -> Answer:
     return Answer(given["text"], content, uses)
 
 
-async def result_block(run: Run, chain: Chain, use: ToolUse) -> dict[str, Any]:
-    """Calls a tool, and returns the block with its result."""
+async def result_block(run: Run, chain: Chain, use: ToolUse, limit: int) -> dict[str, Any]:
+    """Calls a tool, and returns the block with its result, of at most `limit` tokens."""
     # Counted before anything is awaited, so that calls at a time do not pass the bound together.
     run.used.append(use.name)
     refused = len(run.used) > CALLS
@@ -99,7 +102,7 @@ async def result_block(run: Run, chain: Chain, use: ToolUse) -> dict[str, Any]:
     if result is None:
         result = await call(run, use)
     result = await chain.after_tool(run, use, result)
-    text = {"type": "text", "text": tokens.cut(result.text, RESULT_TOKENS)}
+    text = {"type": "text", "text": tokens.cut(result.text, limit)}
     return {"type": "tool_result", "toolUseId": use.id, "content": [text], "isError": result.is_error}
 
 
