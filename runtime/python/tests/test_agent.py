@@ -11,7 +11,9 @@ from types import SimpleNamespace
 import pytest
 from harness import run, worker
 
+import asp_plugin
 from asp_plugin import DelegationError, PluginError
+from asp_plugin.handlers import Plugin
 from asp_plugin.testing import FakeContext, call_tool
 
 PACKAGE = Path(__file__).resolve().parents[3] / "primitives" / "samples-agent" / "plugins" / "agent"
@@ -21,14 +23,15 @@ DAY = 24 * 3600.0
 
 
 def imported():
-    """The plugin's modules by name, which nothing else finds under these names, without bytecode in its package."""
+    """The plugin's modules by name, without bytecode in its package. Neither they nor its handler are left behind."""
     sys.path.insert(0, str(PACKAGE))
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    plugin, asp_plugin.plugin = asp_plugin.plugin, Plugin()
     try:
         return SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
     finally:
         sys.path.remove(str(PACKAGE))
-        sys.dont_write_bytecode = before
+        sys.dont_write_bytecode, asp_plugin.plugin = before, plugin
         for name in MODULES:
             sys.modules.pop(name, None)
 
@@ -36,19 +39,20 @@ def imported():
 agent = imported()
 
 
-class StoreError(Exception):
-    """An error of the store: they have a code."""
+class StoreError(PluginError):
+    """An error of the store."""
 
-    def __init__(self, code):
-        super().__init__(code)
-        self.code = code
+    def __init__(self, reason):
+        super().__init__("STORAGE_FAILED", f"storage: {reason}", {"reason": reason})
+        self.reason = reason
 
 
 class Store:
-    """Stands for the plugin's store. `faults`: codes of the next calls of `put`; `broken`: the code of every call."""
+    """Stands for the plugin's store. `faults`: reasons of the next calls of `put`; `broken`: the reason of every call."""
 
     def __init__(self, faults=(), broken=""):
         self.values = {}
+        self.versions = {}
         self.faults = list(faults)
         self.broken = broken
 
@@ -60,13 +64,22 @@ class Store:
         self._check()
         return copy.deepcopy(self.values.get((key, user)))
 
-    async def put(self, key, value, ttl_seconds=None, user=False):
+    async def get_versioned(self, key, user=False):
+        value, version = await self.get(key, user), self.versions.get((key, user), 0)
+        # Another call may write before this one does.
+        await asyncio.sleep(0)
+        return None if value is None else SimpleNamespace(value=value, version=version)
+
+    async def put(self, key, value, ttl_seconds=None, user=False, *, if_version=None):
         self._check()
-        if self.faults and (code := self.faults.pop(0)):
-            raise StoreError(code)
+        if self.faults:
+            raise StoreError(self.faults.pop(0))
+        version = self.versions.get((key, user), 0)
+        if if_version not in (None, version):
+            raise StoreError("conflict")
         assert len(json.dumps(value, ensure_ascii=False).encode()) <= 64 << 10
-        assert ttl_seconds
-        self.values[key, user] = copy.deepcopy(value)
+        assert 1 <= ttl_seconds <= 90 * DAY
+        self.values[key, user], self.versions[key, user] = copy.deepcopy(value), version + 1
 
 
 def text(words):
@@ -343,14 +356,14 @@ def test_memory_stays_within_its_tokens_and_drops_the_oldest_first():
     assert agent.memory.block([{"request": 1, "tools": "x"}]).count("\n- ") == 1
 
 
-@pytest.mark.parametrize("code", ["storage_full", "unavailable", "too_large"])
-def test_a_store_that_does_not_keep_fails_no_request(code):
-    ctx = Scripted(text("done"), store=Store(faults=[code]))
+@pytest.mark.parametrize("reason", ["storage_full", "unavailable", "too_large"])
+def test_a_store_that_does_not_keep_fails_no_request(reason):
+    ctx = Scripted(text("done"), store=Store(faults=[reason]))
     assert answered(ctx).output == {"answer": "done", "turns": 1, "tools": [], "remembered": False}
     assert [message for level, message in ctx.recorded.logs if level == "warn"] == [
-        f"the store did not keep or return memory: {code}"
+        f"the store did not keep memory: {reason}"
     ]
-    ctx = Scripted(text("done"), store=Store(broken=code))
+    ctx = Scripted(text("done"), store=Store(broken=reason))
     assert answered(ctx).output["remembered"] is False
 
 
@@ -359,6 +372,16 @@ def test_a_conflict_is_tried_again_and_a_fault_of_the_code_is_not_hidden():
     assert answered(ctx).output["remembered"] is True
     ctx = Scripted(text("done"), store=Store(faults=["conflict"] * 3))
     assert answered(ctx).output["remembered"] is False
+
+    async def together():
+        store = Store()
+        contexts = [Scripted(text(f"{number}"), store=store) for number in range(3)]
+        given = {"request": "What?"}
+        await asyncio.gather(*(call_tool(agent.main.agent, given, one) for one in contexts))
+        return store
+
+    kept = asyncio.run(together()).values["memory", True]
+    assert sorted(record["answer"] for record in kept) == ["0", "1", "2"]
     ctx.storage.values["memory", True] = {"of": "another version"}
     assert asyncio.run(agent.records.load(ctx, "memory")) == []
     ctx.storage = None

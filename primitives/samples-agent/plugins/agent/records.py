@@ -1,7 +1,8 @@
 """Lists of small records in the plugin's store, one list for each user.
 
 Owns the form of a list: JSON objects, what matters least first. Keeps true: a list fits one value of the store, and ends
-by itself if its user does not return; a store that is full or unavailable fails no request.
+by itself if its user does not return; of two requests that end at the same moment both are kept; a store that is full or
+unavailable fails no request.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from asp_plugin import Context
+from asp_plugin import Context, PluginError
 
 Records = list[dict[str, Any]]
 
@@ -25,22 +26,26 @@ async def load(ctx: Context, key: str) -> Records:
     """Returns a list; empty if there is none, or if it cannot be read now."""
     try:
         return _records(await ctx.storage.get(key, user=True))
-    except Exception as error:
-        await _warn(ctx, key, error)
+    except PluginError as error:
+        await ctx.log("warn", f"the store did not return {key}: {_reason(error)}")
         return []
 
 
 async def update(ctx: Context, key: str, change: Callable[[Records], Records]) -> bool:
     """Replaces a list by `change` of it; `False` if it could not be stored."""
-    for attempt in range(1, TRIES + 1):
+    reason = ""
+    for _ in range(TRIES):
         try:
-            records = within(change(_records(await ctx.storage.get(key, user=True))))
-            await ctx.storage.put(key, records, ttl_seconds=TTL_SECONDS, user=True)
+            found = await ctx.storage.get_versioned(key, user=True)
+            records = within(change(_records(found.value if found else None)))
+            version = found.version if found else 0
+            await ctx.storage.put(key, records, ttl_seconds=TTL_SECONDS, user=True, if_version=version)
             return True
-        except Exception as error:
-            if getattr(error, "code", "") != "conflict" or attempt == TRIES:
-                await _warn(ctx, key, error)
-                return False
+        except PluginError as error:
+            reason = _reason(error)
+            if reason != "conflict":
+                break
+    await ctx.log("warn", f"the store did not keep {key}: {reason}")
     return False
 
 
@@ -56,9 +61,6 @@ def _records(value: Any) -> Records:
     return [record for record in value if isinstance(record, dict)] if isinstance(value, list) else []
 
 
-async def _warn(ctx: Context, key: str, error: Exception) -> None:
-    """Logs what the store refused; an error without a code is a fault of this code."""
-    code = getattr(error, "code", None)
-    if code is None:
-        raise error
-    await ctx.log("warn", f"the store did not keep or return {key}: {code}")
+def _reason(error: PluginError) -> str:
+    """Returns the word of a StorageError."""
+    return getattr(error, "reason", error.code)
