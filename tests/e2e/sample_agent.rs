@@ -91,7 +91,7 @@ impl Play<'_> {
             });
         let usage = &artifact["metadata"][COST]["usage"];
         ensure!(*usage == json!({"input_tokens": tokens_in, "output_tokens": tokens_out}), "{artifact}");
-        is_a_tool_loop(&asked)
+        check_tool_loop(&asked)
     }
 
     /// Requests at both gateways in turn, more than are remembered.
@@ -125,8 +125,8 @@ impl Play<'_> {
     }
 }
 
-/// Whether the model was offered the server's tools as they are, marked for its cache, and told their results.
-fn is_a_tool_loop(asked: &[Question]) -> Result<()> {
+/// Checks that the model was offered the tools of the server as they are, with a mark for its cache, and got their results.
+fn check_tool_loop(asked: &[Question]) -> Result<()> {
     let [first, second, third] = asked else { anyhow::bail!("{asked:?}") };
     let tools = first.body["tools"].as_array().context("tools")?;
     let names: Vec<&Value> = tools.iter().map(|tool| &tool["function"]["name"]).collect();
