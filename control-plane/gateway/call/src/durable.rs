@@ -10,6 +10,6 @@ pub mod shared_calls;
 pub mod shared_events;
 pub mod shared_followers;
 pub mod skipped;
-pub mod stored_outcome;
 pub mod storage;
+pub mod stored_outcome;
 pub mod taken_over;

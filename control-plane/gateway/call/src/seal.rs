@@ -63,7 +63,7 @@ pub enum Purpose {
 
 impl Purpose {
     /// All purposes, and the label of each.
-    const ALL: [(Purpose, &'static [u8]); 19] = [
+    const ALL: [(Purpose, &'static [u8]); 20] = [
         (Purpose::Session, b"asp/session/1\0"),
         (Purpose::Cursor, b"asp/cursor/1\0"),
         (Purpose::RequestState, b"asp/request-state/1\0"),
