@@ -1,4 +1,4 @@
-//! What a plugin stores is there at every gateway: calls that two gateways run at the same time are each counted once, for
+//! Values that a plugin stores are there at every gateway: calls that two gateways run at the same time are each counted once, for
 //! their org and for their user, and nobody else sees them.
 
 use std::net::SocketAddr;

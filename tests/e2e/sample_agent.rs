@@ -144,7 +144,7 @@ fn check_tool_loop(asked: &[Question]) -> Result<()> {
     Ok(())
 }
 
-/// What the model says to the body of a request.
+/// Answer of the model to the body of a request.
 fn reply(body: &Value) -> Reply {
     let results = messages(body).filter(|message| message["role"] == "tool").count();
     let message = match (request(body), results) {

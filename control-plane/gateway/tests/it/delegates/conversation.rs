@@ -136,7 +136,7 @@ async fn a_model_of_the_platforms_uses_a_primitive_of_the_callers_server() {
     assert_eq!((&delegated[0]["tokensIn"], &delegated[2]["tokensIn"]), (&json!(5), &json!(11)));
 }
 
-/// What a worker heard that asks once.
+/// Words that a worker heard which asks once.
 async fn heard(snapshot: GatewaySnapshot, model: &Model) -> Value {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[]).await;
