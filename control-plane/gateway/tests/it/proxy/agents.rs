@@ -303,6 +303,35 @@ async fn a_message_may_be_the_whole_answer() {
     assert_eq!(texts(&echo(&via_agent(address, |_| ()), "m").await), ["just words"]);
 }
 
+/// Invariant I-4: what an agent says of its artifacts is held like their contents.
+#[tokio::test]
+async fn an_agent_whose_artifacts_have_too_much_metadata_is_stopped() {
+    let (address, _) = agent(|_, _| {
+        let metadata = json!({"x": "x".repeat(1 << 20)});
+        let artifact = |number: u32| {
+            let artifact = Artifact {
+                artifact_id: number.to_string(),
+                parts: vec![text("p")],
+                metadata: Some(metadata.clone().into()),
+                ..Artifact::default()
+            };
+            StreamEvent::Artifact(TaskArtifactUpdate {
+                task_id: "t".into(),
+                context_id: "c".into(),
+                artifact,
+                last_chunk: true,
+                ..TaskArtifactUpdate::default()
+            })
+        };
+        let mut events: Vec<StreamEvent> = (0..20).map(artifact).collect();
+        events.push(update(TaskState::Completed, None));
+        Reply::Events(events)
+    })
+    .await;
+    let answer = echo(&via_agent(address, |_| ()), "m").await;
+    assert_eq!(texts(&answer), ["the call may or may not have taken effect"]);
+}
+
 #[tokio::test]
 async fn a_lost_stream_is_opened_again_and_nothing_of_the_task_is_missed() {
     let (address, agent) = agent(|asked, _| match asked {

@@ -19,8 +19,9 @@ use crate::outbound::upstream::unanswered;
 
 /// Maximum size of a task's artifacts in bytes.
 const MAX_HELD: usize = 16 << 20;
-/// Size that every part and artifact has at least, so that their number is bounded.
+/// Sizes that every part and every artifact have at least, so that their number is bounded.
 const LEAST_HELD: usize = 256;
+const LEAST_ARTIFACT: usize = 1024;
 /// Metadata of a change as this platform writes it: progress, a log message, a phase.
 const PROGRESS: &str = "asp/progress";
 const LOG: &str = "asp/log";
@@ -92,7 +93,7 @@ impl RemoteTask {
         // An agent may leave the artifacts out until the end.
         if !task.artifacts.is_empty() {
             self.held = 0;
-            self.hold(task.artifacts.iter().map(|artifact| size_of_parts(&artifact.parts)).sum(), call)?;
+            self.hold(task.artifacts.iter().map(size_of_artifact).sum(), call)?;
             self.artifacts = task.artifacts;
         }
         if task.status.state == TaskState::Working {
@@ -151,7 +152,6 @@ impl RemoteTask {
 
     fn take_artifact(&mut self, update: TaskArtifactUpdate, call: &Call) -> Result<(), Refusal> {
         let TaskArtifactUpdate { artifact, append, last_chunk, .. } = update;
-        self.hold(size_of_parts(&artifact.parts), call)?;
         if append || !last_chunk {
             let text = content::text(&artifact.parts);
             if !text.is_empty() {
@@ -159,12 +159,21 @@ impl RemoteTask {
             }
         }
         let known = self.artifacts.iter_mut().find(|known| known.artifact_id == artifact.artifact_id);
-        match known {
-            Some(known) if append => append_parts(&mut known.parts, artifact.parts),
-            Some(known) => *known = artifact,
-            None => self.artifacts.push(artifact),
-        }
-        Ok(())
+        let (replaced, added) = match known {
+            Some(known) if append => (0, append_parts(&mut known.parts, artifact.parts)),
+            Some(known) => {
+                let sizes = (size_of_artifact(known), size_of_artifact(&artifact));
+                *known = artifact;
+                sizes
+            }
+            None => {
+                let size = size_of_artifact(&artifact);
+                self.artifacts.push(artifact);
+                (0, size)
+            }
+        };
+        self.held = self.held.saturating_sub(replaced);
+        self.hold(added, call)
     }
 
     fn hold(&mut self, size: usize, call: &Call) -> Result<(), Refusal> {
@@ -231,23 +240,51 @@ fn gauges_of(amounts: &Json) -> BTreeMap<String, f64> {
     gauges.into_iter().flatten().filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect()
 }
 
-/// Appends the parts of a piece; a text continues the text before it.
-fn append_parts(known: &mut Vec<Part>, more: Vec<Part>) {
+/// Appends the parts of a piece; a text continues the text before it. Returns by how much the size has grown.
+fn append_parts(known: &mut Vec<Part>, more: Vec<Part>) -> usize {
+    let mut added = 0;
     for part in more {
         match (known.last_mut().map(|last| &mut last.content), &part.content) {
-            (Some(PartContent::Text(text)), PartContent::Text(next)) => text.push_str(next),
-            _ => known.push(part),
+            (Some(PartContent::Text(text)), PartContent::Text(next)) => {
+                added += next.len();
+                text.push_str(next);
+            }
+            _ => {
+                added += size_of_part(&part);
+                known.push(part);
+            }
         }
     }
+    added
+}
+
+/// Returns the size of everything that an agent can make large.
+fn size_of_artifact(artifact: &Artifact) -> usize {
+    let Artifact { artifact_id, name, description, parts, metadata, extensions } = artifact;
+    let texts = name.iter().chain(description).chain(extensions).map(|text| text.len());
+    LEAST_ARTIFACT
+        + artifact_id.len()
+        + texts.sum::<usize>()
+        + size_of_text(metadata.as_ref())
+        + size_of_parts(parts)
 }
 
 fn size_of_parts(parts: &[Part]) -> usize {
-    let size = |part: &Part| match &part.content {
+    LEAST_HELD + parts.iter().map(size_of_part).sum::<usize>()
+}
+
+fn size_of_part(part: &Part) -> usize {
+    let content = match &part.content {
         PartContent::Text(text) | PartContent::Url(text) => text.len(),
         PartContent::Raw(bytes) => bytes.as_str().len(),
         PartContent::Data(value) => value.text().len(),
     };
-    LEAST_HELD + parts.iter().map(|part| LEAST_HELD + size(part)).sum::<usize>()
+    let names = part.media_type.iter().chain(&part.filename).map(|name| name.len());
+    LEAST_HELD + content + names.sum::<usize>() + size_of_text(part.metadata.as_ref())
+}
+
+fn size_of_text(json: Option<&Json>) -> usize {
+    json.map_or(0, |json| json.text().len())
 }
 
 #[cfg(test)]
@@ -277,9 +314,25 @@ mod tests {
     fn pieces_of_a_text_are_one_text() {
         let mut known = vec![text("a")];
         let data = || Part::from(PartContent::Data(Json::part("1")));
-        append_parts(&mut known, vec![text("b"), data(), text("c"), text("d")]);
+        let before = size_of_parts(&known);
+        let added = append_parts(&mut known, vec![text("b"), data(), text("c"), text("d")]);
         assert_eq!(known, [text("ab"), data(), text("cd")]);
         assert!(size_of_parts(&known) > 4 * LEAST_HELD);
+        assert_eq!(size_of_parts(&known), before + added, "pieces of a text cost their length alone");
+    }
+
+    #[test]
+    fn everything_that_an_agent_says_of_an_artifact_counts() {
+        let long = "x".repeat(1 << 20);
+        let metadata = || Some(json!({"x": long}).into());
+        let part = Part { metadata: metadata(), ..text("t") };
+        for artifact in [
+            Artifact { metadata: metadata(), ..Artifact::default() },
+            Artifact { description: Some(long.clone()), ..Artifact::default() },
+            Artifact { parts: vec![part], ..Artifact::default() },
+        ] {
+            assert!(size_of_artifact(&artifact) > long.len(), "{:?}", artifact.parts.len());
+        }
     }
 
     #[test]
