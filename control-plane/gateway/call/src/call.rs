@@ -392,9 +392,12 @@ impl Call {
         first
     }
 
-    /// Notes the cause of a failure for the operator's log, where the caller gets less; only the latest is kept.
+    /// Notes the cause of a failure for the operator's log, where the caller gets less; only the latest is kept. Its length is
+    /// bounded, because names of a service's result may be in it.
     pub fn note_failure_cause(&self, cause: impl Display) {
-        *self.failure_cause.lock() = Some(cause.to_string());
+        let mut text = cause.to_string();
+        text.truncate(text.floor_char_boundary(content::MAX_FAILURE));
+        *self.failure_cause.lock() = Some(text);
     }
 
     /// Forgets the cause of a failure that was overcome.

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::*;
+use crate::support::log_lines::LogLines;
 
 fn fixture_of(name: &str, mode: Mode, upstream: &str) -> Fixture {
     Fixture::of(with_runtime(name, mode, Mutation::ReadOnly, upstream))
@@ -146,6 +147,28 @@ async fn a_tools_error_is_counted_apart_from_a_success_and_from_a_failure_of_the
     for name in ["asp_build_info{version=", "process_cpu_seconds_total ", "process_resident_memory_bytes "] {
         assert!(metrics.lines().any(|line| line.starts_with(name)), "{name}: {metrics}");
     }
+}
+
+/// A service that sends a name of 1 MiB would otherwise write as much to the log with each call.
+#[tokio::test]
+async fn the_cause_of_a_failure_has_a_bounded_length() {
+    let (lines, _listening) = LogLines::listen();
+    let name = "x".repeat(1 << 20);
+    let said = json!({name: 1});
+    let service = axum::Router::new().fallback(async move |_: Request| axum::Json(said.clone()));
+    let upstream = format!("http://{}", serve(service).await);
+    let mapping = Mode::ProxyHttp(http_mapping("/"));
+    let mut snapshot = with_runtime("echo", mapping, Mutation::ReadOnly, &upstream);
+    for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
+        primitive.output_schema = json!({"type": "object", "additionalProperties": false}).to_string();
+    }
+    let answer = echo(&Fixture::of(snapshot), "m").await;
+    assert_eq!(answer["result"]["isError"], true);
+    let found = lines.with("message", "call failed");
+    let causes: Vec<&str> = found.iter().filter_map(|line| line["cause"].as_str()).collect();
+    assert_eq!(causes.len(), 1, "{} lines", found.len());
+    assert!(causes[0].len() <= 2048, "{} bytes", causes[0].len());
+    assert!(causes[0].starts_with("the service's result does not fit the output schema"), "{}", causes[0]);
 }
 
 #[tokio::test]
