@@ -269,10 +269,10 @@ fn item(server: &str, primitive: &Primitive) -> Option<ItemKey> {
         Mode::ProxyMcp(ProxyMcp { url, tool, pin, .. }) if !pin.is_empty() => {
             (upstream(url, primitive.service_auth.as_ref()), tool, pin)
         }
-        Mode::ProxyA2a(ProxyA2a { card, skill, pin, .. })
-            if !pin.is_empty() && !card.is_empty() && !skill.is_empty() =>
+        Mode::ProxyA2a(target)
+            if !target.pin.is_empty() && !target.card.is_empty() && !target.skill.is_empty() =>
         {
-            (upstream(card, primitive.service_auth.as_ref()), skill, pin)
+            (agent(target, primitive.service_auth.as_ref()), &target.skill, &target.pin)
         }
         Mode::McpStdio(target) if !target.pin.is_empty() => {
             (package(server, primitive, target), &target.tool, &target.pin)
@@ -293,6 +293,16 @@ pub(crate) fn upstream(url: &str, auth: Option<&ServiceAuth>) -> String {
     match auth::name_of(auth) {
         name if name.is_empty() => url.to_owned(),
         name => format!("{url} by {name}"),
+    }
+}
+
+/// Returns the name of an agent by its card and the keys that may sign it: one spec does not decide for another one whose
+/// signature a card needs.
+pub(crate) fn agent(target: &ProxyA2a, auth: Option<&ServiceAuth>) -> String {
+    let name = upstream(&target.card, auth);
+    match target.signers.is_empty() {
+        true => name,
+        false => format!("{name} signed by {}", target.signers.join(" ")),
     }
 }
 
@@ -400,6 +410,30 @@ mod tests {
             items.learn("u", &lists, items.snapshot());
             assert_eq!(items.offers(SERVER, &primitive), offered, "{tool}");
         }
+    }
+
+    #[test]
+    fn what_a_card_says_is_of_those_alone_that_accept_its_signers() {
+        let listed = json!({"name": "t", "inputSchema": {"type": "object"}});
+        let agent_of = |signers: &[&str]| {
+            let mut primitive = tool(&listed["inputSchema"], "");
+            let target = ProxyA2a {
+                card: "c".into(),
+                skill: "t".into(),
+                pin: pin::pin(&listed),
+                signers: signers.iter().map(|signer| (*signer).to_owned()).collect(),
+                ..ProxyA2a::default()
+            };
+            primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyA2a(target)) });
+            primitive
+        };
+        let [open, signed] = [agent_of(&[]), agent_of(&["k"])];
+        let items = PinnedItems::default();
+        items.replace([(SERVER, &open), ("other", &signed)]);
+        items.learn("c", &Lists::default(), items.snapshot());
+        assert!(!items.offers(SERVER, &open) && items.offers("other", &signed), "nobody signed that");
+        items.learn("c signed by k", &Lists::default(), items.snapshot());
+        assert!(!items.offers("other", &signed));
     }
 
     #[test]

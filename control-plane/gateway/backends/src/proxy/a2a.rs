@@ -79,7 +79,7 @@ impl A2aBackend {
         let destination = self.outbound.destination(&target.card, upstreams, requested_by(call));
         let destination = destination.map_err(|error| Refusal::Upstream(error.to_string()))?;
         let auth = primitive.service_auth.as_ref();
-        let name = pinned::upstream(&target.card, auth);
+        let name = pinned::agent(target, auth);
         let place = destination.url.to_string();
         let upstream = Upstream { name: &name, place: &place, again: false };
         let poller = || {
