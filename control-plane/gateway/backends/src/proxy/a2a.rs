@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The backend of remote A2A agents.
 pub struct A2aBackend {
-    outbound: Outbound,
+    outbound: Arc<Outbound>,
     breakers: Arc<Breakers>,
     authorizer: Arc<Authorizer>,
     watches: Watches,
@@ -59,7 +59,7 @@ impl A2aBackend {
         items: Arc<PinnedItems>,
     ) -> Result<A2aBackend, OutboundError> {
         Ok(A2aBackend {
-            outbound: Outbound::with_silence(SILENCE)?,
+            outbound: Arc::new(Outbound::with_silence(SILENCE)?),
             breakers,
             authorizer,
             watches: Watches::of(items, PATIENCE),
@@ -82,14 +82,7 @@ impl A2aBackend {
         let name = pinned::agent(target, auth);
         let place = destination.url.to_string();
         let upstream = Upstream { name: &name, place: &place, again: false };
-        let poller = || {
-            CardPoller::new(
-                destination.client.clone(),
-                destination.url.clone(),
-                &target.signers,
-                (&self.authorizer, auth),
-            )
-        };
+        let poller = || CardPoller::new(&self.outbound, &self.authorizer, target, execution);
         self.watches.enter(upstream, poller).await;
         match self.watches.items.offers(&call.server.message.name, primitive) {
             true => Ok(()),

@@ -12,6 +12,8 @@ use asp_proto::snapshot::proxy_a2a::Binding;
 use asp_proto::snapshot::{AuthScheme, Protocol, ProxyA2a};
 use axum::body::{Body, Bytes, to_bytes};
 use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::StreamExt;
 use http::Method;
 use tokio::sync::watch;
@@ -520,6 +522,36 @@ async fn a_skill_that_the_card_no_longer_has_is_hidden_and_a_card_of_another_key
     }
     let signer = "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs";
     assert_eq!(texts(&echo(&pinned(&[signer]), "m").await), ["said"]);
+}
+
+/// The card's author chooses the path at which its keys are read, and the operator those to which the primitive may go.
+#[tokio::test]
+async fn keys_of_a_card_are_read_only_where_the_operator_lets_the_primitive_go() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let recorded = seen.clone();
+    let signature = |path: &str| {
+        let header = json!({"alg": "ES256", "kid": "k", "jku": format!("https://agent.example.com{path}")});
+        json!({"protected": URL_SAFE_NO_PAD.encode(header.to_string()), "signature": "AAAA"})
+    };
+    let signatures = ["/internal/keys", "/agent/../internal/keys", "/agent/keys"].map(signature);
+    let card = json!({"name": "a", "skills": [], "signatures": signatures});
+    let router = axum::Router::new().fallback(async move |request: Request| {
+        recorded.lock().push(request.uri().path().to_owned());
+        axum::Json(card.clone())
+    });
+    let upstream = format!("http://{}/agent", serve(router).await);
+    let mode = Mode::ProxyA2a(ProxyA2a {
+        url: "http://service.internal/agent".into(),
+        skill: "talk".into(),
+        card: "http://service.internal/agent/card.json".into(),
+        pin: "ab".repeat(32),
+        signers: vec!["NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs".into()],
+        ..ProxyA2a::default()
+    });
+    echo(&Fixture::of(with_runtime("echo", mode, Mutation::NonIdempotent, &upstream)), "m").await;
+    let mut seen = seen.lock().clone();
+    seen.retain(|path| path != "/agent");
+    assert_eq!(seen, ["/agent/card.json", "/agent/keys"]);
 }
 
 /// A snapshot whose servers are agents for everybody.

@@ -1,21 +1,23 @@
 //! Looks at an agent's card, in which changes of accepted skills are found.
 //!
 //! Keeps true: a card that none of the accepted keys signs is reported, and says nothing about its skills; the keys are read
-//! at the card's own origin, wherever the card says that they are.
+//! at the card's own origin, wherever the card says that they are, and nowhere that the operator does not let the primitive go.
 
 use std::sync::Arc;
 
 use asp_a2a::Generation;
 use asp_a2a::card::{AgentCard, CardKey, CardSignature, verify};
 use asp_a2a::version::VERSION_HEADER;
+use asp_call::execution::Execution;
 use asp_call::telemetry::log_limit::LogLimit;
 use asp_json::{Json, held, unmarked};
 use asp_mcp_client::listing::Lists;
-use asp_proto::snapshot::ServiceAuth;
+use asp_outbound::{Destination, Outbound, Requester};
 use asp_proto::snapshot::service_auth::Kind;
+use asp_proto::snapshot::{ProxyA2a, Upstream};
 use async_trait::async_trait;
+use reqwest::Url;
 use reqwest::header::ACCEPT;
-use reqwest::{Client, Url};
 
 use crate::accepted::watching::{PollResult, Poller};
 use crate::outbound::auth::Authorizer;
@@ -25,8 +27,13 @@ const MAX_CARD: usize = 1 << 20;
 
 /// Poller of one card.
 pub(super) struct CardPoller {
-    http: Client,
-    card: Url,
+    outbound: Arc<Outbound>,
+    upstreams: Arc<Vec<Upstream>>,
+    /// Server and primitive by which the operator's lists decide.
+    server: String,
+    primitive: String,
+    /// URL of the card in the spec.
+    card: String,
     /// Thumbprints of the accepted keys; empty if the card may be unsigned.
     signers: Vec<String>,
     authorizer: Arc<Authorizer>,
@@ -36,26 +43,40 @@ pub(super) struct CardPoller {
 }
 
 impl CardPoller {
+    /// Creates the poller for a call's primitive, whose runtime is `target`.
     pub(super) fn new(
-        http: Client,
-        card: Url,
-        signers: &[String],
-        (authorizer, auth): (&Arc<Authorizer>, Option<&ServiceAuth>),
+        outbound: &Arc<Outbound>,
+        authorizer: &Arc<Authorizer>,
+        target: &ProxyA2a,
+        execution: &Execution,
     ) -> CardPoller {
-        let credential = match auth.and_then(|auth| auth.kind.as_ref()) {
+        let primitive = &execution.call.entry.primitive;
+        let credential = match primitive.service_auth.as_ref().and_then(|auth| auth.kind.as_ref()) {
             Some(Kind::Credential(name)) => Some(name.clone()),
             Some(Kind::Token(_) | Kind::Exchange(_)) | None => None,
         };
-        let (signers, authorizer) = (signers.to_vec(), authorizer.clone());
-        CardPoller { http, card, signers, authorizer, credential, unsigned: LogLimit::default() }
+        CardPoller {
+            outbound: outbound.clone(),
+            upstreams: execution.snapshot.upstreams.clone(),
+            server: execution.call.server.message.name.clone(),
+            primitive: primitive.id.clone(),
+            card: target.card.clone(),
+            signers: target.signers.clone(),
+            authorizer: authorizer.clone(),
+            credential,
+            unsigned: LogLimit::default(),
+        }
     }
 
-    async fn get(&self, url: &Url) -> Result<Json, String> {
-        let mut request = self.http.get(url.clone()).header(ACCEPT, "application/json");
+    async fn get(&self, address: &str) -> Result<Json, String> {
+        let by = Requester { server: &self.server, primitive: &self.primitive };
+        let destination = self.outbound.destination(address, &self.upstreams, by);
+        let Destination { client, url } = destination.map_err(|error| error.to_string())?;
+        let mut request = client.get(url.clone()).header(ACCEPT, "application/json");
         // An agent of both versions may serve clients of 0.3 a form of its card that it does not sign.
         request = request.header(VERSION_HEADER, Generation::V10.as_str());
         if let Some(credential) = &self.credential
-            && let Some((name, value)) = self.authorizer.standing(credential, url).await
+            && let Some((name, value)) = self.authorizer.standing(credential, &url).await
         {
             request = request.header(name, value);
         }
@@ -70,6 +91,16 @@ impl CardPoller {
         Json::parse(unmarked(&body)).map_err(|_| "the agent's card is not JSON".to_owned())
     }
 
+    /// Returns the keys at the path that a card names, at the card's own origin.
+    async fn keys(&self, named: &Url) -> Result<Vec<CardKey>, String> {
+        let mut url = Url::parse(&self.card).map_err(|error| error.to_string())?;
+        url.set_path(named.path());
+        url.set_query(named.query());
+        let mut keys = CardKey::of_jwks(self.get(url.as_str()).await?.text());
+        keys.retain(|key| self.signers.contains(&key.thumbprint()));
+        Ok(keys)
+    }
+
     /// Checks that an accepted key signs the card.
     async fn check_signature(&self, card: &Json) -> Result<(), String> {
         if self.signers.is_empty() {
@@ -78,14 +109,11 @@ impl CardPoller {
         let mut fault = "no signature names its keys".to_owned();
         for jku in CardSignature::all_of(card).into_iter().filter_map(|signature| signature.jku) {
             let Ok(named) = Url::parse(&jku) else { continue };
-            let mut url = self.card.clone();
-            url.set_path(named.path());
-            url.set_query(named.query());
-            let mut keys = CardKey::of_jwks(self.get(&url).await?.text());
-            keys.retain(|key| self.signers.contains(&key.thumbprint()));
-            match verify(card, &keys) {
-                Ok(_) => return Ok(()),
-                Err(found) => fault = found.to_string(),
+            let verified = self.keys(&named).await.map(|keys| verify(card, &keys));
+            match verified {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(found)) => fault = found.to_string(),
+                Err(found) => fault = found,
             }
         }
         if let Some(count) = self.unsigned.count() {
