@@ -21,6 +21,8 @@ use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, Url, redirect};
 use tokio::sync::Semaphore;
 
+pub use path::is_below;
+
 /// Connection timeout: a dead host must not hold a call for longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum silence of an upstream.

@@ -8,7 +8,7 @@
 const MAX_ROUNDS: usize = 4;
 
 /// Whether `path`, in the form of a URL, is `prefix` or lies below it.
-pub(super) fn is_below(path: &str, prefix: &str) -> bool {
+pub fn is_below(path: &str, prefix: &str) -> bool {
     let prefix = prefix.trim_end_matches('/');
     if prefix.is_empty() {
         return true;

@@ -496,6 +496,23 @@ async fn an_agent_at_an_address_that_nobody_allowed_is_never_connected_to() {
     assert_eq!(agent.heard(), []);
 }
 
+/// Over REST the tenant is a segment of the path: one that leads out of the interface's path would lead past what the operator
+/// opens of the service.
+#[tokio::test]
+async fn a_tenant_does_not_lead_out_of_the_path_of_its_interface() {
+    let (address, agent) = agent(|_, _| whole(A2aAnswer::Task(done("x")))).await;
+    for tenant in ["..", "%2e%2e", "..;x", "a/../../b"] {
+        let fixture = via_agent(address, |target| {
+            target.set_binding(Binding::Rest);
+            target.tenant = tenant.into();
+        });
+        let answer = echo(&fixture, "m").await;
+        let refused = "the platform's operator does not let this primitive use that path of the service";
+        assert_eq!(texts(&answer), [refused], "{tenant}");
+    }
+    assert_eq!(agent.heard(), []);
+}
+
 /// The same drift as of MCP upstreams: what is gone is hidden, and a card that nobody accepted says nothing.
 #[tokio::test]
 async fn a_skill_that_the_card_no_longer_has_is_hidden_and_a_card_of_another_key_changes_nothing() {

@@ -1,7 +1,8 @@
 //! Requests to one interface of a remote agent, and their answers.
 //!
 //! Keeps true: the client's token is never sent (I-8); an answer, an event and the silence of a stream are bounded; each
-//! request has credentials that are valid now, and is repeated once if the agent rejects them and there are others.
+//! request has credentials that are valid now, and is repeated once if the agent rejects them and there are others; no id, which is
+//! the agent's or its card's word, leads out of the path of the interface.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use asp_call::call::outcome::Refusal;
 use asp_call::execution::Execution;
 use asp_json::{held, unmarked};
 use asp_mcp_client::client::is_event_stream;
-use asp_outbound::{Outbound, retry_after};
+use asp_outbound::{Outbound, OutboundError, is_below, retry_after};
 use asp_platform::event_stream::Frames;
 use asp_proto::snapshot::ProxyA2a;
 use asp_proto::snapshot::proxy_a2a::Binding;
@@ -184,7 +185,7 @@ impl Agent {
             Binding::Rest => {
                 let written = rest::encode_request(&request).ok_or_else(unsupported)?;
                 let method = if written.method == "GET" { Method::GET } else { Method::POST };
-                (self.http.request(method, self.below(&written.target)), written.body)
+                (self.http.request(method, self.below(&written.target)?), written.body)
             }
             Binding::Unspecified | Binding::Jsonrpc => {
                 let body = jsonrpc::encode_request(RPC_ID, &request).ok_or_else(unsupported)?;
@@ -201,17 +202,20 @@ impl Agent {
         })
     }
 
-    /// Returns the URL of a path with its query below the agent's.
-    fn below(&self, target: &str) -> Url {
+    /// Returns the URL of a path with its query below the agent's; refuses one that a service may take for another path.
+    fn below(&self, target: &str) -> Result<Url, AgentFault> {
         let (path, query) =
             target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let mut url = self.url.clone();
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{base}{path}"));
+        if !is_below(url.path(), &base) {
+            return Err(AgentFault::NotSent(Refusal::Upstream(OutboundError::Path.to_string())));
+        }
         if query.is_some() {
             url.set_query(query);
         }
-        url
+        Ok(url)
     }
 
     async fn answer(&self, kind: OperationKind, response: Response) -> Result<A2aAnswer, AgentFault> {
