@@ -41,12 +41,14 @@ CREATE INDEX push_deliveries_claimed ON push_deliveries (claim) WHERE claim IS N
 CREATE INDEX push_deliveries_dead ON push_deliveries (org, seq) WHERE dead = 1;
 
 -- A state and its deliveries are stored together. Each question is a state, even after another one. A running call whose receiver is
--- away has at most 1000 deliveries.
+-- away has at most 1000 deliveries; a new one is due with the first, so that no claim reads it in vain until that is tried again.
 CREATE FUNCTION push_changed() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO push_deliveries (call_id, config, org, state, at_ms, since_ms, due_ms)
-    SELECT c.call_id, c.config, c.org, NEW.state, NEW.updated_ms, NEW.updated_ms, NEW.updated_ms FROM push_configs c
-    WHERE c.call_id = NEW.call_id AND (NEW.owner IS NULL OR
+    SELECT c.call_id, c.config, c.org, NEW.state, NEW.updated_ms, NEW.updated_ms, GREATEST(NEW.updated_ms, COALESCE(
+        (SELECT CASE WHEN h.claim IS NULL THEN h.due_ms END FROM push_deliveries h
+         WHERE h.call_id = c.call_id AND h.config = c.config AND h.dead = 0 ORDER BY h.seq LIMIT 1), 0))
+    FROM push_configs c WHERE c.call_id = NEW.call_id AND (NEW.owner IS NULL OR
         (SELECT COUNT(*) FROM push_deliveries d WHERE d.call_id = c.call_id AND d.config = c.config) < 1000);
     RETURN NULL;
 END $$;
@@ -57,8 +59,8 @@ EXECUTE FUNCTION push_changed();
 -- Receivers and deliveries end with the record of their call.
 CREATE FUNCTION push_forgotten() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM push_deliveries WHERE call_id = OLD.call_id;
     DELETE FROM push_configs WHERE call_id = OLD.call_id;
+    DELETE FROM push_deliveries WHERE call_id = OLD.call_id;
     RETURN NULL;
 END $$;
 CREATE TRIGGER push_forgotten AFTER DELETE ON call_records FOR EACH ROW

@@ -193,8 +193,13 @@ impl CallsDatabase for SqliteCalls {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
-    use crate::records::suite;
+    use crate::push::{PushStore, ReceiverRow};
+    use crate::records::{CallRecords, State, suite};
+
+    const HOUR: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
     async fn what_ends_often_is_looked_for_in_an_index_of_its_own_and_in_no_row() {
@@ -213,5 +218,30 @@ mod tests {
             assert!(!plan.contains(" USING INDEX active_calls"), "{plan}");
             assert!(!plan.contains("SCAN active_calls") && !plan.contains("SCAN a "), "{plan}");
         }
+    }
+
+    /// A task may get a thousand states while its receiver is away, and each claim would read all of them.
+    #[tokio::test]
+    async fn what_follows_a_delivery_is_due_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+        let key = suite::key(1);
+        let enter = async |state: State| {
+            calls.put(&key, OwnerId([9; 16]), state, Bytes::from_static(b"r")).await.unwrap();
+        };
+        enter(State::Working).await;
+        let (config, origin) = ("a".to_owned(), "https://example.com".to_owned());
+        let receiver = ReceiverRow { config, origin, sealed: Bytes::from_static(b"sealed") };
+        calls.put_receiver(key.call, "acme", &receiver).await.unwrap();
+        enter(State::InputRequired).await;
+        let first = calls.claim_deliveries([1; 16], HOUR, 10).await.unwrap().pop().unwrap();
+        assert!(calls.retry_delivery(&first, HOUR, "503").await.unwrap());
+        enter(State::Working).await;
+        enter(State::InputRequired).await;
+        let times =
+            CallStatement::new("SELECT due_ms, COUNT(*) AS all_of FROM push_deliveries GROUP BY due_ms");
+        let times = calls.rows(times).await.unwrap();
+        assert_eq!((times.len(), times[0].number("all_of").unwrap()), (1, 3));
+        assert!(times[0].number("due_ms").unwrap() > now_ms() + milliseconds(HOUR) / 2);
     }
 }

@@ -38,6 +38,29 @@ async fn a_replayed_dead_letter_has_its_whole_time_again() {
     assert!(replayed.age >= DAY && replayed.pending < DAY, "{replayed:?}");
 }
 
+/// A task may get a thousand states while its receiver is away, and each claim would read all of them.
+#[tokio::test]
+async fn what_follows_a_delivery_is_due_with_it() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.calls();
+    let key = records::suite::key(1);
+    let enter = async |state: State| {
+        calls.put(&key, OwnerId([9; 16]), state, Bytes::from_static(b"r")).await.unwrap();
+    };
+    enter(State::Working).await;
+    calls.put_receiver(key.call, "acme", &receiver("a")).await.unwrap();
+    enter(State::InputRequired).await;
+    let first = calls.claim_deliveries([1; 16], LEASE, 10).await.unwrap().pop().unwrap();
+    assert!(calls.retry_delivery(&first, DAY, "503").await.unwrap());
+    enter(State::Working).await;
+    enter(State::InputRequired).await;
+    assert_eq!(
+        fresh.number("SELECT COUNT(*) FROM push_deliveries WHERE due_ms > now_ms() + 3600000").await,
+        3
+    );
+    assert_eq!(fresh.number("SELECT COUNT(DISTINCT due_ms) FROM push_deliveries").await, 1);
+}
+
 /// The statement that stores the end has read the receivers before this one is stored, and commits afterwards.
 #[tokio::test]
 async fn a_receiver_gets_the_state_that_is_stored_at_the_same_moment() {
