@@ -70,11 +70,11 @@ impl<D: CallsDatabase> PushStore for D {
 
     async fn remove_receiver(&self, call: CallId, config: &str) -> Result<bool> {
         let receiver = "DELETE FROM push_configs WHERE call_id = $1 AND config = $2";
-        let removed = changes(self, statement!(receiver, call, config)).await?;
-        // One that is added in between has no receiver, and is deleted when it is claimed.
+        // One that is added in between has no receiver, and is deleted when it is claimed. A receiver that takes the id in
+        // between waits for the end of the transaction, and keeps what it gets.
         let deliveries = "DELETE FROM push_deliveries WHERE call_id = $1 AND config = $2";
-        self.execute(statement!(deliveries, call, config)).await?;
-        Ok(removed)
+        let both = vec![statement!(receiver, call, config), statement!(deliveries, call, config)];
+        Ok(self.execute_in_turn(both).await? > 0)
     }
 
     async fn has_receivers(&self) -> Result<bool> {

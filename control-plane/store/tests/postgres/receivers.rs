@@ -61,6 +61,23 @@ async fn what_follows_a_delivery_is_due_with_it() {
     assert_eq!(fresh.number("SELECT COUNT(DISTINCT due_ms) FROM push_deliveries").await, 1);
 }
 
+#[tokio::test]
+async fn a_receiver_is_removed_with_its_deliveries_or_not_at_all() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.calls();
+    let key = records::suite::key(1);
+    calls.put(&key, OwnerId([9; 16]), State::InputRequired, Bytes::from_static(b"r")).await.unwrap();
+    calls.put_receiver(key.call, "acme", &receiver("a")).await.unwrap();
+    let mut other = PgConnection::connect(&fresh.server.url()).await.unwrap();
+    let mut locked = other.begin().await.unwrap();
+    sqlx::query("SELECT seq FROM push_deliveries FOR UPDATE").execute(&mut *locked).await.unwrap();
+    assert!(calls.remove_receiver(key.call, "a").await.is_err(), "another session has its delivery");
+    locked.rollback().await.unwrap();
+    assert_eq!(calls.receivers(key.call).await.unwrap(), [receiver("a")]);
+    assert!(calls.remove_receiver(key.call, "a").await.unwrap());
+    assert_eq!(fresh.number("SELECT COUNT(*) FROM push_deliveries").await, 0);
+}
+
 /// The statement that stores the end has read the receivers before this one is stored, and commits afterwards.
 #[tokio::test]
 async fn a_receiver_gets_the_state_that_is_stored_at_the_same_moment() {
