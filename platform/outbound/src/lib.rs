@@ -4,8 +4,9 @@
 //! goes to the entry's scheme, host and port, with the spec's path, which stays at or below the entry's. Keeps true: a
 //! listed name serves only the primitives that its entry names and is never looked up as a public one; no redirects, no
 //! proxies from the environment, no cookies, no compressed responses; a name is resolved once per connection and every
-//! address is checked.
+//! address is checked; names that are looked up for one org take no place of another's.
 
+mod lookups;
 mod path;
 pub mod service_text;
 
@@ -18,9 +19,9 @@ use asp_platform::operator_list;
 use asp_proto::snapshot::Upstream;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Response, Url, redirect};
-use tokio::sync::Semaphore;
+use reqwest::{Client, RequestBuilder, Response, Url, redirect};
 
+use lookups::Lookups;
 pub use path::is_below;
 
 /// Connection timeout: a dead host must not hold a call for longer.
@@ -33,6 +34,9 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 /// thread until its name server answers, which may be that of a caller, and all lookups and files of a process have 512.
 const LOOKUPS: usize = 320;
 const CHECKS: usize = 64;
+/// Maximum numbers of those of one holder, such as an org.
+const LOOKUPS_EACH: usize = 64;
+const CHECKS_EACH: usize = 8;
 /// Maximum number of idle connections kept per host.
 const IDLE_PER_HOST: usize = 32;
 
@@ -62,7 +66,7 @@ pub struct Requester<'a> {
 pub struct Outbound {
     public: Client,
     listed: Client,
-    checks: Arc<Semaphore>,
+    checks: Arc<Lookups>,
 }
 
 /// Target of a request and the client to use.
@@ -92,11 +96,11 @@ impl Outbound {
                 .pool_max_idle_per_host(IDLE_PER_HOST)
                 .user_agent(concat!("asp/", env!("CARGO_PKG_VERSION")))
         };
-        let resolver = PublicResolver(Arc::new(Semaphore::new(LOOKUPS)));
+        let resolver = PublicResolver(Arc::new(Lookups::new(LOOKUPS, LOOKUPS_EACH)));
         Ok(Outbound {
             public: builder().dns_resolver(Arc::new(resolver)).build().map_err(OutboundError::Client)?,
             listed: builder().build().map_err(OutboundError::Client)?,
-            checks: Arc::new(Semaphore::new(CHECKS)),
+            checks: Arc::new(Lookups::new(CHECKS, CHECKS_EACH)),
         })
     }
 
@@ -163,13 +167,18 @@ impl Outbound {
     }
 
     /// Checks a URL as [`Outbound::of_origins`] does, and that the name of a public one resolves to public addresses alone,
-    /// before anything is sent there. Returns its origin.
-    pub async fn check_origin(&self, url: &str, origins: &[String]) -> Result<String, OutboundError> {
+    /// before anything is sent there. The lookup is one of `holder`. Returns the URL's origin.
+    pub async fn check_origin(
+        &self,
+        url: &str,
+        origins: &[String],
+        holder: &str,
+    ) -> Result<String, OutboundError> {
         let Destination { client, url } = self.of_origins(url, origins)?;
         if std::ptr::eq(client, &self.public)
             && let Some(name) = url.domain()
         {
-            let looking = public_addresses(self.checks.clone(), name);
+            let looking = public_addresses(self.checks.clone(), Some(holder.to_owned()), name);
             let found = tokio::time::timeout(CONNECT_TIMEOUT, looking).await;
             found.map_err(|_| OutboundError::Denied)?.map_err(|_| OutboundError::Denied)?;
         }
@@ -191,6 +200,16 @@ impl Outbound {
     }
 }
 
+tokio::task_local! {
+    /// Holder of the lookups of the request that a task sends.
+    static HOLDER: String;
+}
+
+/// Sends a request whose name may be a caller's. Its lookup is one of `holder`.
+pub async fn send_for(holder: &str, request: RequestBuilder) -> reqwest::Result<Response> {
+    HOLDER.scope(holder.to_owned(), request.send()).await
+}
+
 /// Reads a response body of at most `most` bytes; `Err` says what went wrong, without addresses.
 pub async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, &'static str> {
     let mut body = Vec::new();
@@ -210,29 +229,32 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Resolver that refuses a name with any address that is not public.
-struct PublicResolver(Arc<Semaphore>);
+struct PublicResolver(Arc<Lookups>);
 
 impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let lookups = self.0.clone();
+        // The task that sends the request polls this; another one may wait for the result.
+        let holder = HOLDER.try_with(Clone::clone).ok();
         Box::pin(async move {
-            let addresses: Addrs = Box::new(public_addresses(lookups, name.as_str()).await?.into_iter());
-            Ok(addresses)
+            let addresses = public_addresses(lookups, holder, name.as_str()).await?;
+            Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
 }
 
 /// Resolves a name; refuses one with any address that is not public.
 async fn public_addresses(
-    lookups: Arc<Semaphore>,
+    lookups: Arc<Lookups>,
+    holder: Option<String>,
     name: &str,
 ) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
-    let permit = lookups.acquire_owned().await?;
+    let place = lookups.enter(holder).await?;
     let name = name.to_owned();
     // In a task of its own: a lookup for which nobody waits any more still has its thread.
     let looking = tokio::spawn(async move {
         let found = tokio::net::lookup_host((name.as_str(), 0)).await.map(Vec::from_iter);
-        drop(permit);
+        drop(place);
         found
     });
     let found: Vec<SocketAddr> = looking.await??;
@@ -252,17 +274,32 @@ mod tests {
     #[tokio::test]
     async fn the_checks_of_names_are_bounded_and_those_of_addresses_need_no_lookup() {
         let outbound = Outbound::new().unwrap();
-        let many = u32::try_from(CHECKS).unwrap();
-        let others = outbound.checks.clone().acquire_many_owned(many).await.unwrap();
-        let mut checked = std::pin::pin!(outbound.check_origin("https://localhost/", &[]));
+        let mut others = Vec::new();
+        for number in 0..CHECKS {
+            others.push(outbound.checks.enter(Some(number.to_string())).await.unwrap());
+        }
+        let mut checked = std::pin::pin!(outbound.check_origin("https://localhost/", &[], "acme"));
         tokio::select! {
             biased;
             _ = &mut checked => panic!("it has to wait"),
             () = tokio::task::yield_now() => {}
         }
-        assert!(outbound.check_origin("https://8.8.8.8/", &[]).await.is_ok());
+        assert!(outbound.check_origin("https://8.8.8.8/", &[], "acme").await.is_ok());
         drop(others);
         assert!(checked.await.is_err(), "it is not public");
+    }
+
+    /// Names whose name server does not answer hold the places of their own org alone.
+    #[tokio::test]
+    async fn the_lookup_of_a_request_is_one_of_its_holder() {
+        let lookups = Arc::new(Lookups::new(2, 1));
+        let resolver = Arc::new(PublicResolver(lookups.clone()));
+        let client = Client::builder().no_proxy().dns_resolver(resolver).build().unwrap();
+        let _slow = lookups.enter(Some("acme".into())).await.unwrap();
+        let sent = |holder| send_for(holder, client.get("https://localhost:1/"));
+        let waits = Duration::from_millis(200);
+        assert!(tokio::time::timeout(waits, sent("acme")).await.is_err(), "it has to wait");
+        assert!(sent("globex").await.is_err(), "its address is not public");
     }
 
     #[test]
@@ -372,15 +409,15 @@ mod tests {
     async fn a_name_is_resolved_before_anything_is_sent_unless_its_origin_is_listed() {
         let outbound = Outbound::new().unwrap();
         let origins = ["http://localhost:8080".to_owned()];
-        let listed = outbound.check_origin("http://localhost:8080/hook?x=1", &origins).await.unwrap();
+        let listed = outbound.check_origin("http://localhost:8080/hook?x=1", &origins, "acme").await.unwrap();
         assert_eq!(listed, "http://localhost:8080");
         for url in
             ["https://localhost/", "https://localhost:8080/", "https://127.0.0.1/", "http://example.com/"]
         {
-            assert!(outbound.check_origin(url, &origins).await.is_err(), "{url}");
+            assert!(outbound.check_origin(url, &origins, "acme").await.is_err(), "{url}");
         }
         // A public address needs no resolution.
-        assert_eq!(outbound.check_origin("https://8.8.8.8/x", &[]).await.unwrap(), "https://8.8.8.8");
+        assert_eq!(outbound.check_origin("https://8.8.8.8/x", &[], "acme").await.unwrap(), "https://8.8.8.8");
     }
 
     #[tokio::test]

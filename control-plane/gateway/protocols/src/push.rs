@@ -63,11 +63,11 @@ impl PushService {
         Ok(PushService { pushes, lanes: Arc::new(Lanes::default()), outbound, origins })
     }
 
-    /// Checks the address of a receiver, and returns its origin. A name is looked up.
-    pub(crate) async fn check(&self, receiver: &PushReceiver) -> Result<String, OutboundError> {
+    /// Checks the address of a receiver of `org`, and returns its origin. A name is looked up.
+    pub(crate) async fn check(&self, receiver: &PushReceiver, org: &str) -> Result<String, OutboundError> {
         self.destination(receiver)?;
         let PushReceiver { url, server, primitive, .. } = receiver;
-        self.outbound.check_origin(url, &self.origins.of(url, server, primitive)).await
+        self.outbound.check_origin(url, &self.origins.of(url, server, primitive), org).await
     }
 
     /// Returns where to send something for a receiver; looks no name up.
@@ -111,7 +111,7 @@ mod tests {
         let found = origins.of(url, server, "find");
         let sent = check_text(url).and_then(|()| outbound.of_origins(url, &found));
         let is_sent = sent.is_ok_and(|destination| check_target(&destination).is_ok());
-        let is_registered = is_sent && outbound.check_origin(url, &found).await.is_ok();
+        let is_registered = is_sent && outbound.check_origin(url, &found, "acme").await.is_ok();
         [is_registered, is_sent]
     }
 

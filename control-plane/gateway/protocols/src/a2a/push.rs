@@ -158,7 +158,8 @@ impl FirstReceiver for NewReceiver {
     fn check(&self) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async {
             let Some(service) = &self.gateway.push else { return Err(unstored()) };
-            let origin = service.check(&self.receiver).await.map_err(|_| self.refuse(refused_url()))?;
+            let checked = service.check(&self.receiver, &self.org).await;
+            let origin = checked.map_err(|_| self.refuse(refused_url()))?;
             let _ = self.origin.set(origin);
             Ok(())
         })

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asp_a2a::{Task, TaskStatus, Timestamp};
 use asp_call::call::State;
-use asp_outbound::{body, retry_after};
+use asp_outbound::{body, retry_after, send_for};
 use asp_pipeline::pipeline::lookup::{FoundCall, StoreFault};
 use asp_pipeline::pushes::DuePush;
 use http::StatusCode;
@@ -226,7 +226,7 @@ async fn attempt(
     notification.sign(gateway, push, &destination.url).await;
     let Notification { headers, body } = notification;
     let request = destination.client.post(destination.url).headers(headers).body(body);
-    let answer = async { Ok::<_, reqwest::Error>(read(request.send().await?).await) };
+    let answer = async { Ok::<_, reqwest::Error>(read(send_for(push.org(), request).await?).await) };
     match timeout(ANSWERS_WITHIN, answer).await {
         Ok(Ok(attempt)) => attempt,
         Ok(Err(error)) => DeliveryResult::failed(reason(&error)),
