@@ -1,7 +1,7 @@
 //! Lines of child processes as lines of this process's log.
 //!
 //! Keeps true: a child that logs JSON keeps its fields and its level, and one line of it is one line here: JSON with the
-//! child's name among the fields, or text if standard error is a terminal.
+//! child's name among the fields, or text if standard error is a terminal. Neither has secrets.
 
 use std::io::{IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use tracing::Level;
 
 use super::printable::printable;
+use crate::redact::redact_value;
 use crate::time::rfc3339;
 
 /// Members that each line has first, in the child's words.
@@ -65,7 +66,9 @@ impl ChildLine {
             members.insert(name.to_owned(), value.into());
         }
         members.extend(self.fields.clone());
-        format!("{}\n", Value::Object(members))
+        let mut line = Value::Object(members);
+        redact_value(&mut line);
+        format!("{line}\n")
     }
 
     fn to_text(&self) -> String {
@@ -148,6 +151,17 @@ mod tests {
             "component": "envoy"});
         let text = line(own).to_text();
         assert_eq!(text, "T  INFO x\\n\\u{1b}[2J child=envoy path=\"/a\"\n");
+    }
+
+    #[test]
+    fn neither_form_of_a_childs_line_has_a_secret() {
+        let own =
+            json!({"message": "Bearer 0123456789abcdef", "header": {"authorization": "Basic from-a-header"}});
+        let line = line(own);
+        for shown in [line.to_json(), line.to_text()] {
+            assert_eq!(shown.matches("***").count(), 2, "{shown}");
+            assert!(!shown.contains("0123456789") && !shown.contains("from-a-header"), "{shown}");
+        }
     }
 
     #[test]
