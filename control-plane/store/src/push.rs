@@ -66,6 +66,8 @@ pub struct Delivery {
     pub pending: Duration,
     /// Number of attempts, with this one.
     pub attempts: u32,
+    /// Size of the call's record and outcome in bytes; 0 while it runs.
+    pub bytes: usize,
     /// Sealed URL and secrets of the receiver.
     pub sealed: Bytes,
 }

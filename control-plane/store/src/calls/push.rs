@@ -91,9 +91,10 @@ impl<D: CallsDatabase> PushStore for D {
             return Ok(Vec::new());
         }
         let statement = "SELECT d.seq, d.call_id, d.config, d.org, d.state, d.at_ms, d.attempts, \
-             now_ms() - d.at_ms AS age_ms, now_ms() - d.since_ms AS pending_ms, k.sealed FROM push_deliveries d \
-             LEFT JOIN push_configs k ON k.call_id = d.call_id AND k.config = d.config WHERE d.claim = $1 \
-             ORDER BY d.seq";
+             now_ms() - d.at_ms AS age_ms, now_ms() - d.since_ms AS pending_ms, k.sealed, \
+             COALESCE(r.bytes, 0) AS record_bytes FROM push_deliveries d \
+             LEFT JOIN push_configs k ON k.call_id = d.call_id AND k.config = d.config \
+             LEFT JOIN call_records r ON r.call_id = d.call_id WHERE d.claim = $1 ORDER BY d.seq";
         let rows = self.rows(statement!(statement, claim)).await?;
         let mut claimed = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -214,6 +215,7 @@ fn read_delivery(row: &impl Columns, claim: ClaimId) -> sqlx::Result<Delivery> {
         age: time("age_ms")?,
         pending: time("pending_ms")?,
         attempts: read_attempts(row)?,
+        bytes: usize::try_from(row.number("record_bytes")?).unwrap_or_default(),
         sealed: row.blob("sealed")?,
     })
 }

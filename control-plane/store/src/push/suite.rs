@@ -112,6 +112,7 @@ async fn a_delivery_has_one_sender_at_a_time<S: PushStore + CallRecords>(store: 
     let first = claim(store, FIRST, NOW).await;
     assert_eq!((first.len(), first[0].attempts, first[0].org.as_str()), (1, 1, "acme"));
     assert_eq!(first[0].sealed, receiver("a").sealed);
+    assert_eq!(first[0].bytes, 2, "those of record and outcome");
     // Its lease has ended.
     let second = claim(store, SECOND, HOUR).await;
     assert_eq!((second.len(), second[0].seq, second[0].attempts), (1, first[0].seq, 2));

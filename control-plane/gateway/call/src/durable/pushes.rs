@@ -126,6 +126,11 @@ impl DuePush {
         self.delivery.attempts
     }
 
+    /// Size of the call's record and outcome in bytes; 0 while it runs.
+    pub fn bytes(&self) -> usize {
+        self.delivery.bytes
+    }
+
     /// Number of the delivery, which rises from state to state.
     pub fn number(&self) -> i64 {
         self.delivery.seq

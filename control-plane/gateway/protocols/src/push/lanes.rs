@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout_at};
 const WHOLE: usize = 1_024;
 const PER_ORG: usize = 256;
 const PER_HOST: usize = 16;
-/// Maximum size of their bodies in bytes, in all and of one org; a body has a whole result, and is there until its receiver
-/// has answered.
+/// Maximum size of their results and bodies in bytes, in all and of one org; a body has a whole result, and is there until its
+/// receiver has answered.
 const WHOLE_BYTES: usize = 256 << 20;
 const PER_ORG_BYTES: usize = 64 << 20;
 /// Maximum number that wait for a place at such a host.
@@ -120,7 +120,7 @@ impl LanePlace {
         Ok(())
     }
 
-    /// Takes room for the body of the notification; returns whether there is enough now.
+    /// Takes more room for the result and the body of the notification; returns whether there is enough now.
     pub(crate) fn hold(&mut self, bytes: usize) -> bool {
         let mut table = self.lanes.0.lock();
         let fits = table.bytes.saturating_add(bytes) <= WHOLE_BYTES;

@@ -206,6 +206,10 @@ async fn attempt(
     let Some(receiver) = &push.receiver else {
         return DeliveryResult::Refused("the receiver was sealed with another key");
     };
+    // Before it is read: a hundred results that are due at once would be as many copies.
+    if !place.hold(push.bytes()) {
+        return DeliveryResult::NotYet;
+    }
     let found = match gateway.pipeline.peek_for_requester(push.call()).await {
         Ok(Some(found)) => found,
         Ok(None) => return DeliveryResult::Refused("the task is gone, or its caller may no longer see it"),
@@ -220,7 +224,7 @@ async fn attempt(
     let Some(mut notification) = Notification::of(receiver, task) else {
         return DeliveryResult::Refused("a header cannot have the token or the credentials");
     };
-    if !place.hold(notification.body.len()) {
+    if !place.hold(notification.body.len().saturating_sub(push.bytes())) {
         return DeliveryResult::NotYet;
     }
     notification.sign(gateway, push, &destination.url).await;
