@@ -142,7 +142,8 @@ async fn read_keys(
         let is_own = url.origin() == card_url.origin();
         let is_named = |name: &String| Url::parse(name).is_ok_and(|name| name.origin() == url.origin());
         if !is_own && !allowed.iter().any(is_named) {
-            keys.unread.push(address);
+            // In the form of a URL, which has no line break.
+            keys.unread.push(url.to_string());
             continue;
         }
         let none = HeaderMap::new();
@@ -440,6 +441,21 @@ mod tests {
         let request = request(&http, &url, &credential).build().unwrap();
         assert_eq!(request.headers()["a2a-version"], "1.0");
         assert_eq!(request.headers()["authorization"], "Bearer x");
+    }
+
+    /// The card's author writes it, and it is shown.
+    #[test]
+    fn the_address_of_keys_elsewhere_is_one_line() {
+        // {"alg":"EdDSA","kid":"k","jku":"https://keys.example/a\nwrote\u001b[2J 9 files"}
+        let protected = "eyJhbGciOiAiRWREU0EiLCAia2lkIjogImsiLCAiamt1IjogImh0dHBzOi8va2V5cy5leGFtcGxlL2Fcbndyb3RlXHUwMDFiWzJKIDkgZmlsZXMifQ";
+        let signatures = json!([{"protected": protected, "signature": "AAAA"}]);
+        let card: Json = json!({"name": "a", "skills": [], "signatures": signatures}).into();
+        let url = Url::parse("https://up.example/card.json").unwrap();
+        let http = crate::openapi::http(http_client::without_credential(&url)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let none = HeaderMap::new();
+        let keys = runtime.block_on(read_keys(&http, &url, &none, (&card, &[]))).unwrap();
+        assert_eq!(keys.unread, ["https://keys.example/awrote%1B[2J%209%20files"]);
     }
 
     #[test]
