@@ -172,6 +172,7 @@ async fn verify(fixture: &Fixture, notification: &Notification, audience: &str) 
     validation.set_audience(&[audience]);
     validation.set_issuer(&[PUBLIC_URL]);
     let claims = decode::<Value>(jwt, &key, &validation).unwrap().claims;
+    assert_eq!(claims["org"], "acme", "another org's callers may name the receiver too");
     assert_eq!(claims["request_body_sha256"], URL_SAFE_NO_PAD.encode(Sha256::digest(&notification.body)));
     claims
 }

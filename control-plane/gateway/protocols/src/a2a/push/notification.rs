@@ -1,7 +1,8 @@
 //! One notification: the task in the version by which its receiver was registered, and the headers of its request.
 //!
 //! Keeps true: a header has no line break; secrets are marked, so that no log shows them; the signature covers the body, its
-//! receiver and a short time, by a key that is published with those of agent cards and signs nothing that a service accepts.
+//! receiver, the caller's org and a short time, by a key that is published with those of agent cards and signs nothing that a
+//! service accepts.
 
 use asp_a2a::jsonrpc::encode_notification;
 use asp_a2a::rest::MEDIA_TYPE;
@@ -87,7 +88,8 @@ fn jwt(key: &CardSigningKey, issuer: &str, audience: &str, push: &DuePush, body:
     });
     let claims = json!({
         "iss": issuer, "aud": audience, "sub": push.call().to_string(), "jti": push.number().to_string(),
-        "iat": now, "exp": now + SIGNED_FOR,
+        // Any caller of the platform may name any receiver, and chooses what its task says.
+        "org": push.org(), "iat": now, "exp": now + SIGNED_FOR,
         "request_body_sha256": URL_SAFE_NO_PAD.encode(Sha256::digest(body.as_bytes())),
     });
     let part = |value: &serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
