@@ -1,7 +1,8 @@
 //! The notifications that are on their way: how many at a time, to one host, for one org, and in all, and how many bytes.
 //!
-//! Keeps true: a host that did not answer quickly the last time gets one at a time, so that slow hosts take few places; no org
-//! takes all places; what finds none is given back to the outbox, and nothing waits here for long.
+//! Keeps true: a host that did not answer quickly the last time gets one of an org at a time, so that slow hosts take few places,
+//! and slow receivers of one org delay none of another at the same host; no org takes all places; what finds none is given back to
+//! the outbox, and nothing waits here for long.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// Maximum number of notifications in all, of one org, and to one host that answers quickly.
+/// Maximum number of notifications in all, of one org, and of one org to one host that answers quickly.
 const WHOLE: usize = 1_024;
 const PER_ORG: usize = 256;
 const PER_HOST: usize = 16;
@@ -35,10 +36,11 @@ struct LaneTable {
     orgs: Counts<String>,
     bytes: usize,
     bytes_of_orgs: Counts<String>,
+    /// Lanes by their name ([`lane_of`]).
     hosts: HashMap<String, Lane>,
 }
 
-/// Notifications to one host.
+/// Notifications of one org to one host.
 #[derive(Default)]
 struct Lane {
     running: usize,
@@ -62,7 +64,7 @@ impl Lane {
 /// Place of one notification, given back on drop.
 pub(crate) struct LanePlace {
     lanes: Arc<Lanes>,
-    host: String,
+    lane: String,
     org: String,
     is_running: bool,
     bytes: usize,
@@ -77,15 +79,20 @@ impl Lanes {
     /// Takes a place for a notification of `org` to `host`; `None` if there is none.
     pub(crate) fn enter(self: &Arc<Lanes>, host: &str, org: &str) -> Option<LanePlace> {
         let mut table = self.0.lock();
-        let has_place = table.hosts.get(host).is_none_or(Lane::has_place);
+        let lane = lane_of(host, org);
+        let has_place = table.hosts.get(&lane).is_none_or(Lane::has_place);
         if !has_place || table.whole >= WHOLE || !table.orgs.add_within(PER_ORG, org.to_owned(), 1) {
             return None;
         }
         table.whole += 1;
-        table.hosts.entry(host.to_owned()).or_default().waiting += 1;
-        let (host, org) = (host.to_owned(), org.to_owned());
-        Some(LanePlace { lanes: Arc::clone(self), host, org, is_running: false, bytes: 0 })
+        table.hosts.entry(lane.clone()).or_default().waiting += 1;
+        Some(LanePlace { lanes: Arc::clone(self), lane, org: org.to_owned(), is_running: false, bytes: 0 })
     }
+}
+
+/// Returns the name of an org's lane to a host, which has no space.
+fn lane_of(host: &str, org: &str) -> String {
+    format!("{host} {org}")
 }
 
 impl LanePlace {
@@ -106,7 +113,7 @@ impl LanePlace {
     fn try_start(&mut self) -> Result<(), Arc<Notify>> {
         let mut table = self.lanes.0.lock();
         // Its lane stays while it has a place.
-        let Some(lane) = table.hosts.get_mut(&self.host) else { return Ok(()) };
+        let Some(lane) = table.hosts.get_mut(&self.lane) else { return Ok(()) };
         if lane.running >= lane.most_running() {
             return Err(lane.freed.clone());
         }
@@ -134,7 +141,7 @@ impl LanePlace {
 
     /// Records whether the host answered quickly.
     pub(crate) fn note(&self, is_quick: bool) {
-        if let Some(lane) = self.lanes.0.lock().hosts.get_mut(&self.host) {
+        if let Some(lane) = self.lanes.0.lock().hosts.get_mut(&self.lane) {
             lane.is_quick = is_quick;
         }
     }
@@ -148,14 +155,14 @@ impl Drop for LanePlace {
         table.bytes -= self.bytes;
         table.bytes_of_orgs.remove(&self.org, self.bytes);
         let is_crowded = table.hosts.len() > KNOWN_HOSTS;
-        let Some(lane) = table.hosts.get_mut(&self.host) else { return };
+        let Some(lane) = table.hosts.get_mut(&self.lane) else { return };
         if self.is_running {
             lane.running -= 1;
         } else {
             lane.waiting -= 1;
         }
         if lane.running + lane.waiting == 0 && (is_crowded || !lane.is_quick) {
-            table.hosts.remove(&self.host);
+            table.hosts.remove(&self.lane);
         } else {
             lane.freed.notify_one();
         }
@@ -231,6 +238,21 @@ mod tests {
         drop((last, others));
         let table = lanes.0.lock();
         assert_eq!((table.bytes, table.whole), (0, 0));
+    }
+
+    /// Many receivers of different callers are at one host, such as that of a product with webhooks.
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_is_slow_for_one_org_is_not_for_another() {
+        let lanes = Arc::new(Lanes::default());
+        lanes.enter("a", "globex").unwrap().note(true);
+        let mut slow = lanes.enter("a", "acme").unwrap();
+        assert!(slow.start(NOW).await && lanes.enter("a", "acme").is_none());
+        slow.note(false);
+        let mut places: Vec<LanePlace> = (0..PER_HOST).map_while(|_| lanes.enter("a", "globex")).collect();
+        assert_eq!(places.len(), PER_HOST);
+        for place in &mut places {
+            assert!(place.start(NOW).await);
+        }
     }
 
     /// Invariant I-4.
