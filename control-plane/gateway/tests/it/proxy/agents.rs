@@ -404,6 +404,35 @@ async fn an_agents_question_is_asked_of_the_calls_client_until_the_answer_fits()
     assert_eq!(ids.len(), 3, "{ids:?}");
 }
 
+/// Otherwise the answer to the first question would be that to the second one.
+#[tokio::test]
+async fn a_question_takes_the_place_of_the_one_before_it() {
+    let (address, agent) = agent(|asked, _| match asked {
+        Operation::Stream(request) if request.message.task_id.is_none() => Reply::Open(vec![
+            StreamEvent::Task(task(TaskState::InputRequired, Some("One?"))),
+            update(TaskState::InputRequired, Some("Two?")),
+        ]),
+        Operation::Stream(_) => Reply::Events(vec![StreamEvent::Task(done("over"))]),
+        _ => whole(A2aAnswer::Task(task(TaskState::Canceled, None))),
+    })
+    .await;
+    let client = connect(&via_agent(address, |_| ()), json!({"elicitation": {}})).await;
+    let mut body = client.open(&call(2)).await.into_body();
+    let result = loop {
+        let message = next(&mut body).await;
+        match (message["method"].as_str(), message["params"]["message"].as_str()) {
+            (Some("elicitation/create"), Some("Two?")) => {
+                let answer = json!({"action": "accept", "content": {"message": "two"}});
+                client.post(&json!({"jsonrpc": "2.0", "id": message["id"], "result": answer})).await;
+            }
+            (Some(_), _) => {}
+            (None, _) => break message,
+        }
+    };
+    assert_eq!(texts(&result), ["over"]);
+    assert_eq!(sent(agent.heard().last().unwrap()).message.parts, [text("two")]);
+}
+
 #[tokio::test]
 async fn a_task_goes_on_when_its_user_has_signed_in_elsewhere() {
     let (address, agent) = agent(|asked, _| match asked {

@@ -293,9 +293,10 @@ impl<'a> AgentCall<'a> {
         Ok(None)
     }
 
-    /// Waits for the answer; `None` if the task goes on without it, as after a sign-in elsewhere.
+    /// Waits for the answer; `None` if the task goes on without it, as after a sign-in elsewhere, or asks something else.
     async fn answered(&mut self, pending: PendingQuestion, id: &str) -> Result<Option<Answer>, Refusal> {
         let call = self.call();
+        let asked = self.task.status.message.as_ref().map(|message| message.parts.clone());
         let answering = pending.answered(call);
         tokio::pin!(answering);
         while self.task.status.state.is_interrupted() {
@@ -313,7 +314,14 @@ impl<'a> AgentCall<'a> {
             tokio::select! {
                 answered = &mut answering => return answered.map(Some),
                 event = stream.next() => match event {
-                    Ok(Some(event)) => self.task.take(event, call)?,
+                    Ok(Some(event)) => {
+                        self.task.take(event, call)?;
+                        let now = self.task.status.message.as_ref().map(|message| &message.parts);
+                        if now.is_some() && now != asked.as_ref() {
+                            // What is answered now would be taken for the answer to another question.
+                            break;
+                        }
+                    }
                     // Agents may end a stream while they wait; the answer opens another one.
                     Ok(None) | Err(_) => self.stream = None,
                 },
