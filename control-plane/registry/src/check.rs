@@ -224,6 +224,7 @@ fn compile_servers(
         let members = link::members(server, index, &mut decoded.findings);
         let needed = link::required_members(&members, index);
         link::check_listed(&members, &needed, &mut decoded.findings);
+        link::check_readers(server, &members, &mut decoded.findings);
         used.extend(members.iter().chain(&needed).map(|member| member.file.to_string()));
         if decoded.findings.has_faults() {
             continue;

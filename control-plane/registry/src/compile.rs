@@ -224,14 +224,17 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
             (None, None, None, Some(a2a)) => runtime::Mode::ProxyA2a(proxy_a2a(a2a)),
             (None, None, None, None) => runtime::Mode::ProxyOpenai(proxy_openai(written.openai.as_ref()?)),
         },
-        Mode::Primitive => {
-            let (reference, major) = versioned(written.primitive.as_deref()?);
-            runtime::Mode::Primitive(snapshot::OtherPrimitive {
-                id: bare_id(reference).to_string(),
-                major: major.and_then(|major| major.parse().ok()),
-            })
-        }
+        Mode::Primitive => runtime::Mode::Primitive(other_primitive(written.primitive.as_deref()?)),
     })
+}
+
+/// Compiles a reference to another primitive of the same server.
+fn other_primitive(reference: &str) -> snapshot::OtherPrimitive {
+    let (reference, major) = versioned(reference);
+    snapshot::OtherPrimitive {
+        id: bare_id(reference).to_string(),
+        major: major.and_then(|major| major.parse().ok()),
+    }
 }
 
 fn worker(written: &Runtime) -> snapshot::Worker {

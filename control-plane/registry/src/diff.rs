@@ -166,6 +166,23 @@ fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<
     if old.agent_card != new.agent_card {
         found.push("/card", "the agent card differs", false);
     }
+    compare_readers(old, new, &mut found);
+}
+
+/// Compares the tools that read A2A messages.
+fn compare_readers(old: &CompiledServer, new: &CompiledServer, found: &mut ChangeCollector<'_>) {
+    let (before, after) = (&old.server, &new.server);
+    let readers = [
+        ("/a2a/router", &before.a2a_router, &after.a2a_router, "messages that name no skill are refused"),
+        ("/a2a/filler", &before.a2a_filler, &after.a2a_filler, "no arguments are found in texts"),
+    ];
+    for (path, before, after, loss) in readers {
+        match (before, after) {
+            (Some(_), None) => found.push(path, loss, true),
+            (before, after) if before != after => found.push(path, "another tool reads messages", false),
+            _ => {}
+        }
+    }
 }
 
 fn removed<T: PartialEq>(before: &[T], after: &[T]) -> bool {

@@ -17,9 +17,11 @@ use crate::spec::{Dependency, Kind, Scheme, Spec, versioned};
 mod delegate;
 mod loops;
 mod names;
+mod readers;
 
 pub(crate) use delegate::{check_delegate, check_listed};
 pub(crate) use loops::looping_delegates;
+pub(crate) use readers::check_readers;
 
 /// A spec with its file and folder.
 pub(crate) struct Declaration<'a> {

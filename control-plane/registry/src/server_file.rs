@@ -1,12 +1,12 @@
 //! `server.yaml`: a server, its protocols and callers, and the primitives it lists.
 //!
-//! Owns the keys and their defaults. Refuses unknown keys. Values are checked in `rules/server.rs`.
+//! Owns the keys and their defaults. Refuses unknown keys. Values are checked in `rules/server.rs`, references in `link.rs`.
 
 use asp_proto::snapshot;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::spec::Scheme;
+use crate::spec::{Scheme, Spec, bare_id, versioned};
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -50,6 +50,8 @@ pub(crate) struct ServerFile {
     pub max_body_bytes: Option<u32>,
     #[serde(default)]
     pub card: Card,
+    #[serde(default)]
+    pub a2a: MessageReaders,
     /// Primitives in list order.
     #[serde(default)]
     pub primitives: Vec<PrimitiveEntry>,
@@ -166,6 +168,35 @@ pub(crate) struct CardExtension {
     /// Whether messages of clients that do not activate it are refused.
     #[serde(default)]
     pub required: bool,
+}
+
+/// Tools of the server that read A2A messages. Both are listed in `primitives`, only read, and are no skills.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct MessageReaders {
+    /// `folder/id` of the tool that chooses the skill of a message that names none, or `folder/id@1`.
+    pub router: Option<String>,
+    /// `folder/id` of the tool that finds the arguments of a skill in a text, or `folder/id@1`.
+    pub filler: Option<String>,
+}
+
+impl MessageReaders {
+    /// Returns the references with their keys.
+    pub(crate) fn references(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [("router", &self.router), ("filler", &self.filler)];
+        all.into_iter().filter_map(|(key, reference)| Some((key, reference.as_deref()?)))
+    }
+
+    /// Whether the primitive is one of them.
+    pub(crate) fn include(&self, spec: &Spec) -> bool {
+        self.references().any(|(_, reference)| is_reference_to(reference, spec))
+    }
+}
+
+/// Whether `folder/id` or `folder/id@1` names this version of a primitive.
+pub(crate) fn is_reference_to(reference: &str, spec: &Spec) -> bool {
+    let (reference, major) = versioned(reference);
+    bare_id(reference) == spec.id && major.is_none_or(|major| major == spec.major().to_string())
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -9,7 +9,7 @@ use asp_proto::snapshot;
 use prost::Message as _;
 use sha2::{Digest, Sha256};
 
-use super::{card, compile_primitive, mcp, wire_scheme};
+use super::{card, compile_primitive, mcp, other_primitive, wire_scheme};
 use crate::compiled::CompiledServer;
 use crate::server_file::{DefaultExposure, Protocol, ServerFile, Sessions};
 use crate::spec::{ExposureSettings, Kind, Spec};
@@ -48,6 +48,8 @@ pub(crate) fn compile_server(
         updated_unix_ms: 0,
         undiscovered: !file.discovery,
         pool: file.pool.clone().unwrap_or_default(),
+        a2a_router: file.a2a.router.as_deref().map(other_primitive),
+        a2a_filler: file.a2a.filler.as_deref().map(other_primitive),
     };
     let mut agent_card = String::new();
     if file.protocols.contains(&Protocol::A2a) {
@@ -83,7 +85,8 @@ pub(crate) fn exposed_names(file: &ServerFile, member: &ServerMember<'_>) -> sna
         };
     }
     let skill = spec.exposure.a2a.skill.as_ref();
-    if speaks(Protocol::A2a) && spec.kind.is_tool() && skill.is_none_or(|skill| skill.enabled) {
+    let is_skill = skill.is_none_or(|skill| skill.enabled) && !file.a2a.include(spec);
+    if speaks(Protocol::A2a) && spec.kind.is_tool() && is_skill {
         let own = skill.and_then(|skill| skill.id.as_deref()).unwrap_or(&spec.id);
         listing.a2a_skill = member.alias.unwrap_or(own).to_string();
     }
