@@ -1,6 +1,7 @@
 //! Built-in primitives, by the name in a spec's `runtime.entrypoint`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asp_call::call::Call;
@@ -17,8 +18,10 @@ use serde_json::{Value, json};
 
 use crate::artifacts::Artifacts;
 use crate::backend::{Backend, misplaced, mode};
+use crate::delegate::Delegates;
 
 mod a2a_conformance;
+mod ask_delegate;
 mod search;
 mod toggle;
 
@@ -27,12 +30,13 @@ use toggle::Toggles;
 /// The backend of built-in code.
 pub struct BuiltinBackend {
     artifacts: Artifacts,
+    delegates: Arc<Delegates>,
     toggles: Toggles,
 }
 
 impl BuiltinBackend {
-    pub(super) fn new(artifacts: Artifacts) -> BuiltinBackend {
-        BuiltinBackend { artifacts, toggles: Toggles::default() }
+    pub(super) fn new(artifacts: Artifacts, delegates: Arc<Delegates>) -> BuiltinBackend {
+        BuiltinBackend { artifacts, delegates, toggles: Toggles::default() }
     }
 }
 
@@ -47,6 +51,7 @@ impl Backend for BuiltinBackend {
         match builtin.entrypoint.as_str() {
             artifact::ENTRYPOINT => self.artifacts.read(execution).await,
             "a2a_conformance" => a2a_conformance::run(execution).await,
+            "ask_delegate" => ask_delegate::run(execution, &self.delegates).await,
             "echo" => Ok(echo(execution)),
             "clock" => clock(),
             "count" => count(execution).await,

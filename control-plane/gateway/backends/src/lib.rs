@@ -66,7 +66,7 @@ impl BackendTable {
         let a2a = A2aBackend::new(breakers.clone(), authorizer.clone(), mcp.pinned())?;
         let plugins = Arc::new(plugins.with_pins(mcp.pinned()));
         Ok(BackendTable {
-            builtin: BuiltinBackend::new(artifacts),
+            builtin: BuiltinBackend::new(artifacts, delegates.clone()),
             content: StaticBackend,
             http: HttpBackend::new(outbound.clone(), breakers.clone(), authorizer.clone()),
             mcp,

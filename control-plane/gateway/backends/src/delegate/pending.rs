@@ -3,10 +3,13 @@
 //! Keeps true: a question to the client is put immediately, in its place among the events, and only its answer is
 //! waited for; the answer fits the delegate's output schema; a delegation leaves one metric and one audit line.
 
+use std::time::Duration;
+
 use asp_call::call::question::{Ask, PendingQuestion, Question, put};
 use asp_call::telemetry::metrics::Usage;
 use asp_json::Json;
-use serde_json::{Map, Value};
+use asp_snapshot::Dependency;
+use serde_json::{Map, Value, json};
 
 use super::answer::{self, DelegateAnswer};
 use super::delegation::{Delegation, DelegationFault, Way};
@@ -14,6 +17,10 @@ use super::{Delegates, record};
 
 /// Token limit of a model if nobody states one: MCP requires a limit.
 pub(crate) const DEFAULT_TOKENS: u32 = 1024;
+/// Time limit of a model if neither the code that asks nor the spec states one.
+pub(crate) const DEFAULT_TIME: Duration = Duration::from_secs(300);
+/// Maximum input of a model in bytes, as JSON text.
+pub(crate) const MAX_INPUT: usize = 512 << 10;
 
 /// A delegation whose answer is pending.
 pub(crate) struct PendingDelegation {
@@ -69,6 +76,15 @@ impl PendingDelegation {
         record::ended(&delegation, way, checked.as_ref().map(drop), usage).await;
         checked
     }
+}
+
+/// Builds the parameters of `sampling/createMessage`: the spec's constant part and the input as one message.
+pub(crate) fn sampling(delegate: &Dependency, input: &Json) -> Map<String, Value> {
+    let mut params = delegate.question.clone();
+    let text = input.as_str().map_or_else(|| input.to_string(), str::to_owned);
+    params.insert("messages".into(), json!([{"role": "user", "content": {"type": "text", "text": text}}]));
+    params.entry("maxTokens").or_insert(json!(DEFAULT_TOKENS));
+    params
 }
 
 /// Returns the request for the client, with its servers' context only if it declares that it supports that.

@@ -22,15 +22,11 @@ use super::offered::with_definitions;
 use crate::conversation::dependencies::dependency;
 use crate::delegate::conversation;
 use crate::delegate::delegation::{Delegation, DelegationFault};
-use crate::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
+use crate::delegate::pending::{DEFAULT_TIME, DEFAULT_TOKENS, MAX_INPUT, PendingDelegation, sampling};
 use crate::delegate::record;
 
-/// Maximum input of a model in bytes, as JSON text.
-const MAX_INPUT: usize = 512 << 10;
 /// Maximum number of open questions and delegations of one call (plugin.proto).
 pub(super) const MAX_OPEN: usize = 16;
-/// Time limit of a model if neither the plugin nor the spec states one.
-const DEFAULT_TIME: Duration = Duration::from_secs(300);
 
 /// Starts a delegation; its answer arrives through `attempt_state.waiting`.
 pub(crate) fn delegate(
@@ -129,13 +125,4 @@ fn conversation(delegate: &Dependency, given: &Value) -> Option<Map<String, Valu
     params.extend(conversation::read(given)?);
     params.entry("maxTokens").or_insert(json!(DEFAULT_TOKENS));
     Some(params)
-}
-
-/// Builds the parameters of `sampling/createMessage`: the spec's constant part and the plugin's input as one message.
-fn sampling(delegate: &Dependency, input: &asp_json::Json) -> Map<String, Value> {
-    let mut params = delegate.question.clone();
-    let text = input.as_str().map_or_else(|| input.to_string(), str::to_owned);
-    params.insert("messages".into(), json!([{"role": "user", "content": {"type": "text", "text": text}}]));
-    params.entry("maxTokens").or_insert(json!(DEFAULT_TOKENS));
-    params
 }
