@@ -4,7 +4,7 @@
 //! Refuses: schemas over budget. The registry has already rejected those; compiling fails closed all the same.
 
 use jsonschema::{Draft, PatternOptions, Validator};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 mod misfit;
 
@@ -52,6 +52,35 @@ impl Schema {
         match self.validator.iter_errors(value).next() {
             None => Ok(()),
             Some(error) => Err(Misfit::of(&error, value)),
+        }
+    }
+
+    /// Returns the names of the members that fit if they are completed with the defaults, without those that the schema does
+    /// not define. Required ones may be missing.
+    pub fn fitting(&self, object: &Map<String, Value>) -> Vec<String> {
+        let defined = self.source.get("properties").and_then(Value::as_object);
+        let is_defined = |name: &String| defined.is_some_and(|defined| defined.contains_key(name));
+        let mut fitting: Map<String, Value> = object
+            .iter()
+            .filter(|(name, _)| is_defined(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        loop {
+            let mut completed = Value::Object(fitting.clone());
+            self.apply_defaults(&mut completed);
+            let errors = self.validator.iter_errors(&completed);
+            let pointers = errors.map(|error| Misfit::of(&error, &completed).pointer);
+            let misfits: Vec<String> = pointers
+                .filter_map(|pointer| Some(pointer.split('/').nth(1)?.replace("~1", "/").replace("~0", "~")))
+                .filter(|name| fitting.contains_key(name))
+                .collect();
+            // Each round removes one at least.
+            if misfits.is_empty() {
+                return fitting.into_iter().map(|(name, _)| name).collect();
+            }
+            for name in &misfits {
+                fitting.remove(name);
+            }
         }
     }
 
@@ -121,6 +150,26 @@ mod tests {
         assert_eq!(misfit.pointer, "/a/1");
         assert!(!misfit.message.contains("s3cret"), "{}", misfit.message);
         assert!(misfit.message.contains("integer"), "{}", misfit.message);
+    }
+
+    #[test]
+    fn what_fits_of_an_object_is_defined_and_valid_and_may_be_less_than_all() {
+        let schema =
+            schema(json!({"type": "object", "additionalProperties": false, "required": ["a", "b", "d"],
+            "properties": {"a": {"type": "string"}, "b": {"type": "integer"}, "c/d": {"enum": ["x"]},
+                "d": {"type": "integer", "default": 1},
+                "e": {"type": "object", "properties": {"f": {"type": "integer"}}}}}));
+        let fitting = |value: Value| {
+            let mut names = schema.fitting(value.as_object().unwrap());
+            names.sort();
+            names.join(" ")
+        };
+        assert_eq!(fitting(json!({"a": "x", "b": 1, "c/d": "x", "e": {"f": 1}})), "a b c/d e");
+        assert_eq!(fitting(json!({"b": 1})), "b", "a required one may be missing");
+        assert_eq!(fitting(json!({"a": 1, "b": "x", "c/d": "y", "d": 2, "e": {"f": "x"}})), "d");
+        assert_eq!(fitting(json!({"a": "x", "other": 1})), "a");
+        let free = Schema::compile(r#"{"type": "object"}"#).unwrap();
+        assert!(free.fitting(json!({"a": 1}).as_object().unwrap()).is_empty(), "no name is known");
     }
 
     #[test]
