@@ -23,6 +23,7 @@ mod modes;
 mod operations;
 mod parts;
 pub mod push;
+mod reading;
 mod refused;
 mod rest;
 mod send;

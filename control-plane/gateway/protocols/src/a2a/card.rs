@@ -138,7 +138,7 @@ fn skills(
 }
 
 /// Returns the text of a skill under the id that the server lists.
-fn skill(entry: &ListedPrimitive) -> String {
+pub(super) fn skill(entry: &ListedPrimitive) -> String {
     let mut skill = Members::of(&Json::part(entry.primitive.a2a_skill.as_str()));
     skill.insert("id", entry.listing.a2a_skill.as_str());
     skill.to_json().text().to_owned()

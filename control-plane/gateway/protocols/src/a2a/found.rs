@@ -30,11 +30,16 @@ pub(super) async fn find(request: &ProtocolRequest, id: &str) -> Result<FoundCal
     let unknown = || RefusedRequest::from(A2aFailure::task_not_found(id));
     let call = Uuid::parse_str(id).map_err(|_| unknown())?;
     let found = look_up(request, call).await?.ok_or_else(unknown)?;
-    let entry = entry(request, &found).ok_or_else(unknown)?;
+    if is_shown(request, &found)? { Ok(found) } else { Err(unknown()) }
+}
+
+/// Whether the caller may see the task.
+pub(super) fn is_shown(request: &ProtocolRequest, found: &FoundCall) -> Result<bool, RefusedRequest> {
+    let Some(entry) = entry(request, found) else { return Ok(false) };
     match entitle(&request.snapshot, &request.server, &request.caller, entry, Protocol::A2a) {
-        Ok(_) => Ok(found),
+        Ok(_) => Ok(true),
         Err(Refusal::MissingScopes { required }) => Err(RefusedRequest::step_up(request, &required)),
-        Err(_) => Err(unknown()),
+        Err(_) => Ok(false),
     }
 }
 

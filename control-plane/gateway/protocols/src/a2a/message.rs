@@ -1,10 +1,10 @@
 //! Content of a message: the skill that it names, its arguments, and the answer to a question.
 //!
-//! Keeps true: nothing is guessed. A skill is named in the metadata, or in a data part with the arguments, or is the only
+//! Keeps true: nothing is guessed here. A skill is named in the metadata, or in a data part with the arguments, or is the only
 //! one. Arguments are one data part, or the text if that is a JSON object; another text is the value of the argument that
 //! the spec names for it, or else of the one field that is required, if that is a string. A text that is none of these is no
-//! argument: it is refused with the fields if none is required, and the pipeline asks for those that are. Data keeps its
-//! text (I-14).
+//! argument, unless a tool of the server finds some in it (`reading`): it is refused with the fields if none is required, and
+//! the pipeline asks for those that are. Data keeps its text (I-14).
 
 use asp_a2a::{A2aError, A2aFailure, FieldViolation, Message, Part, PartContent, SendRequest};
 use asp_call::call::question::{Answer, Ask, Question};
@@ -127,6 +127,15 @@ pub(super) fn estimate_of_texts(parts: &[Part]) -> usize {
         true => texts.map(|text| estimate(text.as_bytes())).sum(),
         false => 0,
     }
+}
+
+/// Whether arguments have to be found in the input: it is a text, the schema takes arguments, and none of them is for a text.
+/// `for_text` as in [`arguments`].
+pub(super) fn must_be_read(schema: &str, for_text: &str, input: &Input) -> bool {
+    let Input::Text(text) = input else { return false };
+    let schema: Value = serde_json::from_str(schema).unwrap_or_default();
+    let is_argument = !for_text.is_empty() || field_for_text(&schema).is_some();
+    !is_argument && !text.trim().is_empty() && properties(&schema).next().is_some()
 }
 
 /// Returns the arguments for an input schema, which is a JSON text. `for_text`: argument that the spec names for a text, or
@@ -347,6 +356,26 @@ mod tests {
         assert_eq!(given(schema, " ").unwrap().text(), "{}");
         let optional = r#"{"properties": {"q": {"type": "string"}}}"#;
         assert_eq!(given(optional, " ").unwrap().text(), "{}");
+    }
+
+    #[test]
+    fn a_text_is_read_if_no_argument_is_for_it() {
+        let two =
+            r#"{"properties": {"q": {"type": "string"}, "n": {"type": "integer"}}, "required": ["q", "n"]}"#;
+        let one = r#"{"properties": {"q": {"type": "string"}}, "required": ["q"]}"#;
+        let optional = r#"{"properties": {"q": {"type": "string"}}}"#;
+        let hi = || Input::Text("hi".into());
+        for (schema, for_text, input, is_read) in [
+            (two, "", hi(), true),
+            (optional, "", hi(), true),
+            (two, "q", hi(), false),
+            (one, "", hi(), false),
+            ("{}", "", hi(), false),
+            (two, "", Input::Text(" ".into()), false),
+            (two, "", Input::Object(json!({"q": "x"}).into()), false),
+        ] {
+            assert_eq!(must_be_read(schema, for_text, &input), is_read, "{schema} {input:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A message: it starts a task, joins the task that the same message started, or answers a task's question.
 //!
 //! Keeps true: the same message to the same skill from one principal is one task, at whichever gateway and however often
-//! it is sent, and the same answer counts once; a message that was rejected before its task started leaves its id free;
+//! it is sent, and the same answer counts once; so is the same message that a router reads, which is looked up before it is
+//! read, because it may be read differently each time; a message that was rejected before its task started leaves its id free;
 //! the store records a running task before it is reported to its client (I-3), also one that waits for arguments, and an
 //! answer before its task is reported (I-13); the end of a skill that only reads is stored only if another gateway could be
 //! asked for it; an answer reaches the question that it names, or the one that is shown; a message whose receiver is refused
@@ -21,15 +22,16 @@ use asp_pipeline::pipeline::entitlement::{ServerView, entitle};
 use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_pipeline::pipeline::promise::Keeper;
 use asp_pipeline::pushes::FirstReceiver;
-use asp_proto::snapshot::Protocol;
+use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::found::{entry, find, look_up};
+use super::found::{entry, find, is_shown, look_up};
 use super::history::KnownMessage;
 use super::message::{self, QUESTION, SkillRequest};
 use super::push::NewReceiver;
+use super::reading::{self, Reading};
 use super::refused::{RefusedRequest, unknown_skill};
 use super::{history, modes};
 use crate::ProtocolRequest;
@@ -71,9 +73,24 @@ fn receiver(
     NewReceiver::of(request, generation, (entry, config), task).map(Arc::new).map(Some)
 }
 
+/// Returns the receiver of a message to a task that exists.
+fn receiver_for(
+    request: &ProtocolRequest,
+    generation: Generation,
+    send: &SendRequest,
+    found: &FoundCall,
+) -> Result<Option<Arc<NewReceiver>>, RefusedRequest> {
+    match entry(request, found) {
+        Some(entry) => receiver(request, generation, send, (entry, found.id())),
+        None => Ok(None),
+    }
+}
+
 /// Content of a message that starts a task.
 struct NewTask {
     entry: Arc<ListedPrimitive>,
+    /// Whether a router may have chosen the primitive.
+    is_routed: bool,
     /// Arguments of the message; the call asks for those that are missing.
     arguments: Json,
     chosen: ChosenId,
@@ -89,23 +106,72 @@ struct NewTask {
     receiver: Option<Arc<NewReceiver>>,
 }
 
+impl NewTask {
+    /// Returns the primitive that the message is for; `None` if the same message may be for another one later.
+    fn named(&self) -> Option<&Primitive> {
+        (!self.is_routed).then_some(&self.entry.primitive)
+    }
+}
+
 async fn start(
     request: &ProtocolRequest,
     generation: Generation,
     send: &SendRequest,
     waits: bool,
 ) -> Result<SentTask, RefusedRequest> {
-    let asked = read(request, generation, send)?;
-    let pipeline = &request.gateway.pipeline;
-    // A receiver of its states is stored with the call.
-    let waits = waits && asked.receiver.is_none();
-    let whose = (&*request.caller, request.server.message.name.as_str());
-    let known = pipeline.find_sent(asked.chosen.id(), whose, &asked.entry.primitive, waits).await;
-    if let Some(known) = known.map_err(RefusedRequest::of_store)? {
-        return joined(request, &asked, known).await;
+    let memory = hold_texts(request, send)?;
+    let SkillRequest { skill: name, input } = SkillRequest::read(send)?;
+    let sent = input.to_json();
+    let is_routed = name.is_none() && reading::has_router(request);
+    let mut reading = Reading::of(request, send);
+    if is_routed {
+        let unread = identity(request, send, ("", ""), &sent);
+        if let Some(known) = look_up(request, unread.id()).await? {
+            return joined(request, (generation, send), (&unread, None), known).await;
+        }
+        reading.task = unread.id();
     }
+    let entry = skill(request, name.as_deref(), (&mut reading, &sent)).await?;
+    let primitive = &entry.primitive;
+    modes::check_parts(&entry.media_types, &send.message.parts)?;
+    modes::check_accepted(&entry.media_types, &send.configuration.accepted_output_modes)?;
+    let of_skill = if is_routed { "" } else { entry.listing.a2a_skill.as_str() };
+    let chosen = identity(request, send, (of_skill, &primitive.version), &sent);
+    let receiver = receiver(request, generation, send, (&entry, chosen.id()))?;
+    // A receiver of its states is stored with the call.
+    let waits = waits && receiver.is_none();
+    if !is_routed {
+        let whose = (&*request.caller, request.server.message.name.as_str());
+        let known = request.gateway.pipeline.find_sent(chosen.id(), whose, primitive, waits).await;
+        if let Some(known) = known.map_err(RefusedRequest::of_store)? {
+            return joined(request, (generation, send), (&chosen, Some(primitive)), known).await;
+        }
+    }
+    reading.task = chosen.id();
+    let found = reading.arguments(&entry, &input).await;
+    let arguments = match found {
+        Some(found) => found,
+        None => message::arguments(&primitive.input_schema, &primitive.a2a_text_argument, input)?,
+    };
+    let opening = reading.noted(history::storable(&send.message));
+    let context = send.message.context_id.clone();
+    let message_id = send.message.message_id.clone();
+    let meta = lineage::passed(send.metadata.as_ref());
+    let asked =
+        NewTask { entry, is_routed, arguments, chosen, context, message_id, opening, memory, meta, receiver };
+    begin(request, (generation, send), &asked, (&reading, waits)).await
+}
+
+/// Starts the task of a message, unless the same message has started it in between.
+async fn begin(
+    request: &ProtocolRequest,
+    (generation, send): (Generation, &SendRequest),
+    asked: &NewTask,
+    (reading, waits): (&Reading<'_>, bool),
+) -> Result<SentTask, RefusedRequest> {
+    let pipeline = &request.gateway.pipeline;
     let receiver = asked.receiver.clone().map(|receiver| -> Arc<dyn FirstReceiver> { receiver });
-    let begun = pipeline.begin_once_with(request.snapshot.clone(), invocation(request, &asked), receiver);
+    let begun = pipeline.begin_once_with(request.snapshot.clone(), invocation(request, asked), receiver);
     let begun = begun.map_err(|refusal| {
         let refused = match refusal {
             Refusal::MissingScopes { required } => RefusedRequest::step_up(request, &required),
@@ -113,9 +179,11 @@ async fn start(
         };
         refused.of_call()
     })?;
+    let identity = (&asked.chosen, asked.named());
     if !begun.is_new {
-        return joined(request, &asked, FoundCall::Here(begun.call)).await;
+        return joined(request, (generation, send), identity, FoundCall::Here(begun.call)).await;
     }
+    reading.charge(&begun.call);
     let promised = pipeline.promise_message(&begun.call, waits).await;
     let promised = promised.map_err(|fault| {
         let refused = asked.receiver.as_ref().and_then(|receiver| receiver.refused());
@@ -125,33 +193,10 @@ async fn start(
         Keeper::ThisGateway => Ok(SentTask { found: FoundCall::Here(begun.call), is_new: true }),
         Keeper::AnotherGateway => {
             let known = look_up(request, asked.chosen.id()).await?;
-            joined(request, &asked, known.ok_or_else(RefusedRequest::runs_remotely)?).await
+            let known = known.ok_or_else(RefusedRequest::runs_remotely)?;
+            joined(request, (generation, send), identity, known).await
         }
     }
-}
-
-fn read(
-    request: &ProtocolRequest,
-    generation: Generation,
-    send: &SendRequest,
-) -> Result<NewTask, RefusedRequest> {
-    let memory = hold_texts(request, send)?;
-    let SkillRequest { skill: name, input } = SkillRequest::read(send)?;
-    let entry = skill(request, name.as_deref())?;
-    let primitive = &entry.primitive;
-    modes::check_parts(&entry.media_types, &send.message.parts)?;
-    modes::check_accepted(&entry.media_types, &send.configuration.accepted_output_modes)?;
-    let sent = input.to_json();
-    let arguments = message::arguments(&primitive.input_schema, &primitive.a2a_text_argument, input)?;
-    let server = request.server.message.name.as_str();
-    let name = name_of(&entry, &send.message.message_id);
-    let chosen = ChosenId::of(&request.caller, (server, name.as_str()), &entry.primitive.version, &sent);
-    let context = send.message.context_id.clone();
-    let message_id = send.message.message_id.clone();
-    let opening = history::storable(&send.message);
-    let meta = lineage::passed(send.metadata.as_ref());
-    let receiver = receiver(request, generation, send, (&entry, chosen.id()))?;
-    Ok(NewTask { entry, arguments, chosen, context, message_id, opening, memory, meta, receiver })
 }
 
 /// Reserves the memory of arguments in the texts of a message; returns it with that of the request.
@@ -160,13 +205,21 @@ fn hold_texts(request: &ProtocolRequest, send: &SendRequest) -> Result<Option<He
     held.map_err(|fault| RefusedRequest::of_memory_fault(&fault))
 }
 
-/// Returns the client's name for a call. It has a slash, which no name over REST has.
-fn name_of(entry: &ListedPrimitive, message_id: &str) -> String {
-    format!("a2a/{}/{message_id}", entry.listing.a2a_skill)
+/// Returns the identity of the task that a message starts. `skill` is empty if a router may choose it, so that the same message
+/// is the same task whatever the router chooses. The name has slashes, which no name over REST has.
+fn identity(
+    request: &ProtocolRequest,
+    send: &SendRequest,
+    (skill, version): (&str, &str),
+    sent: &Json,
+) -> ChosenId {
+    let server = request.server.message.name.as_str();
+    let name = format!("a2a/{skill}/{}", send.message.message_id);
+    ChosenId::of(&request.caller, (server, name.as_str()), version, sent)
 }
 
-/// Returns the skill with this name, or the only one that the caller can see.
-fn skill(request: &ProtocolRequest, name: Option<&str>) -> Result<Arc<ListedPrimitive>, RefusedRequest> {
+/// Returns the skills with this name, or all, that the caller can see.
+fn shown<'r>(request: &'r ProtocolRequest, name: Option<&str>) -> Vec<&'r Arc<ListedPrimitive>> {
     let mut view = ServerView::of(&request.snapshot, &request.server, &request.caller, Protocol::A2a);
     let entries = request.server.entries.iter().filter(|entry| match name {
         Some(name) => entry.listing.a2a_skill == name,
@@ -175,17 +228,29 @@ fn skill(request: &ProtocolRequest, name: Option<&str>) -> Result<Arc<ListedPrim
     let is_shown = |entry: &&Arc<ListedPrimitive>| {
         view.shows(entry) && request.gateway.pipeline.offers(&request.server, entry)
     };
-    let shown: Vec<&Arc<ListedPrimitive>> = entries.filter(is_shown).collect();
+    entries.filter(is_shown).collect()
+}
+
+/// Returns the skill with this name, or the only one that the caller can see, or the one that the router chooses.
+async fn skill(
+    request: &ProtocolRequest,
+    name: Option<&str>,
+    (reading, sent): (&mut Reading<'_>, &Json),
+) -> Result<Arc<ListedPrimitive>, RefusedRequest> {
+    let shown = shown(request, name);
     let entry = match (shown.as_slice(), name) {
         ([], Some(_)) => return Err(RefusedRequest::of(&Refusal::Unknown)),
         ([], None) => return Err(unknown_skill().into()),
-        ([entry], _) | ([entry, ..], Some(_)) => *entry,
+        ([entry], _) | ([entry, ..], Some(_)) => Arc::clone(entry),
         // There is no task that could ask: a call has its primitive from the start.
-        (several, None) => return Err(unnamed_skill(several).into()),
+        (several, None) => {
+            let chosen = reading.skill(sent, several).await;
+            chosen.ok_or_else(|| unnamed_skill(several))?
+        }
     };
-    match entitle(&request.snapshot, &request.server, &request.caller, entry, Protocol::A2a) {
+    match entitle(&request.snapshot, &request.server, &request.caller, &entry, Protocol::A2a) {
         Err(Refusal::MissingScopes { required }) => Err(RefusedRequest::step_up(request, &required)),
-        Ok(_) | Err(_) => Ok(entry.clone()),
+        Ok(_) | Err(_) => Ok(entry),
     }
 }
 
@@ -224,26 +289,33 @@ fn invocation(request: &ProtocolRequest, asked: &NewTask) -> Invocation {
     }
 }
 
-/// Returns the task that the same message has started.
+/// Returns the task that the same message has started. `primitive` is the one that the message is for; `None` if a router may
+/// have chosen it.
 async fn joined(
     request: &ProtocolRequest,
-    asked: &NewTask,
+    (generation, send): (Generation, &SendRequest),
+    (chosen, primitive): (&ChosenId, Option<&Primitive>),
     known: FoundCall,
 ) -> Result<SentTask, RefusedRequest> {
-    let put = known.put().filter(|put| put.protocol == Protocol::A2a && put.is_of(&asked.entry.primitive));
+    let put = known.put().filter(|put| put.protocol == Protocol::A2a);
     let put = put.ok_or_else(|| conflict("message.messageId"))?;
-    if !put.chosen.asks_the_same(&asked.chosen) {
+    let is_theirs = match primitive {
+        Some(primitive) => put.is_of(primitive),
+        None => is_shown(request, &known)?,
+    };
+    if !is_theirs || !put.chosen.asks_the_same(chosen) {
         return Err(conflict("message.messageId"));
     }
-    if asked.context.as_ref().is_some_and(|context| *context != put.context) {
+    if send.message.context_id.as_ref().is_some_and(|context| *context != put.context) {
         return Err(conflict("message.contextId"));
     }
+    let receiver = receiver_for(request, generation, send, &known)?;
     if let FoundCall::Here(call) = &known {
         // If another gateway took the call over, its state there is reported.
         let promised = request.gateway.pipeline.promise_again(call, &request.caller).await;
         promised.map_err(RefusedRequest::of_promise_fault)?;
     }
-    register(request, asked.receiver.as_deref(), &known).await?;
+    register(request, receiver.as_deref(), &known).await?;
     Ok(SentTask { found: known, is_new: false })
 }
 
@@ -295,10 +367,7 @@ async fn answer(
 ) -> Result<SentTask, RefusedRequest> {
     let message = &send.message;
     let found = find(request, task).await?;
-    let receiver = match entry(request, &found) {
-        Some(entry) => receiver(request, generation, send, (entry, found.id()))?,
-        None => None,
-    };
+    let receiver = receiver_for(request, generation, send, &found)?;
     let context = found.put().map(|put| put.context).unwrap_or_default();
     if message.context_id.as_ref().is_some_and(|named| *named != context) {
         let description = "is not the context of the task";

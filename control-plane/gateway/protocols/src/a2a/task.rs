@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::extensions::{self, ActiveExtensions, CallEnd};
 use super::ids::TaskIds;
 use super::modes::OutputForms;
-use super::{history, parts};
+use super::{history, parts, reading};
 
 /// Id of the artifact with the result. Parts of it are appended while the task runs; the end replaces it.
 pub(super) const RESULT: &str = "result";
@@ -76,7 +76,9 @@ fn of_remote(call: &RemoteCall, contents: TaskContents) -> Task {
     let message = state.is_interrupted().then(|| ids.message("elsewhere", vec![parts::text(ASKS_ELSEWHERE)]));
     let status = TaskStatus { state, message, timestamp: Some(Timestamp(call.updated_ms)) };
     let history = history::messages(&ids, call.opening.as_ref(), &call.history, contents.history);
-    Task { id: ids.task, context_id: ids.context, status, history, ..Task::default() }
+    let notes = reading::notes(call.opening.as_ref());
+    let metadata = (!notes.is_empty()).then(|| notes.to_json());
+    Task { id: ids.task, context_id: ids.context, status, history, metadata, artifacts: Vec::new() }
 }
 
 /// Returns the task that a call was when it started.
@@ -85,7 +87,7 @@ pub(super) fn at_start(call: &Call, length: Option<u32>) -> Task {
     let timestamp = Some(Timestamp(call.began_ms()));
     let status = TaskStatus { state: TaskState::Submitted, message: None, timestamp };
     let history = history::messages(&ids, call.opening.as_ref(), &History::default(), length);
-    let metadata = Some(generation(0).to_json());
+    let metadata = Some(with_notes(generation(0), call).to_json());
     Task { id: ids.task, context_id: ids.context, status, history, metadata, artifacts: Vec::new() }
 }
 
@@ -93,7 +95,8 @@ pub(super) fn at_start(call: &Call, length: Option<u32>) -> Task {
 pub(super) fn of_snapshot(call: &Call, snapshot: &CallSnapshot, contents: TaskContents) -> Task {
     let ids = TaskIds::of(call);
     let outcome = snapshot.outcome.as_deref();
-    let mut metadata = generation(snapshot.next_event + u64::from(outcome.is_some()));
+    let metadata = generation(snapshot.next_event + u64::from(outcome.is_some()));
+    let mut metadata = with_notes(metadata, call);
     if let Some(Outcome::Refused(refusal)) = outcome {
         metadata.insert("asp/reason", refusal.reason().as_str());
     }
@@ -109,6 +112,13 @@ pub(super) fn of_snapshot(call: &Call, snapshot: &CallSnapshot, contents: TaskCo
         id: ids.task,
         context_id: ids.context,
     }
+}
+
+/// Adds who chose skill and arguments of a task, if its message did not name them.
+fn with_notes(mut metadata: Members, call: &Call) -> Members {
+    let notes = reading::notes(call.opening.as_ref());
+    notes.iter().for_each(|(name, value)| metadata.insert(name, value.clone()));
+    metadata
 }
 
 /// Returns the message that a call answers with instead of a task, if its output says so.
