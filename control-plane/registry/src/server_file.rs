@@ -170,7 +170,7 @@ pub(crate) struct CardExtension {
     pub required: bool,
 }
 
-/// Tools of the server that read A2A messages. Both are listed in `primitives`, only read, and are no skills.
+/// Tools of the server that read A2A messages. Both are listed in `primitives`, only read, and are not skills.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct MessageReaders {

@@ -1,7 +1,7 @@
 //! `ask_delegate`: a tool that is answered by the delegate of its spec, a model or another primitive.
 //!
 //! Its arguments are the delegate's input, and its result is the JSON object of the answer. Keeps true: a call asks once; an
-//! answer that is no object, or off the delegate's output schema, is a tool error and no result.
+//! answer that is not an object, or off the delegate's output schema, is a tool error.
 
 use asp_call::call::outcome::{Output, Refusal};
 use asp_call::execution::Execution;
@@ -26,7 +26,7 @@ pub(super) async fn run(execution: &Execution, delegates: &Delegates) -> Result<
     match ask(execution, delegates, id).await {
         Ok(result) => match result.member("json").filter(|json| json.is_object()) {
             Some(object) => Ok(Output::structured(object)),
-            None => Ok(Output::tool_error("the answer of the delegate is no JSON object")),
+            None => Ok(Output::tool_error("the answer of the delegate is not a JSON object")),
         },
         Err(DelegationFault::Cancelled) => Err(Refusal::Cancelled),
         Err(fault) => Ok(Output::tool_error(&format!("the delegate did not answer: {}", fault.text()))),

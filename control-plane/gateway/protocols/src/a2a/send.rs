@@ -219,7 +219,7 @@ fn identity(
 }
 
 /// Returns the skills with this name, or all, that the caller can see.
-fn shown<'r>(request: &'r ProtocolRequest, name: Option<&str>) -> Vec<&'r Arc<ListedPrimitive>> {
+fn visible_skills<'r>(request: &'r ProtocolRequest, name: Option<&str>) -> Vec<&'r Arc<ListedPrimitive>> {
     let mut view = ServerView::of(&request.snapshot, &request.server, &request.caller, Protocol::A2a);
     let entries = request.server.entries.iter().filter(|entry| match name {
         Some(name) => entry.listing.a2a_skill == name,
@@ -237,8 +237,8 @@ async fn skill(
     name: Option<&str>,
     (reading, sent): (&mut Reading<'_>, &Json),
 ) -> Result<Arc<ListedPrimitive>, RefusedRequest> {
-    let shown = shown(request, name);
-    let entry = match (shown.as_slice(), name) {
+    let visible = visible_skills(request, name);
+    let entry = match (visible.as_slice(), name) {
         ([], Some(_)) => return Err(RefusedRequest::of(&Refusal::Unknown)),
         ([], None) => return Err(unknown_skill().into()),
         ([entry], _) | ([entry, ..], Some(_)) => Arc::clone(entry),
