@@ -26,6 +26,8 @@ mod push;
 mod push_over_grpc;
 #[path = "a2a/questions.rs"]
 mod questions;
+#[path = "a2a/reading.rs"]
+mod reading;
 #[path = "a2a/refusals.rs"]
 mod refusals;
 #[path = "a2a/streams.rs"]

@@ -32,14 +32,14 @@ mod primitive;
 const DELEGATE: &str = "plugins.label";
 
 /// A service that answers as it is told, and remembers what it was asked.
-struct Model {
+pub(crate) struct Model {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<(HeaderMap, Value)>>>,
+    pub(crate) asked: Arc<Mutex<Vec<(HeaderMap, Value)>>>,
 }
 
 impl Model {
     /// `answer` gets the number of the request, from 0.
-    async fn start<F, Answering>(answer: F) -> Model
+    pub(crate) async fn start<F, Answering>(answer: F) -> Model
     where
         F: Fn(usize) -> Answering + Clone + Send + Sync + 'static,
         Answering: Future<Output = Response> + Send + 'static,
@@ -62,16 +62,16 @@ impl Model {
     }
 
     /// One that says the same to everybody.
-    async fn saying(text: &'static str) -> Model {
+    pub(crate) async fn saying(text: &'static str) -> Model {
         Model::start(move |_| async move { said(text) }).await
     }
 
-    fn requests(&self) -> usize {
+    pub(crate) fn requests(&self) -> usize {
         self.asked.lock().len()
     }
 
     /// Returns the model as the operator's own endpoint.
-    fn endpoints(&self) -> Endpoints {
+    pub(crate) fn endpoints(&self) -> Endpoints {
         let default = DefaultEndpoint {
             url: format!("http://{}/v1/", self.address),
             model: "small".into(),
@@ -83,7 +83,7 @@ impl Model {
     }
 }
 
-fn said(text: &str) -> Response {
+pub(crate) fn said(text: &str) -> Response {
     axum::Json(json!({
         "model": "small-1", "usage": {"prompt_tokens": 11, "completion_tokens": 3},
         "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": text}}]}))
