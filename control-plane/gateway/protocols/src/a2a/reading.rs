@@ -94,7 +94,7 @@ impl<'a> Reading<'a> {
             offered.push(*entry);
             texts.push(skill);
         }
-        if offered.is_empty() || text.len() > MAX_TEXT {
+        if offered.is_empty() || text.trim().is_empty() || text.len() > MAX_TEXT {
             return None;
         }
         let mut arguments = Members::default();
