@@ -24,7 +24,14 @@ client.setRequestHandler('elicitation/create', ({ params }) => {
   return content ? { action: 'accept', content } : { action: 'decline' };
 });
 
-await client.connect(new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } }));
+// Cancels under way, which closing the client would end before they are sent.
+const cancels = [];
+const send = (to, init) => {
+  const sent = fetch(to, init);
+  if (typeof init?.body === 'string' && init.body.includes('notifications/cancelled')) cancels.push(sent);
+  return sent;
+};
+await client.connect(new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers }, fetch: send }));
 const seen = [];
 for (const { name, arguments: input, answers: own = [], giveUp } of JSON.parse(calls)) {
   answers = [...own];
@@ -44,5 +51,6 @@ for (const { name, arguments: input, answers: own = [], giveUp } of JSON.parse(c
   );
   seen.push({ ...outcome, asked, progress });
 }
+await Promise.allSettled(cancels);
 await client.close();
 console.log(JSON.stringify(seen));
