@@ -10,6 +10,15 @@ use super::super::definitions::Problem;
 use super::{Exchange, Head, Link, Record, Sender, State, shortened, shown};
 use crate::journal::Journal;
 
+/// Part that an official client leaves out of its requests and must not be refused for: the client, and the fault. The SDKs for
+/// JavaScript have the id of a push configuration in its body alone.
+const LEFT_OUT: (&str, &str) =
+    ("a client (node)", "a2a.v1.CreateTaskPushNotificationConfigRequest.configId is REQUIRED");
+
+fn is_left_out(client: &str, problem: &Problem) -> bool {
+    (client, problem.error.as_str()) == LEFT_OUT
+}
+
 /// A request to an agent, until it has been answered.
 pub(super) struct AgentExchange {
     request: AgentRequest,
@@ -139,7 +148,10 @@ impl State {
         }
         agent.is_answered = true;
         // What is wrong must be refused. A right request may be, and was seen.
-        let problems = &agent.request.problems;
+        let problems = match &*agent.request.problems {
+            [problem] if is_left_out(&exchange.who, problem) => &[],
+            problems => problems,
+        };
         if problems.is_empty() || !answer.is_error {
             self.judge(exchange, Sender::Client, method, problems, &agent.text);
         }

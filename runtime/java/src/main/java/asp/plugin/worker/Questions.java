@@ -49,12 +49,13 @@ final class Questions<A> {
         } catch (ExecutionException ended) {
             throw new CancelledException(ended.getCause().getMessage());
         } finally {
-            forget(key);
+            forget(key, answer);
         }
     }
 
+    /** Answers a question, whose place is free at once: who waited for it may not have run yet. */
     synchronized void answer(String key, A answer) {
-        CompletableFuture<A> waiting = open.get(key);
+        CompletableFuture<A> waiting = open.remove(key);
         if (waiting != null) {
             waiting.complete(answer);
         }
@@ -68,7 +69,7 @@ final class Questions<A> {
         }
     }
 
-    private synchronized void forget(String key) {
-        open.remove(key);
+    private synchronized void forget(String key, CompletableFuture<A> answer) {
+        open.remove(key, answer);
     }
 }
