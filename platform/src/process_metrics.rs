@@ -87,7 +87,8 @@ fn seconds(stat: &str, index: usize) -> Option<f64> {
 }
 
 fn cpu_time(stat: &str) -> Option<f64> {
-    let (user, system) = (seconds(stat, 11)?, seconds(stat, 12)?);
+    let user = seconds(stat, 11)?;
+    let system = seconds(stat, 12)?;
     Some(user + system)
 }
 

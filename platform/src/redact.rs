@@ -52,7 +52,9 @@ pub fn redact_text(text: &str) -> Cow<'_, str> {
     if !may_have_secret(text) {
         return Cow::Borrowed(text);
     }
-    let (mut redacted, mut rest, mut at) = (String::new(), text, 0);
+    let mut redacted = String::new();
+    let mut rest = text;
+    let mut at = 0;
     while let Some(word) = next_word(rest, at) {
         at = word.end;
         let Some(secret) = secret_at(rest, word) else { continue };
@@ -216,7 +218,8 @@ fn quoted(value: &str, start: usize) -> Option<Range<usize>> {
     let (slashes, quote) = quote(rest)?;
     let inner = rest.get(slashes + 1..)?;
     let from = start + slashes + 1;
-    let (mut length, mut run) = (inner.len(), 0_usize);
+    let mut length = inner.len();
+    let mut run = 0_usize;
     for (at, letter) in inner.char_indices() {
         // In a string within a string, each quote has more backslashes than those around it.
         let closes = run < slashes || (run - slashes).is_multiple_of(2 * (slashes + 1));

@@ -33,7 +33,8 @@ async fn each_method_over_json_rpc_has_its_result(shared: &Shared) -> Result<()>
     let stack = shared.stack().await?;
     let task = waiting_task(stack).await?;
     let config = json!({"taskId": task, "id": "c", "url": HOOK});
-    let (one, all) = (json!({"taskId": task, "id": "c"}), json!({"taskId": task}));
+    let one = json!({"taskId": task, "id": "c"});
+    let all = json!({"taskId": task});
     for (method, params, result) in [
         ("CreateTaskPushNotificationConfig", &config, config.clone()),
         ("GetTaskPushNotificationConfig", &one, config.clone()),
@@ -44,7 +45,8 @@ async fn each_method_over_json_rpc_has_its_result(shared: &Shared) -> Result<()>
         ensure!(answer["result"] == result, "{method}: {answer}");
     }
     let config = json!({"taskId": task, "pushNotificationConfig": {"id": "c", "url": HOOK}});
-    let (one, all) = (json!({"id": task, "pushNotificationConfigId": "c"}), json!({"id": task}));
+    let one = json!({"id": task, "pushNotificationConfigId": "c"});
+    let all = json!({"id": task});
     for (method, params, result) in [
         ("tasks/pushNotificationConfig/set", &config, config.clone()),
         ("tasks/pushNotificationConfig/get", &one, config.clone()),

@@ -222,7 +222,9 @@ async fn a_webhook_gets_each_state_in_order_and_signed(shared: &Shared) -> Resul
     receiver.until(|body| state(&body["task"]) == COMPLETED).await?;
     let (audience, _) = receiver.url.rsplit_once('/').context("a receiver has a path")?;
     let issuer = format!("http://{}", stack.edge());
-    let (mut sent, mut states, mut last) = (BTreeSet::new(), Vec::new(), 0);
+    let mut sent = BTreeSet::new();
+    let mut states = Vec::new();
+    let mut last = 0;
     for notification in receiver.notifications() {
         let signature = notification.header("a2a-notification-signature");
         let keys = (stack.edge(), CARD_KEYS);

@@ -81,7 +81,8 @@ async fn call(dev: &Process, name: &str) -> Result<String> {
     let block = block(dev).context("the block of an mcp.json is printed")?;
     let entry = &block["mcpServers"]["greet"];
     let text = |value: &Value| value.as_str().map(str::to_owned).with_context(|| block.to_string());
-    let (url, authorization) = (text(&entry["url"])?, text(&entry["headers"]["Authorization"])?);
+    let url = text(&entry["url"])?;
+    let authorization = text(&entry["headers"]["Authorization"])?;
     let token = authorization.strip_prefix("Bearer ").context("a bearer token")?;
     let place = Place { url: &url, token, tools: &[], environment: &[] };
     let (mode, _) = MODES[0];

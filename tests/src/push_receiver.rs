@@ -116,7 +116,8 @@ async fn take(
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let at = SystemTime::now();
-    let (headers, bytes) = (head.headers, body);
+    let headers = head.headers;
+    let bytes = body;
     let body = serde_json::from_slice(&bytes).unwrap_or_default();
     notifications.lock().push(Notification { headers, body, bytes, at });
     match answers {

@@ -238,7 +238,9 @@ fn client(bytes: &[u8]) -> String {
     let name = match ClientMessage::decode(bytes).ok().and_then(|message| message.payload) {
         Some(client_message::Payload::Init(_)) => "init",
         Some(client_message::Payload::Invoke(invoke)) => {
-            let (call, primitive, version) = (invoke.request_id, invoke.primitive, invoke.version);
+            let call = invoke.request_id;
+            let primitive = invoke.primitive;
+            let version = invoke.version;
             let arguments = value(invoke.arguments.as_ref());
             let fields =
                 json!({"call": call, "primitive": primitive, "version": version, "arguments": arguments});

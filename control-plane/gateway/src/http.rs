@@ -120,7 +120,8 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         }
         Ok(request) => {
             let origin = request.admitted.origin.clone();
-            let (caller, uri) = (request.admitted.caller.clone(), parts.uri.clone());
+            let caller = request.admitted.caller.clone();
+            let uri = parts.uri.clone();
             let mut response = serve(gateway.replica.clone(), request, (parts, peer)).await;
             // Other gateways may reach the store that this one does not.
             if unserved::is_marked(response.extensions()) && gateway.pipeline.is_away() {

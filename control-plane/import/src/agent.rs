@@ -172,7 +172,8 @@ fn check_signature(card: &Json, keys: CardKeys) -> Result<(Vec<String>, Vec<Stri
         let signs = |key: &&CardKey| verify(card, std::slice::from_ref(*key)).is_ok();
         keys.iter().filter(signs).map(CardKey::thumbprint).collect()
     };
-    let (signers, others) = (holds(&own), holds(&named));
+    let signers = holds(&own);
+    let others = holds(&named);
     if signers.is_empty() && others.is_empty() {
         if own.is_empty() && named.is_empty() {
             notes.push("note: the card's signature is not verified: none of its keys can be read".to_owned());
@@ -246,7 +247,8 @@ fn summary(found: &FoundAgent, interface: &AgentInterface) -> String {
         AgentBinding::Rest => "HTTP+JSON",
         AgentBinding::JsonRpc | AgentBinding::Grpc => "JSON-RPC",
     };
-    let (count, version) = (found.card.skills.len(), interface.generation);
+    let count = found.card.skills.len();
+    let version = interface.generation;
     format!("{count} skills from {} ({binding} of A2A {version}, {signed})", found.url)
 }
 

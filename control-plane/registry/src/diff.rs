@@ -171,7 +171,8 @@ fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<
 
 /// Compares the tools that read A2A messages.
 fn compare_readers(old: &CompiledServer, new: &CompiledServer, found: &mut ChangeCollector<'_>) {
-    let (before, after) = (&old.server, &new.server);
+    let before = &old.server;
+    let after = &new.server;
     let readers = [
         ("/a2a/router", &before.a2a_router, &after.a2a_router, "messages that name no skill are refused"),
         ("/a2a/filler", &before.a2a_filler, &after.a2a_filler, "no arguments are found in texts"),

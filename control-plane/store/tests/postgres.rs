@@ -235,7 +235,8 @@ async fn of_two_writes_on_one_version_of_a_key_one_is_stored() {
     let space = plugin_storage::suite::space("counted");
     let mut counting = JoinSet::new();
     for version in 1..=20 {
-        let (calls, space) = (Arc::clone(&calls), space.clone());
+        let calls = Arc::clone(&calls);
+        let space = space.clone();
         counting.spawn(async move {
             let value = plugin_storage::suite::value("x", version);
             let value = NewValue { if_version: Some(0), ..value };

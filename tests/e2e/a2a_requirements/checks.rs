@@ -181,7 +181,8 @@ async fn receive_the_end(conversation: &Conversation<'_>) -> Result<()> {
 }
 
 async fn receive_both_forms(conversation: &Conversation<'_>) -> Result<()> {
-    let (new, old) = (Receiver::start().await?, Receiver::start().await?);
+    let new = Receiver::start().await?;
+    let old = Receiver::start().await?;
     let task = waiting_task(conversation).await?;
     let create = Step::of(Operation::PushCreate, json!({"taskId": task, "id": "new", "url": new.url}));
     let reply = conversation.send(&create).await?;

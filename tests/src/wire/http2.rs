@@ -38,7 +38,8 @@ const MEDIA_TYPE: &[u8] = b"application/grpc";
 /// Whether a connection is of HTTP/2, by the first bytes of either side: its server may send settings at once, and a response of
 /// HTTP/1.1 begins with `H`. A connection that ends without any is not.
 pub(super) async fn is_spoken(client: &TcpStream, server: &TcpStream) -> bool {
-    let (mut start, mut answer) = ([0; PREFACE.len()], [0]);
+    let mut start = [0; PREFACE.len()];
+    let mut answer = [0];
     tokio::select! {
         length = client.peek(&mut start) => length.is_ok() && start == PREFACE,
         length = server.peek(&mut answer) => length.is_ok_and(|length| length > 0) && answer != *b"H",
@@ -101,7 +102,8 @@ impl Call {
             record.unread();
             return None;
         }
-        let (sent, received) = (Messages::default(), Messages::default());
+        let sent = Messages::default();
+        let received = Messages::default();
         Some(Arc::new(Mutex::new(Call { record, exchange, sent, received })))
     }
 

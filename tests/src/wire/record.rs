@@ -118,7 +118,8 @@ impl Exchange {
 
 impl Record {
     pub(super) fn new() -> Result<Record> {
-        let (schemas, agents) = (Schemas::read()?, AgentDefinitions::read()?);
+        let schemas = Schemas::read()?;
+        let agents = AgentDefinitions::read()?;
         Ok(Record { schemas, agents, state: Mutex::default(), journals: Mutex::default() })
     }
 

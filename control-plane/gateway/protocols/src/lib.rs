@@ -101,7 +101,8 @@ impl ProtocolRequest {
 
     /// Logs a message of the request that was refused before its call started, if no response is for it alone.
     fn log_refusal(&self, mark: RefusalMark) {
-        let (org, path) = (self.caller.org.as_str(), self.uri.path());
+        let org = self.caller.org.as_str();
+        let path = self.uri.path();
         self.gateway.pipeline.log_refusal(&mark.described(org, path));
     }
 

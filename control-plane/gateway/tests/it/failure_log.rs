@@ -70,7 +70,8 @@ async fn a_failed_call_has_one_line_with_its_upstream_over_every_protocol() {
     let message = json!({"messageId": "m-log", "role": "ROLE_USER",
         "parts": [{"data": {"skill": "echo", "arguments": arguments}}]});
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": {"message": message}});
-    let (bearer, sent) = (format!("Bearer {}", token("alice")), traceparent(3));
+    let bearer = format!("Bearer {}", token("alice"));
+    let sent = traceparent(3);
     let headers = [
         ("authorization", bearer.as_str()),
         ("content-type", "application/json"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use asp_call::call::principal::principal;
 use asp_pipeline::pipeline::lookup::{AttachResult, FoundCall};
-use asp_proto::snapshot::{Binding, Protocol, TargetKind};
+use asp_proto::snapshot::Protocol;
 use asp_registry::{Inputs, assemble};
 use asp_runtime_client::runtimes::Runtimes;
 use asp_store::ledger::MemoryLedger;
@@ -27,7 +27,7 @@ use crate::rest::Rest;
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::ledger::Faulty;
 use crate::support::records::{Faults, FaultyRecords};
-use crate::support::{Answer, Fixture, Modern, inputs, snapshot, token};
+use crate::support::{Answer, Fixture, Modern, denied_to_alice, inputs, snapshot, token};
 
 const SECRET: &str = "a secret of the caller";
 
@@ -211,15 +211,7 @@ async fn who_may_not_call_it_any_more_is_told_of_no_ended_call() {
     let retry = asked(&fixture, "gone", None, "accept").await;
     assert_eq!(retry.send(&fixture).await.json()["result"]["isError"], false);
     fixture.gateway.flush().await;
-    let deny = Binding {
-        org: "acme".into(),
-        target_kind: TargetKind::User.into(),
-        target: "alice".into(),
-        primitive: "policy.wipe".into(),
-        protocol: Protocol::Mcp.into(),
-        allowed: false,
-        ..Binding::default()
-    };
+    let deny = denied_to_alice("policy.wipe", Protocol::Mcp);
     let denying = assemble(Inputs { revision: 2, bindings: vec![deny], ..inputs() });
     let other = other(&fixture);
     for gateway in [&fixture, &other] {

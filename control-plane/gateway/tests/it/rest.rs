@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use asp_proto::snapshot::{Binding, ExposureException, Protocol, TargetKind};
+use asp_proto::snapshot::{ExposureException, Protocol};
 use asp_registry::{Inputs, assemble};
 use asp_runtime_client::runtimes::Runtimes;
 use http::{Method, StatusCode};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::plugin::{asks_name, user_input};
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::{Answer, Fixture, Modern, inputs, token, token_with_scopes};
+use crate::support::{Answer, Fixture, Modern, denied_to_alice, inputs, token, token_with_scopes};
 
 #[path = "rest/chosen.rs"]
 mod chosen;
@@ -109,15 +109,7 @@ async fn a_call_is_put_and_is_there_with_its_result() {
 
 #[tokio::test]
 async fn nothing_that_is_not_there_or_not_shown_can_be_told_apart() {
-    let deny = Binding {
-        org: "acme".into(),
-        target_kind: TargetKind::User.into(),
-        target: "alice".into(),
-        primitive: "policy.open".into(),
-        protocol: Protocol::Rest.into(),
-        allowed: false,
-        ..Binding::default()
-    };
+    let deny = denied_to_alice("policy.open", Protocol::Rest);
     let fixture = Fixture::of(assemble(Inputs { bindings: vec![deny], ..inputs() }));
     let hidden = Rest::of(&fixture, "policy.open", "1").put(&json!({"to": "no number"})).await;
     let unknown = Rest::of(&fixture, "policy.nothing", "1").put(&json!({})).await;

@@ -7,7 +7,7 @@ use asp_call::call::outcome::{Outcome, Refusal, Withdrawal};
 use asp_call::call::{Call, CallRequest, ClientAbilities, Invocation};
 use asp_edge::Caller;
 use asp_proto::snapshot::snapshot_part::Part;
-use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Protocol, RevokedBefore, TargetKind};
+use asp_proto::snapshot::{ExposureException, GatewaySnapshot, Protocol, RevokedBefore};
 use asp_registry::{Inputs, assemble};
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
@@ -17,7 +17,9 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::support::{Answer, Fixture, Legacy, Modern, claims, inputs, now, sign, snapshot, token};
+use crate::support::{
+    Answer, Fixture, Legacy, Modern, claims, denied_to_alice, inputs, now, sign, snapshot, token,
+};
 
 /// Ten times the goal: a second from the change to the end of the stream.
 const BOUND: Duration = Duration::from_secs(10);
@@ -98,15 +100,7 @@ async fn a_running_call_ends_when_its_caller_could_not_begin_it_any_more() {
         protocol: Protocol::Mcp.into(),
         enabled: false,
     };
-    let deny = Binding {
-        org: "acme".into(),
-        target_kind: TargetKind::User.into(),
-        target: "alice".into(),
-        primitive: "*".into(),
-        protocol: Protocol::Mcp.into(),
-        allowed: false,
-        ..Binding::default()
-    };
+    let deny = denied_to_alice("*", Protocol::Mcp);
     let rows: Vec<(&str, &str, GatewaySnapshot)> = vec![
         ("jti", "token_revoked", changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])])),
         (
@@ -277,15 +271,7 @@ async fn dead_tokens_end_their_calls_while_an_evaluation_is_under_way() {
 #[tokio::test]
 async fn what_is_hidden_while_a_call_of_it_begins_is_as_unknown_as_what_never_was() {
     let denied = changed(|i| {
-        i.bindings = vec![Binding {
-            org: "acme".into(),
-            target_kind: TargetKind::User.into(),
-            target: "alice".into(),
-            primitive: "*".into(),
-            protocol: Protocol::Mcp.into(),
-            allowed: false,
-            ..Binding::default()
-        }];
+        i.bindings = vec![denied_to_alice("*", Protocol::Mcp)];
     });
     let gone = changed(|i| i.servers.retain(|server| server.server.name != "demo"));
     for next in [denied, gone] {

@@ -1,10 +1,10 @@
 //! A tool that finds tools by words: it finds what its caller's own list shows.
 
-use asp_proto::snapshot::{Binding, Protocol, TargetKind};
+use asp_proto::snapshot::Protocol;
 use asp_registry::{Inputs, assemble};
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, Modern, inputs, token};
+use crate::support::{Fixture, Modern, denied_to_alice, inputs, token};
 
 async fn found(fixture: &Fixture, user: &str, arguments: Value) -> (Vec<String>, Value) {
     let params = json!({"name": "find", "arguments": arguments});
@@ -35,15 +35,7 @@ async fn the_best_tools_are_found_with_their_schemas() {
 /// I-10
 #[tokio::test]
 async fn what_is_hidden_is_not_found_and_changes_nothing() {
-    let deny = |primitive: &str| Binding {
-        org: "acme".into(),
-        target_kind: TargetKind::User.into(),
-        target: "alice".into(),
-        primitive: primitive.into(),
-        protocol: Protocol::Mcp.into(),
-        allowed: false,
-        ..Binding::default()
-    };
+    let deny = |primitive: &str| denied_to_alice(primitive, Protocol::Mcp);
     let fixture = Fixture::of(assemble(Inputs { bindings: vec![deny("create_invoice")], ..inputs() }));
     let (names, answer) = found(&fixture, "alice", json!({"query": "create invoices"})).await;
     assert_eq!((names, &answer["more"]), (vec!["list_invoices".to_owned()], &json!(0)), "{answer}");

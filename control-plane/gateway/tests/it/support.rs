@@ -14,7 +14,7 @@ use asp_identity::issuers::IssuerDeps;
 use asp_identity::minting::{TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{AdmissionBounds, MEMORY};
 use asp_pipeline::subscriptions;
-use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
+use asp_proto::snapshot::{Binding, ClaimNames, GatewaySnapshot, Issuer, Key, Protocol, TargetKind};
 use asp_protocols::push::PushOrigins;
 use asp_protocols::replica::Settings;
 use asp_registry::{Inputs, assemble, check};
@@ -68,6 +68,18 @@ pub(crate) fn claims(user: &str) -> Value {
 
 pub(crate) fn sign(claims: &Value) -> String {
     signer().access_token("k1", claims)
+}
+
+pub(crate) fn denied_to_alice(primitive: impl Into<String>, protocol: Protocol) -> Binding {
+    Binding {
+        org: "acme".into(),
+        target_kind: TargetKind::User.into(),
+        target: "alice".into(),
+        primitive: primitive.into(),
+        protocol: protocol.into(),
+        allowed: false,
+        ..Binding::default()
+    }
 }
 
 pub(crate) fn token(user: &str) -> String {

@@ -24,7 +24,8 @@ fn record(n: u8, ended_ms: i64, sealed: &'static [u8]) -> BriefRecord {
 
 /// The calls of a list, by one page of two after the other.
 async fn listed(records: &dyn BriefRecords, list: BriefList) -> Vec<u8> {
-    let (mut calls, mut before) = (Vec::new(), None);
+    let mut calls = Vec::new();
+    let mut before = None;
     loop {
         let page = records.list(list, before, 2).await.unwrap();
         calls.extend(page.iter().map(|record| record.call[0]));
@@ -63,6 +64,7 @@ pub async fn run(records: &dyn BriefRecords) {
     assert_eq!(listed(records, list(ORG, 2)).await, [5]);
     assert_eq!(listed(records, list(OTHER, 1)).await, [1]);
     assert!(records.put(own, record(6, now + 10, b"g"), Duration::from_millis(1), false).await.unwrap());
+    // Longer than its time, whose end no store announces.
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(records.find(ORG, [6; 16]).await.unwrap(), None, "its time is over");
     assert_eq!(listed(records, own).await, [3, 2, 1]);

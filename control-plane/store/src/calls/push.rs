@@ -41,7 +41,8 @@ impl<D: CallsDatabase> PushStore for D {
              ON CONFLICT (call_id, config) DO UPDATE SET origin = excluded.origin, sealed = excluded.sealed"
         );
         let ReceiverRow { config, origin, sealed } = receiver;
-        let (config, origin) = (config.as_str(), origin.as_str());
+        let config = config.as_str();
+        let origin = origin.as_str();
         let CallQuotas { of_user, of_org } = self.quotas();
         let insert = statement!(insert, call, config, org, origin, sealed, MAX_OF_CALL);
         let insert = insert.bind(of_user.receivers).bind(of_org.receivers);
@@ -62,7 +63,8 @@ impl<D: CallsDatabase> PushStore for D {
              ORDER BY created_ms, config";
         let rows = self.rows(statement!(statement, call)).await?;
         let receiver = |row: &D::Row| {
-            let (config, origin) = (row.text("config")?, row.text("origin")?);
+            let config = row.text("config")?;
+            let origin = row.text("origin")?;
             Ok(ReceiverRow { config, origin, sealed: row.blob("sealed")? })
         };
         Ok(rows.iter().map(receiver).collect::<sqlx::Result<_>>()?)

@@ -34,7 +34,8 @@ async fn enter<S: CallRecords>(store: &S, n: u8, state: State) {
 }
 
 async fn end<S: CallRecords>(store: &S, n: u8) {
-    let (record, outcome) = (Bytes::from_static(b"r"), Bytes::from_static(b"o"));
+    let record = Bytes::from_static(b"r");
+    let outcome = Bytes::from_static(b"o");
     let end = End { state: State::Completed, record, outcome, keep: HOUR };
     assert_eq!(store.finish(&key(n), OWNER, end).await.unwrap(), Save::Stored);
 }

@@ -428,7 +428,8 @@ pub async fn keeps_to_its_bounds(records: &dyn CallRecords) {
 
 /// Runs against a store in which no owner has a lease.
 pub async fn an_owner_is_alone_until_another_one_has_a_lease(records: &dyn CallRecords) {
-    let (own, other) = (OwnerId([71; 16]), OwnerId([72; 16]));
+    let own = OwnerId([71; 16]);
+    let other = OwnerId([72; 16]);
     records.renew(own, LEASE).await.unwrap();
     assert!(records.is_alone(own).await.unwrap());
     for lease in [LEASE, Duration::ZERO] {

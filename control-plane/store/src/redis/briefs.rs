@@ -46,7 +46,8 @@ impl BriefRecords for RedisBriefs {
         keep: Duration,
         replaces: bool,
     ) -> Result<bool> {
-        let (call, name) = (hex(&record.call), hex(&list.list));
+        let call = hex(&record.call);
+        let name = hex(&list.list);
         let place_of_record = place(list.org, &call);
         let mut put = self.put.prepare_invoke();
         put.key(&place_of_record).key(place(list.org, "ends")).key(place(list.org, "bytes"));

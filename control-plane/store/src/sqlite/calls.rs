@@ -230,7 +230,8 @@ mod tests {
             calls.put(&key, OwnerId([9; 16]), state, Bytes::from_static(b"r")).await.unwrap();
         };
         enter(State::Working).await;
-        let (config, origin) = ("a".to_owned(), "https://example.com".to_owned());
+        let config = "a".to_owned();
+        let origin = "https://example.com".to_owned();
         let receiver = ReceiverRow { config, origin, sealed: Bytes::from_static(b"sealed") };
         calls.put_receiver(key.call, "acme", &receiver).await.unwrap();
         enter(State::InputRequired).await;

@@ -93,7 +93,8 @@ async fn delays(agent: &Agent, places: &[SocketAddr]) -> Result<Vec<f64>> {
     let count = LENGTH.as_millis() / PERIOD.as_millis();
     for (_, at) in (0..count).zip(places.iter().copied().cycle()) {
         ticks.tick().await;
-        let (agent, params) = (agent.clone(), task(Some(&receiver.url)));
+        let agent = agent.clone();
+        let params = task(Some(&receiver.url));
         tasks.spawn(async move { agent.send(at, &params).await });
     }
     let mut sent = 0;

@@ -226,7 +226,8 @@ fn part_kind(content: &PartContent) -> &'static str {
 
 /// Returns the kinds of events, and the states that they report.
 fn outline(events: Vec<StreamResponse>) -> Result<Value> {
-    let (mut kinds, mut states) = (Vec::new(), Vec::new());
+    let mut kinds = Vec::new();
+    let mut states = Vec::new();
     for event in &events {
         let (kind, status) = match event {
             StreamResponse::Task(task) => ("task", Some(&task.status)),

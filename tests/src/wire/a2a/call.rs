@@ -83,7 +83,8 @@ impl AgentDefinitions {
 
     /// Faults of a detail, a message of `google.rpc` by the name in its URL.
     fn detail_problems(&self, detail: &DynamicMessage) -> Vec<Problem> {
-        let (url, value) = (detail.get_field_by_name("type_url"), detail.get_field_by_name("value"));
+        let url = detail.get_field_by_name("type_url");
+        let value = detail.get_field_by_name("value");
         let name = url.as_ref().and_then(|url| url.as_str()?.strip_prefix(TYPES));
         let bytes = value.as_ref().and_then(|value| value.as_bytes());
         match (name.and_then(|name| self.pool.get_message_by_name(name)), bytes) {

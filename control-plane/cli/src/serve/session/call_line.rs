@@ -82,7 +82,8 @@ mod tests {
     #[test]
     fn a_refusal_is_shown_with_what_its_caller_is_not_told() {
         let misfit = |pointer: &str, message: &str| {
-            let (pointer, message) = (pointer.to_owned(), message.to_owned());
+            let pointer = pointer.to_owned();
+            let message = message.to_owned();
             shown(&Outcome::Refused(Refusal::InvalidOutput { pointer, message }))
         };
         assert_eq!(

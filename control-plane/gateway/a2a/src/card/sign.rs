@@ -144,7 +144,8 @@ impl CardKey {
         let jwk = match self.algorithm {
             Algorithm::Es256 => {
                 let mut point = self.bytes.get(1..).unwrap_or_default().chunks(KEY_BYTES).map(encode);
-                let (x, y) = (point.next().unwrap_or_default(), point.next().unwrap_or_default());
+                let x = point.next().unwrap_or_default();
+                let y = point.next().unwrap_or_default();
                 format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#)
             }
             Algorithm::EdDsa => {

@@ -31,7 +31,8 @@ impl CallTask {
     /// Stores the receiver, with the record of its call.
     pub(super) async fn store_receiver(&self, receiver: &dyn FirstReceiver) -> Result<(), Refusal> {
         receiver.check().await?;
-        let (call, active) = (&self.call, &self.pipeline.active);
+        let call = &self.call;
+        let active = &self.pipeline.active;
         if let Err(error) = active.introduce(call).await {
             tracing::debug!(call = %call.id, trace = %call.trace, %error, "call was refused, because its record could not be stored for its receiver");
             return Err(ledger::not_begun());

@@ -131,11 +131,16 @@ impl Pipeline {
         caller: &Caller,
         server: &str,
     ) -> Result<Option<FoundCall>, StoreFault> {
-        let found = self.peek(id, caller, server).await?;
-        if let Some((FoundCall::Here(call), Some(left))) = &found {
-            self.promise_ended(call, *left);
+        Ok(self.held(self.peek(id, caller, server).await?))
+    }
+
+    /// Returns what was found; an ended call of another gateway is kept here for a while.
+    fn held(&self, found: Option<(FoundCall, Option<Duration>)>) -> Option<FoundCall> {
+        let (found, left) = found?;
+        if let (FoundCall::Here(call), Some(left)) = (&found, left) {
+            self.promise_ended(call, left);
         }
-        Ok(found.map(|(found, _)| found))
+        Some(found)
     }
 
     /// Finds the call in the same way, for a list of calls, and keeps none here. Returns also the time left for the
@@ -171,11 +176,7 @@ impl Pipeline {
         caller: &Caller,
         server: &str,
     ) -> Result<Option<FoundCall>, StoreFault> {
-        let found = self.peek_task(id, caller, server).await?;
-        if let Some((FoundCall::Here(call), Some(left))) = &found {
-            self.promise_ended(call, *left);
-        }
-        Ok(found.map(|(found, _)| found))
+        Ok(self.held(self.peek_task(id, caller, server).await?))
     }
 
     /// Finds it in the same way, for a list of calls, and keeps none here.
@@ -204,12 +205,7 @@ impl Pipeline {
             return self.find(id, caller, server).await;
         }
         match self.peek_brief(id, caller, server).await? {
-            BriefCall::Found(call, left) => {
-                if let Some(left) = left {
-                    self.promise_ended(&call, left);
-                }
-                Ok(Some(FoundCall::Here(call)))
-            }
+            BriefCall::Found(call, left) => Ok(self.held(Some((FoundCall::Here(call), left)))),
             BriefCall::Absent if waits => Ok(None),
             BriefCall::Absent | BriefCall::InDatabase => self.find(id, caller, server).await,
         }

@@ -312,7 +312,8 @@ fn array(items: &[Json]) -> Json {
 /// Returns data of a media type. 0.3 has no media types of data, so that it is among the metadata as well.
 fn data_part(media_type: &str, value: Json) -> Part {
     let metadata: Members = [("mimeType", media_type)].into_iter().collect();
-    let (media_type, metadata) = (Some(media_type.to_owned()), Some(metadata.to_json()));
+    let media_type = Some(media_type.to_owned());
+    let metadata = Some(metadata.to_json());
     Part { media_type, metadata, ..PartContent::Data(value).into() }
 }
 

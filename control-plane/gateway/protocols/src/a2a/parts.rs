@@ -71,7 +71,8 @@ fn of_resource(resource: &Value) -> Option<Part> {
 /// Returns the file whose bytes a member has; `None` if they are not base64.
 fn raw(value: &Value, name: &str) -> Option<Part> {
     let bytes = Base64::parse(member(value, name)?)?;
-    let (media_type, filename) = (owned(value, "mimeType"), member(value, "uri").and_then(filename));
+    let media_type = owned(value, "mimeType");
+    let filename = member(value, "uri").and_then(filename);
     Some(Part { media_type, filename, ..PartContent::Raw(bytes).into() })
 }
 

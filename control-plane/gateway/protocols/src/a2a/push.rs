@@ -120,7 +120,8 @@ impl NewReceiver {
             primitive: entry.primitive.id.clone(),
         };
         service(request)?.destination(&receiver).map_err(|_| refused_url())?;
-        let (gateway, org) = (request.gateway.clone(), request.caller.org.clone());
+        let gateway = request.gateway.clone();
+        let org = request.caller.org.clone();
         Ok(NewReceiver { gateway, org, receiver, origin: OnceLock::new(), failure: OnceLock::new() })
     }
 

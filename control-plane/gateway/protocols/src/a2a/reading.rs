@@ -84,7 +84,9 @@ impl<'a> Reading<'a> {
         let router = self.reader(self.request.server.message.a2a_router.as_ref())?;
         let text = sent.as_str().unwrap_or_else(|| sent.text());
         let usable = skills.iter().filter(|entry| self.is_usable(entry));
-        let (mut offered, mut texts, mut length) = (Vec::new(), Vec::new(), 0_usize);
+        let mut offered = Vec::new();
+        let mut texts = Vec::new();
+        let mut length = 0_usize;
         for entry in usable {
             let skill = card::skill(entry);
             length = length.saturating_add(skill.len());

@@ -257,7 +257,8 @@ pub(super) fn is_last(artifact: &Artifact) -> bool {
 /// Returns an artifact of the call as a file.
 fn file(event: &Event) -> Option<Artifact> {
     let Event::Artifact { uri, content_type, description } = event else { return None };
-    let (media_type, filename) = (content_type.clone(), parts::filename(uri));
+    let media_type = content_type.clone();
+    let filename = parts::filename(uri);
     let file = Part { media_type, filename, ..PartContent::Url(uri.clone()).into() };
     Some(Artifact {
         artifact_id: uri.clone(),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::push::{Receiver, sending_by};
-use super::questions::shared;
+use super::questions::{fleet, shared};
 use super::{Client, completed, fixture, message, snapshot};
 use crate::plugin::until_some;
 use crate::support::{Fixture, token};
@@ -182,24 +182,12 @@ async fn a_receiver_that_is_registered_after_the_end_gets_it() {
     completed(&seen.last().unwrap().json()["task"], &json!({"message": "hi"}));
 }
 
-/// Gateways that share stores besides the database.
-fn fleet(shared: &Shared) -> (Fixture, Fixture) {
-    let base = fixture();
-    let gateway = || {
-        base.with_stores(snapshot(), |stores| {
-            stores.active = base.active.clone();
-            stores.ledger = base.ledger.clone();
-            stores.shared = Some(shared.clone());
-        })
-    };
-    (gateway(), gateway())
-}
-
 /// I-3: also of one that the database does not have.
 #[tokio::test]
 async fn a_task_is_the_same_at_all_gateways_that_share_a_store() {
     let (first, second) = fleet(&shared());
-    let (client, there) = (Client::of(&first, "demo"), Client::of(&second, "demo"));
+    let client = Client::of(&first, "demo");
+    let there = Client::of(&second, "demo");
     let mut params = message("count", json!({"to": 2, "delayMs": 0}));
     params["message"]["contextId"] = "trip".into();
     let task = sent(&client, params.clone()).await;

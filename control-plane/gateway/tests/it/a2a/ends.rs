@@ -63,7 +63,8 @@ impl Faults for Halting {
 #[tokio::test]
 async fn a_task_that_ends_while_it_is_listed_is_stored_before_it_is_listed_as_ended() {
     let base = fixture();
-    let (has_stored, has_listed) = (Gate::new(), Gate::new());
+    let has_stored = Gate::new();
+    let has_listed = Gate::new();
     let records = Arc::new(FaultyRecords(Halting { inner: base.active.clone(), has_stored, has_listed }));
     let fixture = base.with_stores(snapshot(), |stores| stores.active = records.clone());
     let client = Client::of(&fixture, "demo");

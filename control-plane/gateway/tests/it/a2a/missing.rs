@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::questions::{reply, shared};
+use super::questions::{fleet, reply, shared};
 use super::{Client, completed, fixture, message, message_id, snapshot, speaking};
 use crate::plugin::until_some;
 use crate::rest::asking;
@@ -243,16 +243,7 @@ async fn a_task_that_asks_survives_a_restart() {
 /// I-3, I-13.
 #[tokio::test]
 async fn a_task_that_asks_at_one_gateway_is_shown_and_answered_at_another() {
-    let shared = shared();
-    let base = fixture();
-    let gateway = || {
-        base.with_stores(snapshot(), |stores| {
-            stores.active = base.active.clone();
-            stores.ledger = base.ledger.clone();
-            stores.shared = Some(shared.clone());
-        })
-    };
-    let (first, second) = (gateway(), gateway());
+    let (first, second) = fleet(&shared());
     first.gateway.pipeline.internals().active.renew().await.unwrap();
     tokio::spawn(elsewhere::listen(Arc::downgrade(&first.gateway.replica)));
     tokio::task::yield_now().await;

@@ -261,7 +261,8 @@ async fn nothing_more_is_sent_under_a_token_that_was_revoked() {
     receiver.received(1).await;
     let mut inputs = speaking();
     inputs.revision = 2;
-    let (org, user) = ("acme".into(), "alice".into());
+    let org = "acme".into();
+    let user = "alice".into();
     inputs.revoked_before = vec![RevokedBefore { org, user, not_after_iat: now() }];
     fixture.gateway.apply(assemble(inputs)).unwrap();
     let dead = async || calls.dead_letters("", i64::MAX, 10).await.unwrap().pop();

@@ -90,7 +90,8 @@ async fn configurations_of_0_3_have_the_names_of_resources() {
     let task = sent(&mut client(&fixture, HOST), message("echo", "hi")).await.id;
     let mut client = client_v03(&fixture);
     let expected = config_v03(&task, &receiver.url);
-    let (parent, name) = (format!("tasks/{task}"), expected.name.clone());
+    let parent = format!("tasks/{task}");
+    let name = expected.name.clone();
     let create = v03::CreateTaskPushNotificationConfigRequest {
         parent: parent.clone(),
         config_id: "b".into(),
@@ -114,7 +115,8 @@ async fn configurations_of_0_3_have_the_names_of_resources() {
 #[tokio::test]
 async fn a_receiver_of_a_message_gets_the_form_of_the_service() {
     let (fixture, _directory) = sending().await;
-    let (new, old) = (Receiver::start(&[]).await, Receiver::start(&[]).await);
+    let new = Receiver::start(&[]).await;
+    let old = Receiver::start(&[]).await;
     let configuration = v10::SendMessageConfiguration {
         task_push_notification_config: Some(config("", &new.url)),
         ..Default::default()

@@ -103,10 +103,9 @@ pub(super) fn shared() -> Shared {
     }
 }
 
-/// I-3: a task is the same at a gateway that does not run it.
-#[tokio::test]
-async fn another_gateway_shows_the_question_takes_the_answer_and_has_the_messages() {
-    let (base, shared) = (fixture(), shared());
+/// Gateways that share stores besides the database.
+pub(super) fn fleet(shared: &Shared) -> (Fixture, Fixture) {
+    let base = fixture();
     let gateway = || {
         base.with_stores(snapshot(), |stores| {
             stores.active = base.active.clone();
@@ -114,7 +113,13 @@ async fn another_gateway_shows_the_question_takes_the_answer_and_has_the_message
             stores.shared = Some(shared.clone());
         })
     };
-    let (first, second) = (gateway(), gateway());
+    (gateway(), gateway())
+}
+
+/// I-3: a task is the same at a gateway that does not run it.
+#[tokio::test]
+async fn another_gateway_shows_the_question_takes_the_answer_and_has_the_messages() {
+    let (first, second) = fleet(&shared());
     for fixture in [&first, &second] {
         fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     }

@@ -1,7 +1,7 @@
 //! Messages that tools of the server read: a router chooses the skill, a filler finds the arguments, and a model answers both.
 
 use asp_backends::delegate::endpoint::Endpoints;
-use asp_proto::snapshot::{Binding, GatewaySnapshot, Protocol, TargetKind};
+use asp_proto::snapshot::{GatewaySnapshot, Protocol};
 use asp_registry::{Inputs, Source, assemble, check};
 use asp_runtime_client::runtimes::Runtimes;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::questions::reply;
 use super::{Client, completed, message_id};
 use crate::delegates::{Model, said};
-use crate::support::{Fixture, Modern, inputs, token};
+use crate::support::{Fixture, Modern, denied_to_alice, inputs, token};
 
 const COST: &str = "https://proto-labs.ai/a2a/ext/cost-v1";
 
@@ -139,7 +139,8 @@ async fn a_text_is_read_once_by_calls_of_its_sender_on_behalf_of_its_task() {
     assert_eq!(model.requests(), 2);
 
     let streamed = client.call("SendStreamingMessage", text("tea", json!({}))).await.events();
-    let (first, last) = (&streamed[0]["result"]["task"], &streamed.last().unwrap()["result"]["task"]);
+    let first = &streamed[0]["result"]["task"];
+    let last = &streamed.last().unwrap()["result"]["task"];
     completed(last, &json!({"message": "tea"}));
     for task in [first, last] {
         assert_eq!(task["metadata"]["asp/skill"], "desk.find", "{task}");
@@ -175,15 +176,7 @@ async fn without_a_choice_among_the_skills_of_the_caller_the_message_is_refused_
     let model = Model::saying(r#"{"skill": "desk.pay"}"#).await;
     refused(&Fixture::with_models(desk(), 7, Runtimes::none(), Endpoints::default()), "no model").await;
     let mut denied = desk();
-    denied.bindings.push(Binding {
-        org: "acme".into(),
-        target_kind: TargetKind::User.into(),
-        target: "alice".into(),
-        primitive: "desk.route".into(),
-        protocol: Protocol::A2a.into(),
-        allowed: false,
-        ..Binding::default()
-    });
+    denied.bindings.push(denied_to_alice("desk.route", Protocol::A2a));
     refused(&Fixture::with_models(denied, 7, Runtimes::none(), model.endpoints()), "policy").await;
     let mut others = model.endpoints();
     if let Some(endpoint) = &mut others.default {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::snapshot::runtime::Mode;
-use asp_proto::snapshot::{Binding, GatewaySnapshot, OtherPrimitive, Protocol, Runtime as Runs, TargetKind};
+use asp_proto::snapshot::{GatewaySnapshot, OtherPrimitive, Protocol, Runtime as Runs};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::{DELEGATE, Model, asks, audited, read, said, sweep, told, with_delegate};
 use crate::runtime::{Runtime, Script, Worker, json_of};
-use crate::support::Fixture;
+use crate::support::{Fixture, denied_to_alice};
 
 /// Delegate that `order` answers for.
 const ORDERS: &str = "plugins.orders";
@@ -152,15 +152,7 @@ async fn heard(snapshot: GatewaySnapshot, model: &Model) -> Value {
 #[tokio::test]
 async fn a_primitive_that_the_caller_does_not_see_is_not_offered() {
     let mut denied = snapshot();
-    denied.bindings.push(Binding {
-        org: "acme".into(),
-        target_kind: TargetKind::User.into(),
-        target: "alice".into(),
-        primitive: "order".into(),
-        protocol: Protocol::Mcp.into(),
-        allowed: false,
-        ..Binding::default()
-    });
+    denied.bindings.push(denied_to_alice("order", Protocol::Mcp));
     let model = Model::saying("Done.").await;
     assert_eq!(heard(denied, &model).await["ok"], json!(true));
     let tools = model.asked.lock()[0].1["tools"].clone();

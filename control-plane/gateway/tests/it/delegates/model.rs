@@ -6,13 +6,13 @@ use std::time::Duration;
 use asp_backends::delegate::endpoint::{EndpointKey, Endpoints};
 use asp_proto::plugin::Completed;
 use asp_proto::plugin::server_message::Payload;
-use asp_proto::snapshot::{Binding, Protocol, ProxyOpenai, SpecLimit, TargetKind};
+use asp_proto::snapshot::{Protocol, ProxyOpenai, SpecLimit};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::{Model, Once, asks, audited, read, said, sweep, told, with_delegate, with_openai};
 use crate::runtime::{Runtime, Script, Worker, json_of};
-use crate::support::{Fixture, snapshot, token};
+use crate::support::{Fixture, denied_to_alice, snapshot, token};
 
 #[tokio::test]
 async fn a_client_without_a_model_is_no_hindrance() {
@@ -266,15 +266,7 @@ async fn the_operators_key_does_not_go_to_a_specs_endpoint() {
 #[tokio::test]
 async fn policy_and_limits_that_name_a_delegate_hold() {
     let model = Model::saying("1").await;
-    let deny = Binding {
-        org: "acme".into(),
-        target_kind: TargetKind::User.into(),
-        target: "alice".into(),
-        primitive: super::DELEGATE.into(),
-        protocol: Protocol::Mcp.into(),
-        allowed: false,
-        ..Binding::default()
-    };
+    let deny = denied_to_alice(super::DELEGATE, Protocol::Mcp);
     let mut denied = snapshot();
     denied.bindings.push(deny);
     let (answer, _) = Once::of(denied, model.endpoints()).run().await;

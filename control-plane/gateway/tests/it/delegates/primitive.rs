@@ -7,8 +7,7 @@ use asp_backends::delegate::endpoint::Endpoints;
 use asp_proto::plugin::{Completed, InvokeRequest, client_message, server_message::Payload};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
-    Binding, GatewaySnapshot, Listing, Mutation, OtherPrimitive, Primitive, Protocol, Runtime as Runs,
-    TargetKind,
+    GatewaySnapshot, Listing, Mutation, OtherPrimitive, Primitive, Protocol, Runtime as Runs,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::{Once, asks, audited, read, sweep, told, with_delegate};
 use crate::runtime::{Runtime, Script, Worker, json_of};
-use crate::support::Fixture;
+use crate::support::{Fixture, denied_to_alice};
 
 fn answered_by(id: &str) -> GatewaySnapshot {
     answered_by_version(id, None)
@@ -129,15 +128,7 @@ async fn of_several_major_versions_the_one_that_is_named_is_called_and_else_the_
 
 #[tokio::test]
 async fn what_the_pipeline_refuses_is_an_error_of_the_delegation() {
-    let deny = Binding {
-        org: "acme".into(),
-        target_kind: TargetKind::User.into(),
-        target: "alice".into(),
-        primitive: "order".into(),
-        protocol: Protocol::Mcp.into(),
-        allowed: false,
-        ..Binding::default()
-    };
+    let deny = denied_to_alice("order", Protocol::Mcp);
     let mut denied = answered_by("order");
     denied.bindings.push(deny);
     let mut scoped = answered_by("order");

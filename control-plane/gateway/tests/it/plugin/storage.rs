@@ -34,14 +34,17 @@ impl Plugin {
     fn start() -> Plugin {
         let requests = Arc::<Mutex<Vec<StorageRequested>>>::default();
         let answers = Arc::<Mutex<Vec<DeliverStorageAnswer>>>::default();
-        let (asks, hears) = (requests.clone(), answers.clone());
+        let asks = requests.clone();
+        let hears = answers.clone();
         let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
-            let (asks, hears) = (asks.clone(), hears.clone());
+            let asks = asks.clone();
+            let hears = hears.clone();
             async move {
                 let invoke = worker.begin(&[]).await;
                 let requests = std::mem::take(&mut *asks.lock());
                 for (number, asked) in requests.into_iter().enumerate() {
-                    let (request_id, correlation_id) = (invoke.request_id.clone(), number.to_string());
+                    let request_id = invoke.request_id.clone();
+                    let correlation_id = number.to_string();
                     let asked = StorageRequested { request_id, correlation_id, ..asked };
                     worker.say(Payload::StorageRequested(asked)).await;
                     let Some(client_message::Payload::StorageAnswer(answer)) = worker.next().await else {
@@ -287,7 +290,8 @@ async fn a_plugin_that_sends_too_many_requests_at_once_is_as_good_as_dead() {
     let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
         let request_id = worker.begin(&[]).await.request_id;
         for number in 0..=MAX_OPEN {
-            let (request_id, correlation_id) = (request_id.clone(), number.to_string());
+            let request_id = request_id.clone();
+            let correlation_id = number.to_string();
             let asked = StorageRequested { request_id, correlation_id, ..get("k") };
             worker.say(Payload::StorageRequested(asked)).await;
         }

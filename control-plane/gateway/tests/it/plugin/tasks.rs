@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::plugin::{Failed, StatusUpdated, server_message::Payload};
-use asp_proto::snapshot::{Binding, Protocol, TargetKind};
+use asp_proto::snapshot::Protocol;
 use asp_registry::{Inputs, assemble};
 use asp_runtime_client::runtimes::Runtimes;
 use asp_store::records::CallRecords;
@@ -18,7 +18,9 @@ use super::inbox::Gateways;
 use super::takeover::{row, saves_and_hangs, take_over};
 use super::{asks_name, fixture, until_async, until_some, user_input};
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::{Answer, Fixture, Legacy, Modern, inputs, snapshot, token, token_with_scopes};
+use crate::support::{
+    Answer, Fixture, Legacy, Modern, denied_to_alice, inputs, snapshot, token, token_with_scopes,
+};
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
@@ -385,15 +387,7 @@ async fn who_may_not_see_an_ended_task_any_more_is_told_nothing_of_it() {
     until(&fixture, &task, "completed").await;
     let (_, honoured) = listens(&fixture, "alice", json!([task["taskId"]])).await;
     assert_eq!(honoured, json!({"taskIds": [task["taskId"]]}));
-    let deny = Binding {
-        org: "acme".into(),
-        target_kind: TargetKind::User.into(),
-        target: "alice".into(),
-        primitive: "sweep".into(),
-        protocol: Protocol::Mcp.into(),
-        allowed: false,
-        ..Binding::default()
-    };
+    let deny = denied_to_alice("sweep", Protocol::Mcp);
     fixture.gateway.apply(assemble(Inputs { revision: 8, bindings: vec![deny], ..inputs() })).unwrap();
     let (_, honoured) = listens(&fixture, "alice", json!([task["taskId"]])).await;
     assert_eq!(honoured, json!({}));

@@ -163,7 +163,8 @@ fn status(state: TaskState, said: Option<&str>) -> TaskStatus {
 }
 
 fn task(state: TaskState, said: Option<&str>) -> Task {
-    let (id, context_id) = ("t".into(), "c".into());
+    let id = "t".into();
+    let context_id = "c".into();
     Task { id, context_id, status: status(state, said), ..Task::default() }
 }
 

@@ -18,7 +18,8 @@ async fn dead_letters(api: &Api) -> Vec<String> {
     let key = records::suite::key(1);
     let record = || Bytes::from_static(b"r");
     api.pushes.put(&key, owner, State::Working, record()).await.unwrap();
-    let (config, origin) = ("c".to_owned(), "https://example.com".to_owned());
+    let config = "c".to_owned();
+    let origin = "https://example.com".to_owned();
     let receiver = ReceiverRow { config, origin, sealed: Bytes::from_static(b"secret") };
     api.pushes.put_receiver(key.call, "acme", &receiver).await.unwrap();
     api.pushes.put(&key, owner, State::InputRequired, record()).await.unwrap();

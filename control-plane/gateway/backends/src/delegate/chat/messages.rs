@@ -51,7 +51,8 @@ fn function(tool: &Value) -> Value {
 fn convert(message: &Value, messages: &mut Vec<Value>) -> Option<()> {
     let content = message.get("content")?;
     let blocks = content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice);
-    let (mut texts, mut calls) = (Vec::new(), Vec::new());
+    let mut texts = Vec::new();
+    let mut calls = Vec::new();
     for block in blocks {
         match block.get("type")?.as_str()? {
             "text" => texts.push(block),

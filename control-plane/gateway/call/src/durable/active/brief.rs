@@ -105,7 +105,8 @@ impl ActiveTable {
 
     /// Whether the call has another end or a record. The gateway that marked it may be lost.
     async fn has_another_end(&self, call: &Call) -> bool {
-        let (caller, server) = (&call.caller, call.server.message.name.as_str());
+        let caller = &call.caller;
+        let server = call.server.message.name.as_str();
         match self.find_brief(call.id, caller, server).await {
             BriefLookup::Ended(_) => true,
             BriefLookup::Absent => false,
@@ -226,7 +227,8 @@ fn to_listed(call: &Call) -> Option<ListedCall> {
     if call.void().is_some() {
         return None;
     }
-    let (created_ms, updated_ms) = (call.began_ms(), call.changed_ms());
+    let created_ms = call.began_ms();
+    let updated_ms = call.changed_ms();
     Some(ListedCall { put: Put::of(call)?, state: call.state(), created_ms, updated_ms })
 }
 
@@ -247,7 +249,8 @@ mod tests {
 
     fn listed(name: &str, updated_ms: u64) -> ListedCall {
         let chosen = ChosenId::of(&caller("alice"), ("demo", name), "1.0.0", &json!({}).into());
-        let (name, primitive) = (name.to_owned(), "echo".to_owned());
+        let name = name.to_owned();
+        let primitive = "echo".to_owned();
         let put = Put { protocol: Protocol::A2a, name, context: String::new(), primitive, key: None, chosen };
         ListedCall { put, state: State::Completed, created_ms: 0, updated_ms }
     }
