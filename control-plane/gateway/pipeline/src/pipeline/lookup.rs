@@ -131,11 +131,11 @@ impl Pipeline {
         caller: &Caller,
         server: &str,
     ) -> Result<Option<FoundCall>, StoreFault> {
-        Ok(self.held(self.peek(id, caller, server).await?))
+        Ok(self.keep_ended(self.peek(id, caller, server).await?))
     }
 
-    /// Returns what was found; an ended call of another gateway is kept here for a while.
-    fn held(&self, found: Option<(FoundCall, Option<Duration>)>) -> Option<FoundCall> {
+    /// Keeps an ended call of another gateway here for a while, and returns what was found.
+    fn keep_ended(&self, found: Option<(FoundCall, Option<Duration>)>) -> Option<FoundCall> {
         let (found, left) = found?;
         if let (FoundCall::Here(call), Some(left)) = (&found, left) {
             self.promise_ended(call, left);
@@ -176,7 +176,7 @@ impl Pipeline {
         caller: &Caller,
         server: &str,
     ) -> Result<Option<FoundCall>, StoreFault> {
-        Ok(self.held(self.peek_task(id, caller, server).await?))
+        Ok(self.keep_ended(self.peek_task(id, caller, server).await?))
     }
 
     /// Finds it in the same way, for a list of calls, and keeps none here.
@@ -205,7 +205,7 @@ impl Pipeline {
             return self.find(id, caller, server).await;
         }
         match self.peek_brief(id, caller, server).await? {
-            BriefCall::Found(call, left) => Ok(self.held(Some((FoundCall::Here(call), left)))),
+            BriefCall::Found(call, left) => Ok(self.keep_ended(Some((FoundCall::Here(call), left)))),
             BriefCall::Absent if waits => Ok(None),
             BriefCall::Absent | BriefCall::InDatabase => self.find(id, caller, server).await,
         }
