@@ -11,7 +11,7 @@ use crate::names;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
     Mcp,
-    /// JSON-RPC of A2A: `/<server>/a2a`.
+    /// JSON-RPC of A2A: `/<server>/a2a`, with or without a slash at its end.
     A2a,
     /// REST of A2A: below `/<server>/a2a/`.
     A2aRest,
@@ -61,8 +61,8 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     if path == "healthz" {
         return Some(RequestTarget { path_kind: PathKind::Health, server: "" });
     }
-    // Some clients end a resource of A2A with a slash.
-    let path = path.strip_suffix('/').filter(|whole| is_of_a2a_rest(whole)).unwrap_or(path);
+    // Some clients end a path of A2A with a slash.
+    let path = path.strip_suffix('/').filter(|whole| is_of_a2a(whole)).unwrap_or(path);
     let mut segments = path.split('/');
     if segments.clone().any(|segment| matches!(segment, "" | "." | "..")) {
         return None;
@@ -93,7 +93,9 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
 /// Returns the protocol that a path aims at which may break every rule, so that a mistyped server name is answered in
 /// the caller's own protocol (I-11); `None` if it aims at none that has errors of its own.
 pub(crate) fn guess(path: &[u8]) -> Option<PathKind> {
-    let mut segments = without_query(path).rsplit(|byte| *byte == b'/');
+    let path = without_query(path);
+    let path = path.strip_suffix(b"/").filter(|whole| whole.ends_with(b"/a2a")).unwrap_or(path);
+    let mut segments = path.rsplit(|byte| *byte == b'/');
     match segments.next().unwrap_or_default() {
         b"mcp" => Some(PathKind::Mcp),
         b"a2a" => Some(PathKind::A2a),
@@ -101,9 +103,8 @@ pub(crate) fn guess(path: &[u8]) -> Option<PathKind> {
     }
 }
 
-fn is_of_a2a_rest(path: &str) -> bool {
-    let mut segments = path.split('/').skip(1);
-    segments.next() == Some("a2a") && segments.next().is_some()
+fn is_of_a2a(path: &str) -> bool {
+    path.split('/').nth(1) == Some("a2a")
 }
 
 fn without_query(path: &[u8]) -> &[u8] {
@@ -162,6 +163,7 @@ mod tests {
         assert_eq!(path_kind("/demo/mcp"), Some((PathKind::Mcp, "demo")));
         assert_eq!(path_kind("/demo/mcp?x=%2e%2e/"), Some((PathKind::Mcp, "demo")));
         assert_eq!(path_kind("/d-3/a2a"), Some((PathKind::A2a, "d-3")));
+        assert_eq!(path_kind("/d-3/a2a/?A2A-Version=1.0"), Some((PathKind::A2a, "d-3")));
         assert_eq!(path_kind("/demo/rest/echo"), Some((PathKind::Rest, "demo")));
         assert_eq!(path_kind("/demo/.well-known/agent-card.json"), Some((PathKind::Public, "demo")));
         assert_eq!(path_kind("/demo/oauth/token"), Some((PathKind::Public, "demo")));
@@ -294,8 +296,8 @@ mod tests {
             "/healthz/",
             "/healthz/x",
             "/mcp",
-            "/demo/a2a/",
             "/demo/a2a//",
+            "//a2a/",
             "/demo/a2a/tasks//",
             "/demo/rest/echo/",
             "/lf.a2a.v1.A2AService",
@@ -316,7 +318,8 @@ mod tests {
         assert_eq!(guess(b"/Demo/mcp?x"), Some(PathKind::Mcp));
         assert_eq!(guess(b"/Demo/a2a"), Some(PathKind::A2a));
         assert_eq!(guess(b"/../a2a/tasks"), Some(PathKind::A2aRest));
-        assert_eq!(guess(b"/demo/a2a/"), Some(PathKind::A2aRest));
+        assert_eq!(guess(b"/Demo/a2a/"), Some(PathKind::A2a));
+        assert_eq!(guess(b"/Demo/a2a//"), Some(PathKind::A2aRest));
         assert_eq!(guess(b"/demo/rest/mcp-tools"), None);
         assert_eq!(guess(b""), None);
     }

@@ -123,7 +123,7 @@ impl AgentDefinitions {
             [".well-known", CARD_NAME] | [_, ".well-known", CARD_NAME] => {
                 Some(AgentRequest::new(CARD, CARD_NAME, Vec::new()))
             }
-            [_, "a2a"] => Some(self.rpc_request(body)),
+            [_, "a2a"] | [_, "a2a", ""] => Some(self.rpc_request(body)),
             [_, "a2a", below @ ..] => Some(self.rest_request(&head.method, &below.join("/"), query, body)),
             _ => None,
         }

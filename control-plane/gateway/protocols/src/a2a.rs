@@ -39,17 +39,16 @@ pub async fn serve(mut request: ProtocolRequest) -> Response {
     if request.admitted.path_kind == PathKind::A2aGrpc {
         return grpc::serve(request).await;
     }
-    let held = request.hold();
-    let path = below(&request).to_owned();
-    match (held, path.as_str()) {
-        (Ok(()), "") => jsonrpc::serve(&request).await,
-        (Ok(()), path) => rest::serve(&request, path).await,
-        (Err(fault), "") => jsonrpc::refuse(&request, None, RefusedRequest::of_memory_fault(&fault)),
-        (Err(fault), path) => rest::refuse(&request, path, RefusedRequest::of_memory_fault(&fault)),
+    let refused = request.hold().err().map(|fault| RefusedRequest::of_memory_fault(&fault));
+    match (request.admitted.path_kind, refused) {
+        (PathKind::A2a, None) => jsonrpc::serve(&request).await,
+        (PathKind::A2a, Some(refused)) => jsonrpc::refuse(&request, None, refused),
+        (_, None) => rest::serve(&request, below(&request)).await,
+        (_, Some(refused)) => rest::refuse(&request, below(&request), refused),
     }
 }
 
-/// Returns the part of the path below the agent's; empty for JSON-RPC. The edge has checked the rest.
+/// Returns the part of the path below the agent's. The edge has checked the rest.
 fn below(request: &ProtocolRequest) -> &str {
     let path = request.uri.path().strip_prefix('/').unwrap_or_default();
     let path = path.strip_prefix(request.server.message.name.as_str()).unwrap_or_default();

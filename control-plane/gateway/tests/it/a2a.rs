@@ -256,6 +256,17 @@ async fn a_task_is_got_after_an_answer_at_once_and_at_another_gateway() {
     assert_eq!(client.refused("SendMessage", params).await, (200, -32602), "the id has another content");
 }
 
+/// The official suite of 1.0 sends every JSON-RPC request there.
+#[tokio::test]
+async fn the_path_of_json_rpc_may_end_with_a_slash() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let params = message("echo", json!({"message": "hi"}));
+    let body = json!({"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": params});
+    let answer = client.send(Method::POST, "/", &body.to_string()).await.json();
+    completed(&answer["result"]["task"], &json!({"message": "hi"}));
+}
+
 #[tokio::test]
 async fn tasks_are_listed_in_pages_and_only_ones_own() {
     let fixture = fixture();
