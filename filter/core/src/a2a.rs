@@ -1,7 +1,8 @@
 //! Refusals of requests over A2A, in the error form of each binding (A2A 1.0.1, sections 5.4, 9.5, 10.6 and 11.6).
 //!
 //! Keeps true: the details name the reason that every other protocol names, as `ErrorInfo.reason` in upper case, and no
-//! code is one that A2A gives to an error of its own.
+//! code is one that A2A gives to an error of its own. The only exception is a body of another media type, for which A2A has
+//! an error.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,9 @@ const DOMAIN: &str = "asp";
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
 /// JSON-RPC code for errors of the implementation.
 const PLATFORM_ERROR: i32 = -32000;
+/// JSON-RPC code, and the reason with its domain, of A2A's `ContentTypeNotSupportedError`.
+const CONTENT_TYPE_NOT_SUPPORTED: i32 = -32005;
+const CONTENT_TYPE: (&str, &str) = ("CONTENT_TYPE_NOT_SUPPORTED", "a2a-protocol.org");
 /// gRPC code for a service that is not here.
 const UNIMPLEMENTED: i32 = 12;
 
@@ -56,16 +60,28 @@ impl RefusalContent {
         RefusalContent { status: status(self.reason).0, ..self }
     }
 
-    /// Builds the refusal for the JSON-RPC binding. Its clients read JSON-RPC errors only from a response with status
-    /// 200, so a faulty message gets that; every other refusal has its HTTP status.
-    pub(crate) fn to_a2a_jsonrpc(self) -> Reply {
+    /// Builds the refusal for the JSON-RPC binding; `id` is that of the message, as JSON text.
+    pub(crate) fn to_a2a_jsonrpc(self, id: Option<&str>) -> Reply {
         let code = match self.reason.jsonrpc_code() {
             // -32001 means that a task was not found.
             -32099..=-32001 => PLATFORM_ERROR,
             code => code,
         };
-        let error = json!({ "code": code, "message": self.message, "data": [self.details()] });
-        let body = format!(r#"{{"jsonrpc":"2.0","id":null,"error":{error}}}"#);
+        self.to_a2a_error(id, code, &self.details())
+    }
+
+    /// Builds the refusal of a body whose media type is not that of JSON-RPC, which is an error of A2A.
+    pub(crate) fn to_a2a_media_type(self) -> Reply {
+        let refusal = RefusalContent { message: "the body must be application/json", ..self };
+        let (reason, domain) = CONTENT_TYPE;
+        refusal.to_a2a_error(None, CONTENT_TYPE_NOT_SUPPORTED, &refusal.info(reason, domain))
+    }
+
+    /// Builds a JSON-RPC error. Clients read it only from a response with status 200, so a faulty message gets that; every
+    /// other refusal has its HTTP status.
+    fn to_a2a_error(self, id: Option<&str>, code: i32, details: &serde_json::Value) -> Reply {
+        let error = json!({ "code": code, "message": self.message, "data": [details] });
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.unwrap_or("null"));
         let status = if self.status == 400 { 200 } else { self.status };
         RefusalContent { status, ..self }.reply("application/json", body)
     }
@@ -111,12 +127,11 @@ impl RefusalContent {
 
     /// Returns the `google.rpc.ErrorInfo` of the refusal as ProtoJSON.
     fn details(&self) -> serde_json::Value {
-        json!({
-            "@type": ERROR_INFO,
-            "reason": self.reason.as_str().to_ascii_uppercase(),
-            "domain": DOMAIN,
-            "metadata": self.metadata(),
-        })
+        self.info(&self.reason.as_str().to_ascii_uppercase(), DOMAIN)
+    }
+
+    fn info(&self, reason: &str, domain: &str) -> serde_json::Value {
+        json!({ "@type": ERROR_INFO, "reason": reason, "domain": domain, "metadata": self.metadata() })
     }
 
     fn metadata(&self) -> BTreeMap<String, String> {
@@ -186,6 +201,17 @@ mod tests {
             let code = body["error"]["code"].as_i64().unwrap();
             assert!(!(-32099..=-32001).contains(&code), "{reason:?}");
         }
+    }
+
+    #[test]
+    fn a_body_of_another_media_type_is_an_error_of_a2a() {
+        let refusal = RefusalContent::new(Reason::InvalidRequest, Era::Legacy, None);
+        let reply = refusal.with_a2a_status().to_a2a_media_type();
+        assert_eq!((reply.status, reply.reason), (200, Some(Reason::InvalidRequest)));
+        assert_eq!(
+            text(reply),
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message":"the body must be application/json","data":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"CONTENT_TYPE_NOT_SUPPORTED","domain":"a2a-protocol.org","metadata":{"code":"6002","recovery_hint":"FIX_REQUEST"}}]}}"#
+        );
     }
 
     #[test]

@@ -71,6 +71,15 @@ pub fn scan(body: &[u8], binding: Binding) -> Result<Envelope, Reason> {
     Ok(envelope)
 }
 
+/// Returns the `id` of a message that is refused, as JSON text; `None` if it has no valid one, or could not be parsed.
+pub fn id_of_refused(body: &[u8], reason: Reason) -> Option<&str> {
+    if reason == Reason::ParseError {
+        return None;
+    }
+    let [text] = asp_json::named(std::str::from_utf8(body).ok()?, ["id"])?;
+    id(Cursor::new(text?.as_bytes()).ok()?.value().ok()?)
+}
+
 /// Scans the whole text; `None` for well-formed JSON that is not an envelope.
 fn scan_text(body: &[u8], binding: Binding) -> Result<Option<Envelope>, Syntax> {
     let mut cursor = Cursor::new(body)?;

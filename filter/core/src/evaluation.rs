@@ -140,7 +140,7 @@ impl Evaluation<'_> {
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
         };
         if target.path_kind.is_jsonrpc() && !headers.is_json() {
-            return Err(errors.refuse(Reason::InvalidRequest));
+            return Err(errors.refuse_media_type());
         }
         if self.edge.role == EdgeRole::Filter && admitted.era == Era::Modern {
             let (method, name) = modern::method_and_name(headers);
@@ -169,7 +169,8 @@ impl Evaluation<'_> {
                 return Ok(forward(admitted, changes, cluster));
             }
         };
-        let envelope = envelope::scan(body, binding).map_err(|reason| errors.refuse(reason))?;
+        let envelope = envelope::scan(body, binding)
+            .map_err(|reason| errors.refuse_message(reason, envelope::id_of_refused(body, reason)))?;
         if admitted.path_kind == PathKind::Mcp && envelope.meta_version.is_some() {
             admitted.era = Era::Modern;
         }

@@ -50,7 +50,7 @@ pub(crate) struct RefusalContent {
 }
 
 impl RefusalContent {
-    fn new(reason: Reason, era: Era, trace: Option<Trace>) -> RefusalContent {
+    pub(crate) fn new(reason: Reason, era: Era, trace: Option<Trace>) -> RefusalContent {
         RefusalContent { reason, status: reason.http_status(era), message: reason.message(), trace }
     }
 
@@ -145,7 +145,7 @@ impl ErrorForm {
     fn write(self, refusal: RefusalContent) -> Reply {
         match self {
             ErrorForm::Mcp => refusal.to_jsonrpc(None),
-            ErrorForm::A2a => refusal.to_a2a_jsonrpc(),
+            ErrorForm::A2a => refusal.to_a2a_jsonrpc(None),
             ErrorForm::A2aRest => refusal.to_a2a_rest(),
             ErrorForm::Grpc => refusal.to_grpc(),
             ErrorForm::Problem => refusal.to_problem(),
@@ -213,7 +213,31 @@ pub(crate) struct ErrorFormat {
 
 impl ErrorFormat {
     pub(crate) fn refuse(&self, reason: Reason) -> Reply {
-        let mut reply = self.form.refuse(reason, self.era, Some(self.trace));
+        self.readable(self.form.refuse(reason, self.era, Some(self.trace)))
+    }
+
+    /// Builds the refusal of a JSON-RPC body. A2A repeats the id of its message, which is JSON text.
+    pub(crate) fn refuse_message(&self, reason: Reason, id: Option<&str>) -> Reply {
+        match self.form {
+            ErrorForm::A2a => self.readable(self.of_a2a(reason).to_a2a_jsonrpc(id)),
+            _ => self.refuse(reason),
+        }
+    }
+
+    /// Builds the refusal of a JSON-RPC body that has another media type.
+    pub(crate) fn refuse_media_type(&self) -> Reply {
+        match self.form {
+            ErrorForm::A2a => self.readable(self.of_a2a(Reason::InvalidRequest).to_a2a_media_type()),
+            _ => self.refuse(Reason::InvalidRequest),
+        }
+    }
+
+    fn of_a2a(&self, reason: Reason) -> RefusalContent {
+        RefusalContent::new(reason, self.era, Some(self.trace)).with_a2a_status()
+    }
+
+    /// Allows a browser client to read the refusal.
+    fn readable(&self, mut reply: Reply) -> Reply {
         if let Some(origin) = &self.origin {
             reply.headers.extend(response_headers(origin));
         }

@@ -29,6 +29,21 @@ fn a_request_gives_method_id_and_name() {
     assert_eq!(envelope.meta_version.as_deref(), Some("2026-07-28"));
 }
 
+#[test]
+fn a_message_that_is_refused_has_the_id_that_could_be_read() {
+    for (body, expected) in [
+        (r#"{"jsonrpc":"1.0","id":"a\"1","method":"x"}"#, Some(r#""a\"1""#)),
+        (r#"{"jsonrpc":"2.0", "id": 7 }"#, Some("7")),
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, None),
+        (r#"{"jsonrpc":"2.0","method":7}"#, None),
+        (r#"[{"id":7}]"#, None),
+        ("7", None),
+    ] {
+        assert_eq!(id_of_refused(body.as_bytes(), refused(body)), expected, "{body}");
+    }
+    assert_eq!(id_of_refused(br#"{"id":7"#, Reason::ParseError), None);
+}
+
 /// Invariant I-14.
 #[test]
 fn numbers_pass_as_they_are_written_and_the_refusal_of_one_beyond_a_double_names_the_rule() {
