@@ -290,8 +290,13 @@ impl A2aFailure {
 
     /// Returns the body of an error over REST of 1.0.
     pub fn to_rest(&self) -> Json {
+        self.to_rest_as(self.error.http_status())
+    }
+
+    /// Returns that body for a response with another HTTP status than the error has.
+    pub(crate) fn to_rest_as(&self, status: u16) -> Json {
         let mut error = Members::default();
-        error.insert("code", Value::from(self.error.http_status()));
+        error.insert("code", Value::from(status));
         error.insert("status", self.error.grpc_code().name);
         error.insert("message", self.message.as_str());
         let details = self.details();

@@ -99,11 +99,17 @@ pub fn encode_event(generation: Generation, event: &StreamEvent) -> String {
 
 /// Returns the HTTP status and the body of an error. 0.3 defines no form: it is the error object of JSON-RPC there.
 pub fn encode_error(generation: Generation, failure: &A2aFailure) -> (u16, String) {
+    let status = failure.error.http_status();
+    (status, encode_error_as(status, generation, failure))
+}
+
+/// Writes the body of an error for a response with this HTTP status.
+pub fn encode_error_as(status: u16, generation: Generation, failure: &A2aFailure) -> String {
     let body = match generation {
         Generation::V03 => failure.to_jsonrpc(),
-        Generation::V10 => failure.to_rest(),
+        Generation::V10 => failure.to_rest_as(status),
     };
-    (failure.error.http_status(), body.text().to_owned())
+    body.text().to_owned()
 }
 
 #[cfg(test)]

@@ -249,6 +249,9 @@ fn a_client_reads_what_a_server_writes() {
         let refused = Err(AnswerFault::Refused(failure.clone()));
         assert_eq!(decode_answer(OperationKind::GetTask, generation, status, body.as_bytes()), refused);
     }
+    let failure = A2aFailure::from(A2aError::ContentTypeNotSupported);
+    let body = encode_error_as(415, Generation::V10, &failure);
+    assert!(body.starts_with(r#"{"error":{"code":415,"status":"INVALID_ARGUMENT""#), "{body}");
     let body = A2aFailure::task_not_found("t").to_rest();
     let refused = Err(AnswerFault::Refused(A2aFailure::task_not_found("t")));
     assert_eq!(decode_event(Generation::V10, body.text().as_bytes()), refused);

@@ -3,7 +3,7 @@
 //! Keeps true: an answer has the media type of its request.
 
 use asp_a2a::rest::{
-    MEDIA_TYPE, Route, RouteFault, decode_request, encode_answer, encode_error, encode_event, route,
+    MEDIA_TYPE, Route, RouteFault, decode_request, encode_answer, encode_error_as, encode_event, route,
 };
 use asp_a2a::{A2aError, A2aFailure, Generation, Request as AgentRequest};
 use axum::response::{IntoResponse, Response};
@@ -29,6 +29,11 @@ pub(super) async fn serve(request: &ProtocolRequest, path: &str) -> Response {
             return response;
         }
     };
+    if has_other_media_type(request) {
+        let message = "the body must be application/json or application/a2a+json";
+        let failure = A2aFailure::new(A2aError::ContentTypeNotSupported, message);
+        return respond(request, path, failure.into(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
     let generation = route.generation;
     let negotiation = Negotiation::of(request, generation);
     let performed = match read(request, route) {
@@ -50,15 +55,17 @@ pub(super) async fn serve(request: &ProtocolRequest, path: &str) -> Response {
 
 /// Reads the parameters; the version header is checked after them.
 fn read(request: &ProtocolRequest, route: Route) -> Result<AgentRequest, A2aFailure> {
-    let body = asp_json::unmarked(&request.body);
-    if !body.trim_ascii().is_empty() && media_type(request).is_none() {
-        let message = "the body must be application/json or application/a2a+json";
-        return Err(A2aFailure::new(A2aError::ContentTypeNotSupported, message));
-    }
     let generation = route.generation;
+    let body = asp_json::unmarked(&request.body);
     let asked = decode_request(route, request.uri.query().unwrap_or_default(), body)?;
     check_version(request, generation)?;
     Ok(asked)
+}
+
+/// Whether the request has a body of a media type that A2A does not have.
+fn has_other_media_type(request: &ProtocolRequest) -> bool {
+    let body = asp_json::unmarked(&request.body);
+    !body.trim_ascii().is_empty() && media_type(request).is_none()
 }
 
 /// Returns the media type of the request's body, if A2A has it.
@@ -70,13 +77,18 @@ fn media_type(request: &ProtocolRequest) -> Option<&'static str> {
 
 /// Returns the response of a refused request.
 pub(super) fn refuse(request: &ProtocolRequest, path: &str, refused: RefusedRequest) -> Response {
+    let status = StatusCode::from_u16(refused.failure.error.http_status());
+    respond(request, path, refused, status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+}
+
+/// Returns the response of a refused request with this status.
+fn respond(request: &ProtocolRequest, path: &str, refused: RefusedRequest, status: StatusCode) -> Response {
     let generation = match path.strip_prefix("/v1") {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => Generation::V03,
         _ => Generation::V10,
     };
     let refused = refused.traced(request.admitted.trace);
-    let (status, body) = encode_error(generation, &refused.failure);
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = encode_error_as(status.as_u16(), generation, &refused.failure);
     let mut response = json(request, status, body);
     refused.complete(&mut response);
     response

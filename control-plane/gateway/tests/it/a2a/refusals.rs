@@ -130,6 +130,9 @@ async fn rest_has_its_own_form_of_each_refusal() {
     assert_eq!(escaped.json()["id"], id.as_str(), "{}", escaped.text);
     let text = client.with("content-type", "text/plain").send(Method::POST, "/message:send", &tenant).await;
     assert_eq!(text.json()["error"]["details"][0]["reason"], "CONTENT_TYPE_NOT_SUPPORTED");
+    assert_eq!((text.status.as_u16(), code(&text)), (415, 415));
+    let text = client.with("content-type", "text/plain").send(Method::POST, "", "{}").await;
+    assert_eq!((text.status.as_u16(), code(&text)), (200, -32005), "JSON-RPC: {}", text.text);
 }
 
 #[tokio::test]
