@@ -252,8 +252,35 @@ async fn a_task_is_got_after_an_answer_at_once_and_at_another_gateway() {
     assert_eq!((&message["role"], &message["taskId"]), (&json!("ROLE_USER"), &task["id"]), "{elsewhere}");
     assert_eq!(message["parts"], params["message"]["parts"]);
     assert_eq!(elsewhere["history"], ended["history"]);
-    params["message"]["parts"] = json!([{"data": {"skill": "count", "arguments": {"to": 3}}}]);
-    assert_eq!(client.refused("SendMessage", params).await, (200, -32602), "the id has another content");
+    // The same id with other content is another message, at every gateway.
+    let first = params.clone();
+    params["message"]["parts"] = json!([{"data": {"skill": "count", "arguments": {"to": 3, "delayMs": 0}}}]);
+    let changed = client.result("SendMessage", params.clone()).await["task"].clone();
+    completed(&changed, &json!({"counted": 3}));
+    let mut elsewhere = first.clone();
+    elsewhere["message"]["contextId"] = "another trip".into();
+    let moved = client.result("SendMessage", elsewhere.clone()).await["task"].clone();
+    completed(&moved, &json!({"counted": 2}));
+    assert!(changed["id"] != task["id"] && moved["id"] != task["id"] && moved["id"] != changed["id"]);
+    for (params, expected) in [(first, &task), (params, &changed), (elsewhere, &moved)] {
+        for client in [&client, &Client::of(&other, "demo")] {
+            let again = client.result("SendMessage", params.clone()).await["task"].clone();
+            assert_eq!((&again["id"], &again["contextId"]), (&expected["id"], &expected["contextId"]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_contents_of_one_message_id_at_once_are_two_tasks() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let one = message("count", json!({"to": 1, "delayMs": 20}));
+    let mut two = message("count", json!({"to": 2, "delayMs": 20}));
+    two["message"]["messageId"] = one["message"]["messageId"].clone();
+    let (first, second) = tokio::join!(client.result("SendMessage", one), client.result("SendMessage", two));
+    completed(&first["task"], &json!({"counted": 1}));
+    completed(&second["task"], &json!({"counted": 2}));
+    assert_ne!(first["task"]["id"], second["task"]["id"]);
 }
 
 /// The official suite of 1.0 sends every JSON-RPC request there.

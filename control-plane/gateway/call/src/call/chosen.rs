@@ -41,6 +41,26 @@ impl ChosenId {
         }
     }
 
+    /// Returns the identity of this call if another call of `caller` has its name: the content is part of it. `context`
+    /// belongs to the content.
+    pub fn by_content(self, caller: &Caller, (server, name): (&str, &str), context: &str) -> ChosenId {
+        let principal = principal(caller);
+        let parts: [&[u8]; 6] = [
+            b"a call by its client's name and its content",
+            &principal,
+            server.as_bytes(),
+            name.as_bytes(),
+            context.as_bytes(),
+            &self.arguments,
+        ];
+        ChosenId { id: uuid_of(digest::shortened(&parts)).into_bytes(), ..self }
+    }
+
+    /// Returns the same identity for this version of a primitive.
+    pub fn for_version(self, version: &str) -> ChosenId {
+        ChosenId { major: Some(version::major(version)), ..self }
+    }
+
     pub fn id(&self) -> Uuid {
         Uuid::from_bytes(self.id)
     }
@@ -92,7 +112,10 @@ impl Put {
 /// Returns the id of the call `name` of `caller` at `server` (UUID version 8, RFC 9562 section 5.8).
 pub fn id(caller: &Caller, server: &str, name: &str) -> Uuid {
     let principal = Uuid::from_bytes(principal(caller)).to_string();
-    let digest = digest::shortened(&["a call by its client's name", &principal, server, name]);
+    uuid_of(digest::shortened(&["a call by its client's name", &principal, server, name]))
+}
+
+fn uuid_of(digest: [u8; 16]) -> Uuid {
     uuid::Builder::from_custom_bytes(digest).into_uuid()
 }
 
@@ -127,6 +150,28 @@ mod tests {
         let first = put(json!({"a": 1, "b": [2]}));
         assert!(first.asks_the_same(&put(json!({"b": [2], "a": 1}))));
         assert!(!first.asks_the_same(&put(json!({"a": 1, "b": [3]}))));
+    }
+
+    #[test]
+    fn calls_of_one_name_are_distinguished_by_their_content() {
+        let alice = caller("alice");
+        let of = |name: &str, context: &str, arguments: serde_json::Value| {
+            let chosen = ChosenId::of(&alice, ("demo", name), "1.0.0", &arguments.into());
+            chosen.by_content(&alice, ("demo", name), context)
+        };
+        let own = of("1", "", json!({"a": 1, "b": 2}));
+        assert_eq!(own.id(), of("1", "", json!({"b": 2, "a": 1})).id());
+        assert_eq!(own.id().get_version_num(), 8);
+        let by_name = id(&alice, "demo", "1");
+        let others = [
+            of("1", "c", json!({"a": 1, "b": 2})),
+            of("1", "", json!({})),
+            of("2", "", json!({"a": 1, "b": 2})),
+        ];
+        for other in others.map(|other| other.id()).into_iter().chain([by_name]) {
+            assert_ne!(own.id(), other);
+        }
+        assert!(own.for_version("2.0.0").is_of("2.1.0") && own.is_of("1.1.0"));
     }
 
     #[test]

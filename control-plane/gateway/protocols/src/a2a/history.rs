@@ -4,9 +4,8 @@
 //! size of a longer one is shown instead of its parts; so is the number of messages that are not kept.
 
 use asp_a2a::{Message, Part, PartContent, Role};
-use asp_call::call::question::{History, MESSAGE_ID, Turn};
+use asp_call::call::question::{History, Turn};
 use asp_json::{Json, Members, held};
-use serde_json::Value;
 
 use super::ids::TaskIds;
 use super::parts;
@@ -55,24 +54,20 @@ pub(super) fn messages(
     messages.split_off(messages.len().saturating_sub(length))
 }
 
-/// A message that answered a question, compared with one under its id.
+/// A message that has answered a question, for one that is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnownMessage<'h> {
     /// The same message; the id of the question that it answered.
     Same(&'h str),
     /// One whose content is not kept.
     Dropped,
-    Other,
 }
 
-/// Returns the message that answered a question under the id of this one; `None` if none did.
+/// Returns the message that answered a question with this id and content; `None` if none did.
 pub(super) fn find_known<'h>(history: &'h History, message: &Message) -> Option<KnownMessage<'h>> {
-    let id = Value::from(message.message_id.as_str());
-    let known = history.turns().find_map(|turn| {
-        let known = turn.message.as_ref().filter(|known| known.get(MESSAGE_ID) == Some(&id))?;
-        let is_same = *known == storable(message);
-        Some(if is_same { KnownMessage::Same(&turn.question.id) } else { KnownMessage::Other })
-    });
+    let same = storable(message);
+    let known = history.turns().find(|turn| turn.message.as_ref() == Some(&same));
+    let known = known.map(|turn| KnownMessage::Same(&turn.question.id));
     known.or_else(|| history.has_dropped(&message.message_id).then_some(KnownMessage::Dropped))
 }
 
@@ -172,7 +167,7 @@ mod tests {
         let history = history();
         let known = |message: &Message| find_known(&history, message);
         assert_eq!(known(&message("m2", "one")), Some(KnownMessage::Same("a")));
-        assert_eq!(known(&message("m2", "two")), Some(KnownMessage::Other));
+        assert_eq!(known(&message("m2", "two")), None, "another message under its id");
         assert_eq!(known(&message("m3", "one")), None);
         assert_eq!(known(&message("b", "one")), None);
     }

@@ -2,11 +2,11 @@
 //!
 //! Keeps true: the same message to the same skill from one principal is one task, at whichever gateway and however often
 //! it is sent, and the same answer counts once; so is the same message that a router reads, which is looked up before it is
-//! read, because it may be read differently each time; a message that was rejected before its task started leaves its id free;
-//! the store records a running task before it is reported to its client (I-3), also one that waits for arguments, and an
-//! answer before its task is reported (I-13); the end of a skill that only reads is stored only if another gateway could be
-//! asked for it; an answer reaches the question that it names, or the one that is shown; a message whose receiver is refused
-//! does nothing.
+//! read, because it may be read differently each time; other content under the same id is another message; a message that was
+//! rejected before its task started leaves its id free; the store records a running task before it is reported to its client
+//! (I-3), also one that waits for arguments, and an answer before its task is reported (I-13); the end of a skill that only
+//! reads is stored only if another gateway could be asked for it; an answer reaches the question that it names, or the one that
+//! is shown; a message whose receiver is refused does nothing.
 
 use std::sync::Arc;
 
@@ -119,34 +119,53 @@ async fn start(
     send: &SendRequest,
     waits: bool,
 ) -> Result<SentTask, RefusedRequest> {
+    // Once again if another message under the same id started its task in between.
+    for _ in 0..2 {
+        if let Some(task) = start_or_join(request, generation, send, waits).await? {
+            return Ok(task);
+        }
+    }
+    Err(conflict())
+}
+
+/// Returns the task of a message; `None` if another message under the same id started its task in between.
+async fn start_or_join(
+    request: &ProtocolRequest,
+    generation: Generation,
+    send: &SendRequest,
+    waits: bool,
+) -> Result<Option<SentTask>, RefusedRequest> {
     let memory = hold_texts(request, send)?;
     let SkillRequest { skill: name, input } = SkillRequest::read(send)?;
     let sent = input.to_json();
+    // A receiver of its states is stored with the call.
+    let waits = waits && send.configuration.push.is_none();
     let is_routed = name.is_none() && reading::has_router(request);
     let mut reading = Reading::of(request, send);
+    let mut unread = None;
     if is_routed {
-        let unread = identity(request, send, ("", ""), &sent);
-        if let Some(known) = look_up(request, unread.id()).await? {
-            return joined(request, (generation, send), (&unread, None), known).await;
+        match find_started(request, (generation, send), (None, &sent), waits).await? {
+            TaskLookup::Started(task) => return Ok(Some(task)),
+            TaskLookup::Absent(chosen) => {
+                reading.task = chosen.id();
+                unread = Some(chosen);
+            }
         }
-        reading.task = unread.id();
     }
     let entry = skill(request, name.as_deref(), (&mut reading, &sent)).await?;
     let primitive = &entry.primitive;
     modes::check_parts(&entry.media_types, &send.message.parts)?;
     modes::check_accepted(&entry.media_types, &send.configuration.accepted_output_modes)?;
-    let of_skill = if is_routed { "" } else { entry.listing.a2a_skill.as_str() };
-    let chosen = identity(request, send, (of_skill, &primitive.version), &sent);
-    let receiver = receiver(request, generation, send, (&entry, chosen.id()))?;
-    // A receiver of its states is stored with the call.
-    let waits = waits && receiver.is_none();
-    if !is_routed {
-        let whose = (&*request.caller, request.server.message.name.as_str());
-        let known = request.gateway.pipeline.find_sent(chosen.id(), whose, primitive, waits).await;
-        if let Some(known) = known.map_err(RefusedRequest::of_store)? {
-            return joined(request, (generation, send), (&chosen, Some(primitive)), known).await;
+    let chosen = match unread {
+        Some(unread) => unread.for_version(&primitive.version),
+        None => {
+            match find_started(request, (generation, send), (Some(entry.as_ref()), &sent), waits).await? {
+                TaskLookup::Started(task) => return Ok(Some(task)),
+                TaskLookup::Absent(chosen) => chosen,
+            }
         }
-    }
+    };
+    let receiver = receiver(request, generation, send, (&entry, chosen.id()))?;
     reading.task = chosen.id();
     let found = reading.arguments(&entry, &input).await;
     let arguments = match found {
@@ -162,13 +181,47 @@ async fn start(
     begin(request, (generation, send), &asked, (&reading, waits)).await
 }
 
-/// Starts the task of a message, unless the same message has started it in between.
+/// Result of looking for the task of a message.
+enum TaskLookup {
+    /// The same message has started it.
+    Started(SentTask),
+    /// No message has started it, which is to have this identity.
+    Absent(ChosenId),
+}
+
+/// Looks for the task that the same message has started. `entry` is the skill that the message is for; `None` if a router
+/// chooses it.
+async fn find_started(
+    request: &ProtocolRequest,
+    (generation, send): (Generation, &SendRequest),
+    (entry, sent): (Option<&ListedPrimitive>, &Json),
+    waits: bool,
+) -> Result<TaskLookup, RefusedRequest> {
+    let whose = (&*request.caller, request.server.message.name.as_str());
+    let primitive = entry.map(|entry| &entry.primitive);
+    for chosen in identities(request, send, entry, sent) {
+        let known = match primitive {
+            Some(primitive) => {
+                let known = request.gateway.pipeline.find_sent(chosen.id(), whose, primitive, waits).await;
+                known.map_err(RefusedRequest::of_store)?
+            }
+            None => look_up(request, chosen.id()).await?,
+        };
+        let Some(known) = known else { return Ok(TaskLookup::Absent(chosen)) };
+        if let Some(task) = joined(request, (generation, send), (&chosen, primitive), known).await? {
+            return Ok(TaskLookup::Started(task));
+        }
+    }
+    Err(conflict())
+}
+
+/// Starts the task of a message, unless the same message has started it in between; `None` if another one under its id has.
 async fn begin(
     request: &ProtocolRequest,
     (generation, send): (Generation, &SendRequest),
     asked: &NewTask,
     (reading, waits): (&Reading<'_>, bool),
-) -> Result<SentTask, RefusedRequest> {
+) -> Result<Option<SentTask>, RefusedRequest> {
     let pipeline = &request.gateway.pipeline;
     let receiver = asked.receiver.clone().map(|receiver| -> Arc<dyn FirstReceiver> { receiver });
     let begun = pipeline.begin_once_with(request.snapshot.clone(), invocation(request, asked), receiver);
@@ -190,7 +243,7 @@ async fn begin(
         refused.map_or_else(|| RefusedRequest::of_promise_fault(fault), RefusedRequest::of_call)
     });
     match promised? {
-        Keeper::ThisGateway => Ok(SentTask { found: FoundCall::Here(begun.call), is_new: true }),
+        Keeper::ThisGateway => Ok(Some(SentTask { found: FoundCall::Here(begun.call), is_new: true })),
         Keeper::AnotherGateway => {
             let known = look_up(request, asked.chosen.id()).await?;
             let known = known.ok_or_else(RefusedRequest::runs_remotely)?;
@@ -205,17 +258,22 @@ fn hold_texts(request: &ProtocolRequest, send: &SendRequest) -> Result<Option<He
     held.map_err(|fault| RefusedRequest::of_memory_fault(&fault))
 }
 
-/// Returns the identity of the task that a message starts. `skill` is empty if a router may choose it, so that the same message
-/// is the same task whatever the router chooses. The name has slashes, which no name over REST has.
-fn identity(
+/// Returns the identities that the task of a message may have, in the order in which they are tried: that of the message's id,
+/// and that of its content, for a message whose id another one has. Without a skill, which a router chooses then, the same
+/// message is the same task whatever the router chooses. The name has slashes, which no name over REST has.
+fn identities(
     request: &ProtocolRequest,
     send: &SendRequest,
-    (skill, version): (&str, &str),
+    entry: Option<&ListedPrimitive>,
     sent: &Json,
-) -> ChosenId {
-    let server = request.server.message.name.as_str();
+) -> [ChosenId; 2] {
+    let (skill, version) =
+        entry.map_or(("", ""), |entry| (entry.listing.a2a_skill.as_str(), entry.primitive.version.as_str()));
     let name = format!("a2a/{skill}/{}", send.message.message_id);
-    ChosenId::of(&request.caller, (server, name.as_str()), version, sent)
+    let named = (request.server.message.name.as_str(), name.as_str());
+    let context = send.message.context_id.as_deref().unwrap_or_default();
+    let by_id = ChosenId::of(&request.caller, named, version, sent);
+    [by_id, by_id.by_content(&request.caller, named, context)]
 }
 
 /// Returns the skills with this name, or all, that the caller can see.
@@ -289,25 +347,25 @@ fn invocation(request: &ProtocolRequest, asked: &NewTask) -> Invocation {
     }
 }
 
-/// Returns the task that the same message has started. `primitive` is the one that the message is for; `None` if a router may
-/// have chosen it.
+/// Returns the task if the same message has started it; `None` if one with other content has. `primitive` is the one that the
+/// message is for; `None` if a router may have chosen it.
 async fn joined(
     request: &ProtocolRequest,
     (generation, send): (Generation, &SendRequest),
     (chosen, primitive): (&ChosenId, Option<&Primitive>),
     known: FoundCall,
-) -> Result<SentTask, RefusedRequest> {
-    let put = known.put().filter(|put| put.protocol == Protocol::A2a);
-    let put = put.ok_or_else(|| conflict("message.messageId"))?;
+) -> Result<Option<SentTask>, RefusedRequest> {
+    let put = known.put().filter(|put| put.protocol == Protocol::A2a).ok_or_else(conflict)?;
+    let is_in_context = send.message.context_id.as_ref().is_none_or(|context| *context == put.context);
+    if !put.chosen.asks_the_same(chosen) || !is_in_context {
+        return Ok(None);
+    }
     let is_theirs = match primitive {
         Some(primitive) => put.is_of(primitive),
         None => is_shown(request, &known)?,
     };
-    if !is_theirs || !put.chosen.asks_the_same(chosen) {
-        return Err(conflict("message.messageId"));
-    }
-    if send.message.context_id.as_ref().is_some_and(|context| *context != put.context) {
-        return Err(conflict("message.contextId"));
+    if !is_theirs {
+        return Err(conflict());
     }
     let receiver = receiver_for(request, generation, send, &known)?;
     if let FoundCall::Here(call) = &known {
@@ -316,7 +374,7 @@ async fn joined(
         promised.map_err(RefusedRequest::of_promise_fault)?;
     }
     register(request, receiver.as_deref(), &known).await?;
-    Ok(SentTask { found: known, is_new: false })
+    Ok(Some(SentTask { found: known, is_new: false }))
 }
 
 /// Stores the receiver of a message to a task that exists.
@@ -331,10 +389,10 @@ async fn register(
     }
 }
 
-/// Returns the refusal of a message whose id was used for another one.
-fn conflict(field: &str) -> RefusedRequest {
-    let description = "was sent before with other content: choose another messageId";
-    A2aFailure::invalid_field(field, description).into()
+/// Returns the refusal of a message that was sent before, to what the skill was then.
+fn conflict() -> RefusedRequest {
+    let description = "was sent before to another version of the skill: choose another messageId";
+    A2aFailure::invalid_field("message.messageId", description).into()
 }
 
 /// Whether the message has answered a question of the task before; then the answer is stored.
@@ -346,7 +404,6 @@ async fn is_repeated(
     let history = CallSnapshot::of(call).history;
     match history::find_known(&history, message) {
         None => Ok(false),
-        Some(KnownMessage::Other) => Err(conflict("message.messageId")),
         Some(KnownMessage::Same(question)) => {
             // A gateway continues a call with the answers that another one stored.
             if call.questions.has_answered(question) {

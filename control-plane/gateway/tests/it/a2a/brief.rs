@@ -70,7 +70,10 @@ async fn what_only_reads_and_ends_within_its_request_is_kept_without_the_store()
     assert_eq!(sent(&client, params.clone()).await, task, "the same message is the same task");
     let mut other = echo("ho");
     other["message"]["messageId"] = params["message"]["messageId"].clone();
-    assert_eq!(client.refused("SendMessage", other).await, (200, -32602), "the id has another content");
+    let changed = sent(&client, other.clone()).await;
+    completed(&changed, &json!({"message": "ho"}));
+    assert_ne!(changed["id"], task["id"], "the id with other content is another message");
+    assert_eq!((sent(&client, params).await, sent(&client, other).await), (task.clone(), changed));
     assert_eq!(client.refused("CancelTask", json!({"id": task["id"]})).await, (200, -32002));
     let bob = client.with("authorization", &format!("Bearer {}", token("bob")));
     assert_eq!(bob.refused("GetTask", json!({"id": task["id"]})).await, (200, -32001));
@@ -195,8 +198,13 @@ async fn a_task_is_the_same_at_all_gateways_that_share_a_store() {
     assert!(!is_stored(&first, &task).await);
     assert_eq!(there.result("GetTask", json!({"id": task["id"]})).await, task);
     assert_eq!(sent(&there, params.clone()).await, task, "the same message is the same task");
-    params["message"]["parts"] = json!([{"data": {"skill": "count", "arguments": {"to": 3}}}]);
-    assert_eq!(there.refused("SendMessage", params).await, (200, -32602), "the id has another content");
+    params["message"]["parts"] = json!([{"data": {"skill": "count", "arguments": {"to": 3, "delayMs": 0}}}]);
+    params["message"]["contextId"] = "another trip".into();
+    next_millisecond().await;
+    let changed = sent(&there, params.clone()).await;
+    completed(&changed, &json!({"counted": 3}));
+    assert_ne!(changed["id"], task["id"], "the id with other content is another message");
+    assert_eq!(sent(&client, params).await, changed);
     let bob = there.with("authorization", &format!("Bearer {}", token("bob")));
     assert_eq!(bob.refused("GetTask", json!({"id": task["id"]})).await, (200, -32001));
     assert_eq!(bob.result("ListTasks", json!({})).await["tasks"], json!([]));
@@ -221,7 +229,7 @@ async fn a_task_is_the_same_at_all_gateways_that_share_a_store() {
         }
         params["pageToken"] = page["nextPageToken"].clone();
     }
-    assert_eq!(ids, [stored["id"].clone(), task["id"].clone()]);
+    assert_eq!(ids, [&stored, &changed, &task].map(|task| task["id"].clone()));
     let one = there.result("ListTasks", json!({"contextId": "trip", "includeArtifacts": true})).await;
     assert_eq!(one["tasks"][0]["artifacts"], task["artifacts"]);
 }

@@ -62,7 +62,7 @@ async fn a_question_is_shown_with_its_fields_and_answered_by_a_message() {
     assert_eq!(again["task"], *ended, "the same answer again is the task as it is");
     let mut changed = answer;
     changed["message"]["parts"] = json!([{"data": {"name": "Eve"}}]);
-    assert_eq!(client.refused("SendMessage", changed).await, (200, -32602));
+    assert_eq!(client.refused("SendMessage", changed).await, (200, -32004), "it is another answer");
     let got = client.result("GetTask", json!({"id": task["id"], "historyLength": 1})).await;
     assert_eq!(got["history"].as_array().unwrap().len(), 1);
     let late = reply(&task, &json!([{"text": "Ada"}]));
