@@ -1,7 +1,8 @@
 //! `a2a_conformance`: the agent that the official suites of A2A run against, the TCK and ACTS.
 //!
 //! A suite names the behaviour that it expects by a prefix: the TCK by the prefix of the message's id, ACTS by that of
-//! its text. A message without such a prefix is completed. Knows nothing of A2A's wire: each behaviour is made of what
+//! its text. The TCK of 0.3 names none: it expects that tasks of some tests take more messages or can be cancelled, and these
+//! tests are known by their message ids. A message without such a prefix is completed. Knows nothing of A2A's wire: each behaviour is made of what
 //! any backend has (output, refusal, event, question).
 
 use std::time::Duration;
@@ -82,6 +83,14 @@ const BEHAVIOURS: &[(&str, Behaviour)] = &[
     ("tck-task-failure", Behaviour::Fail),
     // The TCK of 0.3 subscribes to it again.
     ("test-resubscribe-message-id", Behaviour::LongRunning),
+    // It sends more messages to these tasks, or cancels them.
+    ("cancel-test-message-id", Behaviour::Until("done")),
+    ("mapping-test-message-id", Behaviour::Until("done")),
+    ("test-cancel-message-id", Behaviour::Until("done")),
+    ("test-history-create-message-id", Behaviour::Until("done")),
+    ("test-message-id", Behaviour::Until("done")),
+    ("test-resilience-message-id", Behaviour::Until("done")),
+    ("text-message-id", Behaviour::Until("done")),
 ];
 
 /// Returns the behaviour that a message asks for.
@@ -188,6 +197,7 @@ mod tests {
             ("tck-artifact-file-url-1f", "TCK artifact test", Behaviour::FileUrl),
             ("0191", "tck-cancel start", Behaviour::Endless),
             ("tck-message-response-1f", "tck-cancel start", Behaviour::Message("Direct message response")),
+            ("text-message-id-1f", "Hello from TCK!", Behaviour::Until("done")),
             ("0191", "hello", Behaviour::Complete),
             ("", "", Behaviour::Complete),
         ] {
