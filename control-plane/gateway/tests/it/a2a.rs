@@ -421,6 +421,7 @@ async fn a_cancelled_task_is_cancelled_again_and_an_ended_one_is_not() {
         let task = client.result("CancelTask", json!({"id": id})).await;
         assert_eq!(task["status"]["state"], "TASK_STATE_CANCELED", "{task}");
     }
+    assert_eq!(client.refused("tasks/cancel", json!({"id": id})).await, (200, -32002), "0.3, section 8.2");
     let ended = client.result("SendMessage", message("echo", json!({"message": "a"}))).await;
     let id = ended["task"]["id"].clone();
     assert_eq!(client.refused("CancelTask", json!({"id": id})).await, (200, -32002));

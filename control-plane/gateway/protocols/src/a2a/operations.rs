@@ -1,13 +1,13 @@
 //! The operations of A2A, whatever binding a request came over.
 //!
-//! Keeps true: a cancelled task stays cancelled, however often it is cancelled, and an ended one is never cancelled; a caller has
+//! Keeps true: a cancelled task stays cancelled, however often it is cancelled (0.3 refuses it again), and an ended one is never cancelled; a caller has
 //! a card of its own where the public card says so.
 
 use std::time::Duration;
 
 use asp_a2a::{
-    A2aAnswer, A2aError, A2aFailure, Operation, Request as AgentRequest, SendRequest, SendResult, Task,
-    TaskState,
+    A2aAnswer, A2aError, A2aFailure, Generation, Operation, Request as AgentRequest, SendRequest, SendResult,
+    Task, TaskState,
 };
 use asp_json::Json;
 use asp_pipeline::pipeline::lookup::FoundCall;
@@ -158,7 +158,8 @@ async fn cancel(
     if found.call().is_some_and(|call| call.outcome().is_some()) {
         let task = report(request, &found, contents).await;
         return match task.status.state {
-            TaskState::Canceled => Ok(task),
+            // In 0.3 no state that is an end can be cancelled (section 8.2); 1.0 has the same effect again.
+            TaskState::Canceled if active.generation == Generation::V10 => Ok(task),
             _ => Err(A2aFailure::from(A2aError::TaskNotCancelable).with("taskId", id).into()),
         };
     }
