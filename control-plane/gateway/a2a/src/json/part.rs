@@ -59,7 +59,8 @@ fn read_v10(part: &Object<'_, '_>) -> Option<Part> {
 }
 
 fn read_v03(part: &Object<'_, '_>) -> Option<Part> {
-    let kind = match part.string("kind", MAX_NAME) {
+    // Before 0.2 the member was called `type`.
+    let kind = match part.string("kind", MAX_NAME).or_else(|| part.string("type", MAX_NAME)) {
         Some(kind) => kind,
         None => only(part, &["text", "file", "data"])?.to_owned(),
     };

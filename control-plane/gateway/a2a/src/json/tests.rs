@@ -342,9 +342,11 @@ fn readers_are_lenient_where_the_protocol_is() {
         read(text, Dialect::Proto03).parts,
         [Part::from(PartContent::Text("a".into())), Part::from(PartContent::Data(json("{}")))]
     );
-    // A 0.3 part without kind.
-    let text = r#"{"kind":"message","messageId":"m","role":"user","parts":[{"text":""}]}"#;
-    assert_eq!(read(text, Dialect::V03).parts, [Part::from(PartContent::Text(String::new()))]);
+    // A 0.3 part without kind, or with its earlier name.
+    for part in [r#"{"text":""}"#, r#"{"type":"text","text":""}"#] {
+        let text = format!(r#"{{"kind":"message","messageId":"m","role":"user","parts":[{part}]}}"#);
+        assert_eq!(read(&text, Dialect::V03).parts, [Part::from(PartContent::Text(String::new()))]);
+    }
 }
 
 fn faults(kind: OperationKind, text: &str, dialect: Dialect) -> Vec<String> {
@@ -397,6 +399,7 @@ fn invalid_messages_are_refused_with_their_fields() {
     for (part, fault) in [
         (r#"{"kind":"text"}"#, "message.parts[0].text: is required"),
         (r#"{"kind":"video"}"#, "message.parts[0].kind: must be text, file or data"),
+        (r#"{"type":"video","text":"a"}"#, "message.parts[0].kind: must be text, file or data"),
         (r#"{"kind":"file"}"#, "message.parts[0].file: is required"),
         (
             r#"{"kind":"file","file":{"uri":"u","bytes":"aGk="}}"#,
