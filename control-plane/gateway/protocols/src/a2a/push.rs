@@ -31,6 +31,9 @@ const REFUSED_ID: &str = "must have no slash or backslash, and must not be a dot
 /// Message for an address that is not allowed.
 const REFUSED_URL: &str = "must be an https URL of a public address, without credentials, or of an origin that the platform's operator allows";
 
+/// Id of a configuration that has none in 0.3, where a task had one receiver at first: setting it again replaces it.
+const UNNAMED: &str = "default";
+
 /// Creates a configuration, or replaces the one with its id.
 pub(super) async fn create(
     request: &ProtocolRequest,
@@ -98,7 +101,7 @@ pub(super) struct NewReceiver {
 }
 
 impl NewReceiver {
-    /// Returns the receiver in a configuration for tasks of a primitive; `other` becomes its id if it has none.
+    /// Returns the receiver in a configuration for tasks of a primitive; `other` becomes its id if it has none in 1.0.
     pub(super) fn of(
         request: &ProtocolRequest,
         generation: Generation,
@@ -110,7 +113,10 @@ impl NewReceiver {
         }
         let authentication = config.authentication.clone().unwrap_or_default();
         let receiver = PushReceiver {
-            id: config.id.clone().unwrap_or_else(|| other.to_string()),
+            id: config.id.clone().unwrap_or_else(|| match generation {
+                Generation::V03 => UNNAMED.to_owned(),
+                Generation::V10 => other.to_string(),
+            }),
             url: config.url.clone(),
             token: config.token.clone(),
             schemes: authentication.schemes,

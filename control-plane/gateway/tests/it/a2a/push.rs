@@ -344,7 +344,9 @@ async fn configurations_are_created_replaced_listed_and_deleted_in_both_versions
     // Interop bug 13: without an id it gets one; an array in 0.3.
     let set = json!({"taskId": id, "pushNotificationConfig": {"url": url("3")}});
     let set = client.result("tasks/pushNotificationConfig/set", set).await;
-    assert!(set["pushNotificationConfig"]["id"].is_string(), "{set}");
+    assert_eq!(set["pushNotificationConfig"]["id"], "default", "{set}");
+    let named = json!({"id": id, "pushNotificationConfigId": "default"});
+    assert_eq!(client.result("tasks/pushNotificationConfig/get", named).await, set);
     let listed = client.call("tasks/pushNotificationConfig/list", json!({"id": id})).await.json();
     assert_eq!(listed["result"].as_array().unwrap().len(), 2, "{listed}");
     let page = client.result("ListTaskPushNotificationConfigs", json!({"taskId": id, "pageSize": 1})).await;
