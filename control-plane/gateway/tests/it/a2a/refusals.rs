@@ -97,6 +97,27 @@ async fn the_version_header_may_not_contradict_the_method() {
     assert_eq!(body["error"]["details"][0]["reason"], "VERSION_NOT_SUPPORTED", "{body}");
 }
 
+/// The SDKs and the official suite of 0.3 take another response for one that is not of A2A.
+#[tokio::test]
+async fn a_refused_stream_of_the_earlier_version_is_one_event() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let unknown = json!({"id": "no task"});
+    let streaming = client.with("accept", "text/event-stream");
+    let answer = streaming.call("tasks/resubscribe", unknown.clone()).await;
+    let events = answer.events();
+    assert_eq!((answer.status, events.len()), (StatusCode::OK, 1), "{}", answer.text);
+    assert_eq!((&events[0]["id"], &events[0]["error"]["code"]), (&json!(7), &json!(-32001)));
+    let events = streaming.call("message/stream", json!({})).await.events();
+    assert_eq!(events[0]["error"]["code"], -32602);
+    for accepted in ["application/json, text/event-stream", "*/*"] {
+        let client = client.with("accept", accepted);
+        assert_eq!(client.refused("tasks/resubscribe", unknown.clone()).await, (200, -32001), "{accepted}");
+    }
+    assert_eq!(streaming.refused("tasks/get", unknown.clone()).await, (200, -32001));
+    assert_eq!(streaming.refused("SubscribeToTask", unknown).await, (200, -32001), "1.0 has one response");
+}
+
 #[tokio::test]
 async fn rest_has_its_own_form_of_each_refusal() {
     let fixture = fixture();
