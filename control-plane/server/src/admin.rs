@@ -119,7 +119,7 @@ type ApiState = State<Arc<AdminState>>;
 impl AdminState {
     /// Returns the change that a write by `admin` passes to the store.
     fn change(&self, admin: &Admin, precondition: Precondition) -> Change {
-        Change { actor: admin.actor(), at: clock::now_ms(), precondition, based_on: None }
+        Change { actor: admin.actor(), at: clock::now_ms(), precondition, based_on: None, undoes: None }
     }
 
     /// Applies stored issuers to the next request of this process, published or not.

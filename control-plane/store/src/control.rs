@@ -16,6 +16,7 @@ pub mod sql;
 mod state;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
+mod undo;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,7 @@ pub use state::{
     ChangedRevocations, ControlState, Machines, OrgState, Position, StateDelta, StateUpdate,
     UnreadableIssuer, UnreadableMachine,
 };
+pub use undo::{ListChange, ListDifference, MAX_UNDO_BYTES, UNDOABLE_PER_ORG};
 
 /// Maximum number of servers of a control plane.
 pub const MAX_SERVERS: usize = 1_000;
@@ -139,7 +141,7 @@ pub struct ServerVersion {
 }
 
 /// An offer of a server to an org, which may enable it. The server's own files may contain further offers.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OfferRecord {
     pub server: String,
     pub org: String,
@@ -153,6 +155,13 @@ pub struct ExposureRecord {
     /// `mcp`, `a2a` or `rest`.
     pub protocol: String,
     pub enabled: bool,
+}
+
+impl ExposureRecord {
+    /// Whether both have the same key.
+    pub fn same_key(&self, other: &ExposureRecord) -> bool {
+        (&self.org, &self.server, &self.protocol) == (&other.org, &other.server, &other.protocol)
+    }
 }
 
 /// A rule about who may call what. The key is org, target with its issuer, primitive, protocol and name.
@@ -219,6 +228,18 @@ pub struct LimitRecord {
     pub refill: String,
 }
 
+impl LimitRecord {
+    /// Whether both have the same selector.
+    pub fn same_key(&self, other: &LimitRecord) -> bool {
+        self.key() == other.key()
+    }
+
+    fn key(&self) -> [&str; 6] {
+        let LimitRecord { server, primitive, user, wcit, issuer, machine, .. } = self;
+        [server, primitive, user, wcit, issuer, machine].map(String::as_str)
+    }
+}
+
 fn any() -> String {
     "*".to_owned()
 }
@@ -248,12 +269,14 @@ pub struct Change {
     /// fails with [`StoreError::Stale`] if any of them was written since. A server is checked against servers and
     /// routes, routes against servers, a home against homes and regions, regions against homes. `None`: not checked.
     pub based_on: Option<u64>,
+    /// Revision of the change that this one undoes, for its audit row.
+    pub undoes: Option<u64>,
 }
 
 impl Change {
     /// A write without conditions. `at`: Unix milliseconds.
     pub fn unconditional(actor: &str, at: u64) -> Change {
-        Change { actor: actor.to_owned(), at, precondition: Precondition::None, based_on: None }
+        Change { actor: actor.to_owned(), at, precondition: Precondition::None, based_on: None, undoes: None }
     }
 }
 

@@ -54,6 +54,7 @@ pub(crate) static CONTROL: Schema = Schema {
         (101, "published forms", include_str!("../migrations/control/0101_published_forms.sql")),
         (102, "revocations created", include_str!("../migrations/control/0102_revocations_created.sql")),
         (103, "a2a confirmed", include_str!("../migrations/control/0103_a2a_confirmed.sql")),
+        (104, "undo", include_str!("../migrations/control/0104_undo.sql")),
     ],
 };
 

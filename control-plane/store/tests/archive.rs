@@ -35,7 +35,13 @@ async fn full() -> TempDir {
     let at = |file: &str| directory.path().join(file);
     let control = ControlStore::file(&at("asp.db")).await.unwrap();
     control::suite::run(&control).await;
-    let change = Change { actor: "suite".into(), at: 1, precondition: Precondition::None, based_on: None };
+    let change = Change {
+        actor: "suite".into(),
+        at: 1,
+        precondition: Precondition::None,
+        based_on: None,
+        undoes: None,
+    };
     let keys = IssuerKeysRecord {
         side: Side::Clients,
         name: "login".into(),

@@ -39,6 +39,7 @@ async fn writes_of_several_control_planes_are_one_sequence_and_each_look_is_one_
                     at: write,
                     precondition: Precondition::None,
                     based_on: None,
+                    undoes: None,
                 };
                 let record = ExposureRecord {
                     org: format!("org-{writer}"),
@@ -96,7 +97,7 @@ fn limit(capacity: u64) -> LimitRecord {
 }
 
 fn change(precondition: Precondition) -> Change {
-    Change { actor: "ops".into(), at: 1, precondition, based_on: None }
+    Change { actor: "ops".into(), at: 1, precondition, based_on: None, undoes: None }
 }
 
 /// A write of an org's policy blocks nobody while it writes its rows; of two that were evaluated at the same revision

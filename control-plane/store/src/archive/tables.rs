@@ -158,7 +158,7 @@ pub(super) const TABLES: [ArchiveTable; 26] = [
     table!("regions", 1, name: Text, cluster: Text),
     table!("homes", 1, org: Text, region: Text),
     table!("audit", 1, revision: Integer, at: Integer, actor: Text, action: Text, resource: Text, org: Text,
-        detail: Text),
+        detail: Text, undo: Text),
     ArchiveTable {
         home: SqliteFile::Calls,
         ..table!("ledger", 1, claim_key: Bytes, hash: Bytes, call_id: Bytes, owner: Bytes, org: Bytes,

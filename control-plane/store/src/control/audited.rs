@@ -16,6 +16,8 @@ pub struct AuditRecord {
     /// Empty for changes that belong to no org.
     pub org: String,
     pub detail: String,
+    /// Whether it has what an undo needs.
+    pub undoable: bool,
 }
 
 /// A change of something stored elsewhere, for the audit.
@@ -34,6 +36,8 @@ pub struct Note<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
     pub org: Option<String>,
+    /// Only records of resources whose names start with one of these; any if there is none.
+    pub resources: &'static [&'static str],
     /// Only records of a lower revision: the next page.
     pub before: Option<u64>,
     /// 1 to 1000.

@@ -12,6 +12,7 @@ mod offers;
 mod placement;
 mod primitives;
 mod revocations;
+mod undo;
 
 use super::sql::ControlStore;
 use super::{
@@ -55,6 +56,12 @@ pub async fn run(store: &ControlStore) {
     revocations_are_durable_and_pruned(store).await;
     followed.catch_up(store).await;
     revocations::of_several_tokens_are_one_write(store, &mut followed).await;
+    undo::of_exposure_is_one_write_that_can_be_undone(store).await;
+    followed.catch_up(store).await;
+    undo::of_bindings_and_limits_restores_what_they_replaced(store).await;
+    followed.catch_up(store).await;
+    undo::of_revocations_lifts_all_of_a_write(store).await;
+    followed.catch_up(store).await;
     of_machines(store, &mut followed).await;
     issuers_are_kept_with_what_was_fetched_from_them(store).await;
     followed.catch_up(store).await;
@@ -89,7 +96,13 @@ async fn of_machines(store: &ControlStore, followed: &mut changes::Follower) {
 }
 
 fn change() -> Change {
-    Change { actor: "suite".into(), at: 1_000, precondition: Precondition::None, based_on: None }
+    Change {
+        actor: "suite".into(),
+        at: 1_000,
+        precondition: Precondition::None,
+        based_on: None,
+        undoes: None,
+    }
 }
 
 fn change_if(precondition: Precondition) -> Change {
@@ -464,7 +477,12 @@ async fn every_change_is_audited_at_its_revision(store: &ControlStore) {
     assert_eq!(revisions, (1..=revision).rev().collect::<Vec<_>>(), "one row a revision, newest first");
     assert_eq!((all[0].actor.as_str(), all[0].at), ("suite", 1_000));
     let page = store
-        .audit(&AuditQuery { org: Some("acme".into()), before: Some(revision), limit: 2 })
+        .audit(&AuditQuery {
+            org: Some("acme".into()),
+            before: Some(revision),
+            limit: 2,
+            ..AuditQuery::default()
+        })
         .await
         .unwrap();
     assert_eq!(page.len(), 2);

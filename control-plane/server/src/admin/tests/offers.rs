@@ -47,7 +47,8 @@ async fn explained(api: &Api, role: &str, server: &str, primitive: &str) -> Valu
 #[tokio::test]
 async fn what_is_offered_to_too_many_is_switched_on_for_no_more_and_nothing_is_half_written() {
     let api = with_hidden().await;
-    let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, based_on: None };
+    let change =
+        Change { actor: "ops".into(), at: 1, precondition: Precondition::None, based_on: None, undoes: None };
     for org in 0..MAX_OFFERS_PER_SERVER {
         let offer = OfferRecord { server: HIDDEN.into(), org: format!("org-{org}") };
         api.store.put_offer(&change, &offer).await.unwrap();
@@ -191,6 +192,7 @@ async fn what_was_switched_on_before_there_were_offers_opens_nothing_and_is_foun
         at: 1,
         precondition: asp_store::control::Precondition::None,
         based_on: None,
+        undoes: None,
     };
     api.store.put_exposure(&change, &record).await.unwrap();
     api.send(

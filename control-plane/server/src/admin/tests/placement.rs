@@ -159,7 +159,13 @@ fn home(letter: &str) -> (String, Value) {
 async fn of_two_homes_put_at_two_control_planes_at_once_only_what_fits_is_stored() {
     let api = Api::start().await;
     let other = api.another().await;
-    let change = Change { actor: "test".into(), at: 1, precondition: Precondition::None, based_on: None };
+    let change = Change {
+        actor: "test".into(),
+        at: 1,
+        precondition: Precondition::None,
+        based_on: None,
+        undoes: None,
+    };
     let record = |org: usize| HomeRecord { org: format!("{org:0>250}"), region: "us".into() };
     let placed = |homes| Placement { homes, ..Placement::default() };
     let each = budget::bytes(&regions(&placed(vec![record(0)])));

@@ -18,7 +18,13 @@ use super::{Answer, Api, DEMO, sample};
 use crate::testkit::TestIssuer;
 
 fn change() -> Change {
-    Change { actor: "older version".into(), at: 1, precondition: Precondition::None, based_on: None }
+    Change {
+        actor: "older version".into(),
+        at: 1,
+        precondition: Precondition::None,
+        based_on: None,
+        undoes: None,
+    }
 }
 
 async fn text(api: &Api, path: &str) -> (StatusCode, String) {

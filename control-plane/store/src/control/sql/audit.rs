@@ -4,9 +4,12 @@ use sqlx::any::AnyRow;
 
 use super::write::Rank;
 use super::{ControlStore, rows};
-use crate::control::{AuditQuery, AuditRecord, Change, Commit, Note, Result};
+use crate::control::{AuditQuery, AuditRecord, Change, Commit, ListChange, Note, Result, UNDOABLE_PER_ORG};
 
 const MAX_PAGE: u32 = 1_000;
+/// Columns of [`AuditRecord`].
+const COLUMNS: &str = "revision, at, actor, action, resource, org, detail, \
+     CAST(CASE WHEN undo = '' THEN 0 ELSE 1 END AS BIGINT) AS undoable";
 
 impl ControlStore {
     /// Deletes expired revocations, versions of servers deleted long ago, forms of parts that are no longer stored, and
@@ -39,14 +42,49 @@ impl ControlStore {
                 Some(revision) => rows::signed(revision)?,
                 None => i64::MAX,
             };
-            let page = "SELECT revision, at, actor, action, resource, org, detail FROM audit \
-                 WHERE revision < $1 AND ($2 = '' OR org = $2) ORDER BY revision DESC LIMIT $3";
+            let of_resources = resources(query.resources.len());
+            let page = format!(
+                "SELECT {COLUMNS} FROM audit WHERE revision < $1 AND ($2 = '' OR org = $2){of_resources} \
+                 ORDER BY revision DESC LIMIT $3"
+            );
             let limit = i64::from(query.limit.clamp(1, MAX_PAGE));
-            let page = query!(page, before, query.org.as_deref().unwrap_or(""), limit);
+            let page = sqlx::query(sqlx::AssertSqlSafe(page));
+            let mut page = page.bind(before).bind(query.org.as_deref().unwrap_or("")).bind(limit);
+            for resource in query.resources {
+                page = page.bind(format!("{resource}%"));
+            }
             page.fetch_all(&self.pool).await?.iter().map(record).collect()
         })
         .await
     }
+
+    /// Returns a change with what it removed and stored, if it kept that.
+    pub async fn audited(&self, revision: u64) -> Result<Option<(AuditRecord, Option<ListChange>)>> {
+        self.within(async {
+            let Ok(revision) = rows::signed(revision) else { return Ok(None) };
+            let one = format!("SELECT {COLUMNS}, undo FROM audit WHERE revision = $1");
+            let row = sqlx::query(sqlx::AssertSqlSafe(one)).bind(revision).fetch_optional(&self.pool).await?;
+            let Some(row) = row else { return Ok(None) };
+            let undo: String = rows::get(&row, "undo")?;
+            Ok(Some((record(&row)?, ListChange::read(&undo))))
+        })
+        .await
+    }
+}
+
+/// Returns the condition for as many beginnings of resources' names, whose parameters are `$4` and following.
+fn resources(count: usize) -> String {
+    let each: Vec<String> = (0..count).map(|place| format!("resource LIKE ${}", place + 4)).collect();
+    if each.is_empty() { String::new() } else { format!(" AND ({})", each.join(" OR ")) }
+}
+
+/// Removes what older changes of an org keep for their undo.
+async fn forget_undo(store: &ControlStore, org: &str) -> Result<()> {
+    let _turn = store.writers.turn(Rank::Other).await?;
+    let forget = "UPDATE audit SET undo = '' WHERE org = $1 AND undo <> '' AND revision <= \
+         (SELECT revision FROM audit WHERE org = $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)";
+    query!(forget, org, i64::try_from(UNDOABLE_PER_ORG).unwrap_or(i64::MAX)).execute(&store.pool).await?;
+    Ok(())
 }
 
 /// Keeps about `keep` rows, the newest of each org; deletes rows of the orgs that have the most.
@@ -63,6 +101,10 @@ async fn prune(store: &ControlStore, keep: u64) -> Result<()> {
         let surplus = "DELETE FROM audit WHERE org = $1 AND revision <= \
              (SELECT revision FROM audit WHERE org = $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)";
         query!(surplus, org, rows::signed(share)?).execute(&store.pool).await?;
+    }
+    let many = u64::try_from(UNDOABLE_PER_ORG).unwrap_or(u64::MAX);
+    for (_, org) in counts.iter().filter(|(count, _)| *count > many) {
+        forget_undo(store, org).await?;
     }
     Ok(())
 }
@@ -82,13 +124,13 @@ fn share(mut counts: Vec<u64>, whole: u64) -> u64 {
 }
 
 fn record(row: &AnyRow) -> Result<AuditRecord> {
-    record!(row, AuditRecord { revision, at, actor, action, resource, org, detail })
+    record!(row, AuditRecord { revision, at, actor, action, resource, org, detail, undoable })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Precondition;
+    use crate::control::{ExposureRecord, Precondition};
 
     #[test]
     fn a_share_is_what_the_largest_keep_once_the_small_ones_have_all_of_theirs() {
@@ -102,7 +144,13 @@ mod tests {
     #[tokio::test]
     async fn an_org_that_changes_all_the_time_pushes_out_its_own_audit_and_no_others() {
         let store = ControlStore::in_memory().await.unwrap();
-        let change = Change { actor: "test".into(), at: 1, precondition: Precondition::None, based_on: None };
+        let change = Change {
+            actor: "test".into(),
+            at: 1,
+            precondition: Precondition::None,
+            based_on: None,
+            undoes: None,
+        };
         let orgs = ["", "other"].into_iter().chain(std::iter::repeat_n("noisy", 20));
         for org in orgs {
             let note = Note { action: "noted", resource: "r", org, detail: "" };
@@ -115,5 +163,29 @@ mod tests {
             |org: &str| kept.iter().filter(|row| row.org == org).map(|row| row.revision).collect::<Vec<_>>();
         assert_eq!((of(""), of("other")), (vec![1], vec![2]));
         assert_eq!(of("noisy"), [22, 21, 20, 19, 18], "the newest of its own");
+    }
+
+    #[tokio::test]
+    async fn only_the_newest_changes_of_an_org_keep_what_an_undo_needs() {
+        let store = ControlStore::in_memory().await.unwrap();
+        let change = Change::unconditional("test", 1);
+        let put = async |org: &str, enabled| {
+            let (org, server, protocol) = (org.to_owned(), "demo".to_owned(), "mcp".to_owned());
+            let record = ExposureRecord { org, server, protocol, enabled };
+            store.put_exposure(&change, &record).await.unwrap()
+        };
+        put("other", true).await;
+        for number in 0..=UNDOABLE_PER_ORG {
+            put("noisy", number % 2 == 0).await;
+        }
+        let undoable = async |org: &str| {
+            let query = AuditQuery { org: Some(org.to_owned()), limit: 1_000, ..AuditQuery::default() };
+            let rows = store.audit(&query).await.unwrap();
+            rows.iter().filter(|row| row.undoable).count()
+        };
+        store.prune(&change, 1_000_000).await.unwrap();
+        assert_eq!((undoable("other").await, undoable("noisy").await), (1, UNDOABLE_PER_ORG));
+        let oldest = store.audited(2).await.unwrap().unwrap();
+        assert_eq!((oldest.0.undoable, oldest.1), (false, None));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::control::{BindingRecord, LimitRecord};
+use crate::control::{BindingRecord, ExposureRecord, LimitRecord, ListDifference};
 
 /// Maximum size of the detail of an audit row, in bytes; entries that do not fit are counted.
 const MAX_BYTES: usize = 4_000;
@@ -29,6 +29,25 @@ pub(super) fn difference<T: PartialEq>(
         true => format!("{} {what} in another order", after.len()),
         false => format!("{} {what}\n{changed}", after.len()),
     }
+}
+
+/// Returns the exceptions that a change removes and stores, one per line.
+pub(super) fn exposure_replaced(change: &ListDifference<ExposureRecord>) -> String {
+    replaced(change, |record| {
+        let ExposureRecord { server, protocol, enabled, .. } = record;
+        format!("{server} {protocol} enabled={enabled}")
+    })
+}
+
+/// Returns the bindings that a change removes and stores, one per line.
+pub(super) fn bindings_replaced(change: &ListDifference<BindingRecord>) -> String {
+    replaced(change, binding)
+}
+
+fn replaced<T>(change: &ListDifference<T>, describe: impl Fn(&T) -> String) -> String {
+    let gone = change.before.iter().map(|entry| format!("- {}", describe(entry)));
+    let come = change.after.iter().map(|entry| format!("+ {}", describe(entry)));
+    lines(gone.chain(come))
 }
 
 /// Describes a binding.

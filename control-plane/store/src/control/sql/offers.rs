@@ -8,8 +8,8 @@ use sqlx::any::{AnyExecutor, AnyRow};
 use super::write::Write;
 use super::{ControlStore, Tx, rows};
 use crate::control::{
-    AtRevision, Change, Commit, FEW_OFFERS, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, RESERVED_OFFERS,
-    Result, StoreError,
+    AtRevision, Change, Commit, FEW_OFFERS, ListChange, ListDifference, MAX_OFFERS, MAX_OFFERS_PER_SERVER,
+    OfferRecord, RESERVED_OFFERS, Result, StoreError,
 };
 
 /// First part of the resource's name; a slash and the server follow.
@@ -69,6 +69,7 @@ impl ControlStore {
             let insert = "INSERT INTO offers (server, org) VALUES ($1, $2)";
             query!(insert, &record.server, &record.org).execute(&mut *write.tx).await?;
             write.stamp(true).await?;
+            write.keep(&ListChange::Offers(ListDifference::of([], [record.clone()])));
             write.commit("offer.put", &format!("{} to {}", record.server, record.org)).await
         })
         .await
@@ -87,6 +88,7 @@ impl ControlStore {
             let sql = "SELECT COUNT(*) FROM offers WHERE server = $1";
             let others = super::count(&mut write.tx, sql, &record.server).await? > 0;
             write.stamp(others).await?;
+            write.keep(&ListChange::Offers(ListDifference::of([record.clone()], [])));
             write.commit("offer.delete", &format!("{} to {}", record.server, record.org)).await
         })
         .await

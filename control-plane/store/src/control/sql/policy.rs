@@ -7,8 +7,8 @@ use sqlx::any::AnyRow;
 
 use super::{ControlStore, Tx, check_bound, count, detail, rows};
 use crate::control::{
-    AtRevision, BindingRecord, Change, Commit, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG,
-    MAX_EXPOSURE_PER_ORG, MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, Result, StoreError,
+    AtRevision, BindingRecord, Change, Commit, ExposureRecord, LimitRecord, ListChange, ListDifference,
+    MAX_BINDINGS_PER_ORG, MAX_EXPOSURE_PER_ORG, MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, Result, StoreError,
 };
 use crate::database_error::has_code;
 
@@ -73,20 +73,19 @@ impl ControlStore {
             let mut write = self.write_of_org(change, "exposure", org).await?;
             let sql = "SELECT enabled FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3";
             let stored = query!(sql, org, server, protocol).fetch_optional(&mut *write.tx).await?;
+            let stored = stored.map(|row| rows::get::<bool>(&row, "enabled")).transpose()?;
             match stored {
-                Some(row) if rows::get::<bool>(&row, "enabled")? == *enabled => {
-                    return write.unchanged().await;
-                }
+                Some(stored) if stored == *enabled => return write.unchanged().await,
                 Some(_) => {}
                 None => {
                     let what = "exposure exceptions of an org";
                     check_bound(&mut write.tx, (COUNT_EXPOSURE, org), what, MAX_EXPOSURE_PER_ORG).await?;
                 }
             }
-            let sql = "INSERT INTO exposure (org, server, protocol, enabled) VALUES ($1, $2, $3, $4) \
-                       ON CONFLICT (org, server, protocol) DO UPDATE SET enabled = excluded.enabled";
-            query!(sql, org, server, protocol, i64::from(*enabled)).execute(&mut *write.tx).await?;
+            insert_exposure(&mut write.tx, record).await?;
             write.stamp(true).await?;
+            let before = stored.map(|enabled| ExposureRecord { enabled, ..record.clone() });
+            write.keep(&ListChange::Exposure(ListDifference::of(before, [record.clone()])));
             write.commit("exposure.put", &format!("{server} {protocol} enabled={enabled}")).await
         })
         .await
@@ -103,6 +102,8 @@ impl ControlStore {
             let enabled: bool = rows::get(&deleted.ok_or(StoreError::NotFound)?, "enabled")?;
             let others = count(&mut write.tx, COUNT_EXPOSURE, org).await? > 0;
             write.stamp(others).await?;
+            let gone = ExposureRecord { enabled, ..key.clone() };
+            write.keep(&ListChange::Exposure(ListDifference::of([gone], [])));
             write.commit("exposure.delete", &format!("{server} {protocol} enabled={enabled}")).await
         })
         .await
@@ -112,15 +113,57 @@ impl ControlStore {
     pub async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Commit> {
         self.policy_write(|| async {
             let mut write = self.write_of_org(change, "exposure", org).await?;
-            let deleted = query!("DELETE FROM exposure WHERE org = $1", org);
-            if deleted.execute(&mut *write.tx).await?.rows_affected() == 0 {
+            let delete = "DELETE FROM exposure WHERE org = $1 RETURNING org, server, protocol, enabled";
+            let deleted = query!(delete, org).fetch_all(&mut *write.tx).await?;
+            if deleted.is_empty() {
                 return write.unchanged().await;
             }
+            let gone = deleted.iter().map(exposure_record).collect::<Result<Vec<_>>>()?;
             write.stamp(false).await?;
+            write.keep(&ListChange::Exposure(ListDifference::of(gone, [])));
             write.commit("exposure.delete", "").await
         })
         .await
     }
+
+    /// Removes and stores exceptions of an org in one write.
+    pub async fn replace_exposure(
+        &self,
+        change: &Change,
+        org: &str,
+        replaced: &ListDifference<ExposureRecord>,
+    ) -> Result<Commit> {
+        self.policy_write(|| async {
+            let mut write = self.write_of_org(change, "exposure", org).await?;
+            for ExposureRecord { server, protocol, .. } in &replaced.before {
+                let delete = "DELETE FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3";
+                query!(delete, org, server, protocol).execute(&mut *write.tx).await?;
+            }
+            for record in &replaced.after {
+                insert_exposure(&mut write.tx, record).await?;
+            }
+            let stored = count(&mut write.tx, COUNT_EXPOSURE, org).await?;
+            if stored > MAX_EXPOSURE_PER_ORG {
+                return Err(StoreError::Full {
+                    what: "exposure exceptions of an org",
+                    bound: MAX_EXPOSURE_PER_ORG,
+                });
+            }
+            write.stamp(stored > 0).await?;
+            write.keep(&ListChange::Exposure(replaced.clone()));
+            write.commit("exposure.replace", &detail::exposure_replaced(replaced)).await
+        })
+        .await
+    }
+}
+
+/// Inserts an exception, or replaces the one with its key.
+async fn insert_exposure(tx: &mut Tx, record: &ExposureRecord) -> Result<()> {
+    let ExposureRecord { org, server, protocol, enabled } = record;
+    let sql = "INSERT INTO exposure (org, server, protocol, enabled) VALUES ($1, $2, $3, $4) \
+               ON CONFLICT (org, server, protocol) DO UPDATE SET enabled = excluded.enabled";
+    query!(sql, org, server, protocol, i64::from(*enabled)).execute(&mut **tx).await?;
+    Ok(())
 }
 
 fn exposure_record(row: &AnyRow) -> Result<ExposureRecord> {
@@ -173,30 +216,17 @@ impl ControlStore {
                 let what = "bindings of an org with `when` or `observe`";
                 check_bound(&mut write.tx, (COUNT_RULES, org), what, MAX_RULES_PER_ORG).await?;
             }
-            match stored {
-                Some(stored) if stored == *record => return write.unchanged().await,
+            match &stored {
+                Some(stored) if stored == record => return write.unchanged().await,
                 Some(_) => {}
                 None => {
                     let what = "bindings of an org";
                     check_bound(&mut write.tx, (COUNT_BINDINGS, org), what, MAX_BINDINGS_PER_ORG).await?;
                 }
             }
-            let mut insert = sqlx::query(
-                "INSERT INTO bindings \
-                 (org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions) \
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
-                 ON CONFLICT (org, target_type, target, issuer, primitive, protocol, name) DO UPDATE SET \
-                 allowed = excluded.allowed, observed = excluded.observed, approval = excluded.approval, \
-                 conditions = excluded.conditions",
-            );
-            for part in record.key() {
-                insert = insert.bind(part);
-            }
-            for flag in [record.allowed, record.observed, record.approval] {
-                insert = insert.bind(i64::from(flag));
-            }
-            insert.bind(&record.when).execute(&mut *write.tx).await?;
+            insert_bindings(&mut write.tx, std::slice::from_ref(record)).await?;
             write.stamp(true).await?;
+            write.keep(&ListChange::Bindings(ListDifference::of(stored, [record.clone()])));
             write.commit("binding.put", &detail::binding(record)).await
         })
         .await
@@ -219,7 +249,9 @@ impl ControlStore {
             let gone = binding_record(&deleted.ok_or(StoreError::NotFound)?)?;
             let others = count(&mut write.tx, COUNT_BINDINGS, org).await? > 0;
             write.stamp(others).await?;
-            write.commit("binding.delete", &detail::binding(&gone)).await
+            let detail = detail::binding(&gone);
+            write.keep(&ListChange::Bindings(ListDifference::of([gone], [])));
+            write.commit("binding.delete", &detail).await
         })
         .await
     }
@@ -236,10 +268,73 @@ impl ControlStore {
             }
             let gone = deleted.iter().map(binding_record).collect::<Result<Vec<_>>>()?;
             write.stamp(false).await?;
-            write.commit("bindings.delete", &detail::bindings_gone(&gone)).await
+            let detail = detail::bindings_gone(&gone);
+            write.keep(&ListChange::Bindings(ListDifference::of(gone, [])));
+            write.commit("bindings.delete", &detail).await
         })
         .await
     }
+
+    /// Removes and stores bindings of an org in one write.
+    pub async fn replace_bindings(
+        &self,
+        change: &Change,
+        org: &str,
+        replaced: &ListDifference<BindingRecord>,
+    ) -> Result<Commit> {
+        self.policy_write(|| async {
+            let mut write = self.write_of_org(change, "bindings", org).await?;
+            for record in &replaced.before {
+                let mut delete = sqlx::query(
+                    "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
+                     AND issuer = $4 AND primitive = $5 AND protocol = $6 AND name = $7",
+                );
+                for part in record.key() {
+                    delete = delete.bind(part);
+                }
+                delete.execute(&mut *write.tx).await?;
+            }
+            insert_bindings(&mut write.tx, &replaced.after).await?;
+            let stored = count(&mut write.tx, COUNT_BINDINGS, org).await?;
+            if stored > MAX_BINDINGS_PER_ORG {
+                return Err(StoreError::Full { what: "bindings of an org", bound: MAX_BINDINGS_PER_ORG });
+            }
+            if count(&mut write.tx, COUNT_RULES, org).await? > MAX_RULES_PER_ORG {
+                let what = "bindings of an org with `when` or `observe`";
+                return Err(StoreError::Full { what, bound: MAX_RULES_PER_ORG });
+            }
+            write.stamp(stored > 0).await?;
+            write.keep(&ListChange::Bindings(replaced.clone()));
+            write.commit("bindings.replace", &detail::bindings_replaced(replaced)).await
+        })
+        .await
+    }
+}
+
+/// Inserts bindings; each replaces the one with its key.
+async fn insert_bindings(tx: &mut Tx, records: &[BindingRecord]) -> Result<()> {
+    for some in records.chunks(rows::MAX_ROWS) {
+        let statement = format!(
+            "INSERT INTO bindings \
+             (org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions) {} \
+             ON CONFLICT (org, target_type, target, issuer, primitive, protocol, name) DO UPDATE SET \
+             allowed = excluded.allowed, observed = excluded.observed, approval = excluded.approval, \
+             conditions = excluded.conditions",
+            rows::values(some.len(), 11)
+        );
+        let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
+        for record in some {
+            for part in record.key() {
+                insert = insert.bind(part);
+            }
+            for flag in [record.allowed, record.observed, record.approval] {
+                insert = insert.bind(i64::from(flag));
+            }
+            insert = insert.bind(&record.when);
+        }
+        insert.execute(&mut **tx).await?;
+    }
+    Ok(())
 }
 
 fn binding_record(row: &AnyRow) -> Result<BindingRecord> {
@@ -299,6 +394,7 @@ impl ControlStore {
                 insert.execute(&mut *write.tx).await.map_err(busy_error)?;
             }
             write.stamp(!list.is_empty()).await?;
+            write.keep(&ListChange::Limits(ListDifference::between(&before, list)));
             let action = if list.is_empty() { "limits.delete" } else { "limits.put" };
             write.commit(action, &detail::limits(&before, list)).await
         })

@@ -8,14 +8,16 @@ use sqlx::any::{AnyExecutor, AnyRow};
 use super::write::{Rank, Write};
 use super::{ControlStore, Tx, rows};
 use crate::control::{
-    Change, Commit, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition, Result,
-    RevocationPage, RevocationRecord, StoreError,
+    Change, Commit, ListChange, ListDifference, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE,
+    MAX_REVOCATIONS_PER_ORG, Precondition, Result, RevocationPage, RevocationRecord, StoreError,
 };
 
 /// Resource of writes of several revocations.
 pub(super) const SEVERAL: &str = "revocation/*";
 /// Action of a write that adds one or several revocations.
 pub(super) const ADD: &str = "revocation.add";
+/// Action of a write that lifts one or several revocations.
+const DELETE: &str = "revocation.delete";
 /// Maximum number of revocations read by [`ControlStore::revoked_since`]: more than one write adds, so that every page
 /// makes progress.
 const MAX_SINCE: usize = 2 * MAX_REVOCATIONS_AT_ONCE;
@@ -76,6 +78,7 @@ impl ControlStore {
             let until = rows::signed(new.until)?.max(hit_until);
             insert(&mut write, &[(new, until)]).await?;
             write.stamp(true).await?;
+            write.keep(&ListChange::Revocations(ListDifference::of([], [new.clone()])));
             write.commit(ADD, &format!("{} {}", new.kind, new.target)).await
         })
         .await
@@ -110,6 +113,7 @@ impl ControlStore {
             let kept = kept.collect::<Result<Vec<(&RevocationRecord, i64)>>>()?;
             insert(&mut write, &kept).await?;
             stamp(&mut write, new).await?;
+            write.keep(&ListChange::Revocations(ListDifference::of([], new.to_vec())));
             write.commit(ADD, &format!("{} tokens", new.len())).await
         })
         .await
@@ -136,10 +140,42 @@ impl ControlStore {
         self.within(async {
             let mut write = self.write_as(Rank::Revocation, change, format!("revocation/{id}")).await?;
             let stored = query!(SELECT_ONE, id).fetch_optional(&mut *write.tx).await?;
-            write.org = stored.ok_or(StoreError::NotFound)?.try_get("org")?;
+            let gone = record(&stored.ok_or(StoreError::NotFound)?)?;
+            write.org.clone_from(&gone.org);
             query!("DELETE FROM revocations WHERE id = $1", id).execute(&mut *write.tx).await?;
             write.stamp(false).await?;
-            write.commit("revocation.delete", "").await
+            let detail = format!("{} {}", gone.kind, gone.target);
+            write.keep(&ListChange::Revocations(ListDifference::of([gone], [])));
+            write.commit(DELETE, &detail).await
+        })
+        .await
+    }
+
+    /// Deletes several revocations of one org in one write; [`StoreError::NotFound`] if one of them does not exist.
+    pub async fn delete_revocations(&self, change: &Change, ids: &[String]) -> Result<Commit> {
+        self.within(async {
+            let mut write = self.write_as(Rank::Revocation, change, SEVERAL.to_owned()).await?;
+            let these = rows::parameters(ids.len());
+            let mut delete = sqlx::query(sqlx::AssertSqlSafe(format!(
+                "DELETE FROM revocations WHERE id IN ({these}) \
+                 RETURNING id, kind, org, target, issuer, reason, created_at, until_at, by_platform"
+            )));
+            let mut resources =
+                sqlx::query(sqlx::AssertSqlSafe(format!("DELETE FROM resources WHERE name IN ({these})")));
+            for id in ids {
+                delete = delete.bind(id);
+                resources = resources.bind(format!("revocation/{id}"));
+            }
+            let gone = delete.fetch_all(&mut *write.tx).await?;
+            let gone = gone.iter().map(record).collect::<Result<Vec<_>>>()?;
+            resources.execute(&mut *write.tx).await?;
+            let Some(first) = gone.first().filter(|_| gone.len() == ids.len()) else {
+                return Err(StoreError::NotFound);
+            };
+            write.org.clone_from(&first.org);
+            let detail = format!("{} tokens", gone.len());
+            write.keep(&ListChange::Revocations(ListDifference::of(gone, [])));
+            write.commit(DELETE, &detail).await
         })
         .await
     }

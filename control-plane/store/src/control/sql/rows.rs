@@ -79,6 +79,12 @@ pub(super) fn unreadable_machine(
 /// Maximum number of rows of one statement: SQLite accepts 32,766 parameters.
 pub(super) const MAX_ROWS: usize = 1_000;
 
+/// Returns `$1, $2` for the given number of parameters.
+pub(super) fn parameters(count: usize) -> String {
+    let all: Vec<String> = (1..=count).map(|parameter| format!("${parameter}")).collect();
+    all.join(", ")
+}
+
 /// Returns `VALUES ($1, $2), ($3, $4)` for the given number of rows.
 pub(super) fn values(rows: usize, columns: usize) -> String {
     let row = |row: usize| {

@@ -26,27 +26,27 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::{ControlStore, Tx, resource_revision, rows};
-use crate::control::{Change, Commit, Precondition, Result, StoreError};
+use crate::control::{Change, Commit, ListChange, Precondition, Result, StoreError};
 
 /// Locks the resource until the transaction ends.
 const LOCK_RESOURCE: &str =
     "SELECT CAST(1 AS BIGINT) AS taken FROM pg_advisory_xact_lock(hashtextextended($1, 0))";
 const TAKE_NUMBER: &str =
     "UPDATE control_revision SET revision = revision + 1, stamp = $1 WHERE id = 1 RETURNING revision";
-const AUDIT: &str = "INSERT INTO audit (revision, at, actor, action, resource, org, detail, stamp) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-/// [`Write::stamp`] for existence $9 and the audit, if the resource still has revision $10 (0: absent). One statement,
+const AUDIT: &str = "INSERT INTO audit (revision, at, actor, action, resource, org, detail, stamp, undo) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+/// [`Write::stamp`] for existence $10 and the audit, if the resource still has revision $11 (0: absent). One statement,
 /// because others wait for it and for the commit.
 const FINISH: &str = "WITH unmoved AS ( \
-         SELECT 1 AS yes WHERE COALESCE((SELECT revision FROM resources WHERE name = $5), 0) = $10 \
+         SELECT 1 AS yes WHERE COALESCE((SELECT revision FROM resources WHERE name = $5), 0) = $11 \
      ), gone AS ( \
-         DELETE FROM resources WHERE name = $5 AND $9 = 0 AND EXISTS (SELECT 1 FROM unmoved) \
+         DELETE FROM resources WHERE name = $5 AND $10 = 0 AND EXISTS (SELECT 1 FROM unmoved) \
      ), stamped AS ( \
-         INSERT INTO resources (name, revision) SELECT $5, $1 FROM unmoved WHERE $9 = 1 \
+         INSERT INTO resources (name, revision) SELECT $5, $1 FROM unmoved WHERE $10 = 1 \
          ON CONFLICT (name) DO UPDATE SET revision = excluded.revision \
      ) \
-     INSERT INTO audit (revision, at, actor, action, resource, org, detail, stamp) \
-     SELECT $1, $2, $3, $4, $5, $6, $7, $8 FROM unmoved RETURNING revision";
+     INSERT INTO audit (revision, at, actor, action, resource, org, detail, stamp, undo) \
+     SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9 FROM unmoved RETURNING revision";
 
 impl ControlStore {
     /// Starts a write on `resource`: takes the revision, then checks the precondition.
@@ -105,6 +105,7 @@ impl ControlStore {
             resource,
             change,
             org: String::new(),
+            undo: String::new(),
             _turn: turn,
         })
     }
@@ -125,6 +126,8 @@ pub(super) struct Write<'c> {
     pub(super) change: &'c Change,
     /// Org of the audit row.
     pub(super) org: String,
+    /// See [`ListChange::to_store`].
+    undo: String,
     /// Dropped after the transaction.
     _turn: WriteTurn,
 }
@@ -146,6 +149,11 @@ impl<'c> Write<'c> {
         let row = query!(TAKE_NUMBER, &self.stamp).fetch_one(&mut *self.tx).await?;
         self.revision = rows::get(&row, "revision")?;
         Ok(())
+    }
+
+    /// Keeps what the write removes and stores, for its undo.
+    pub(super) fn keep(&mut self, change: &ListChange) {
+        self.undo = change.to_store();
     }
 
     /// Ends a write that has nothing to change.
@@ -189,7 +197,7 @@ impl<'c> Write<'c> {
         Ok(Commit { revision: self.revision, changed: true })
     }
 
-    /// Returns a statement with the values of the audit row as its first eight parameters. Its text has no secrets.
+    /// Returns a statement with the values of the audit row as its first nine parameters. Its text has no secrets.
     fn audit(
         &self,
         statement: &'static str,
@@ -199,8 +207,10 @@ impl<'c> Write<'c> {
         let revision = rows::signed(self.revision)?;
         let at = rows::signed(self.change.at)?;
         let actor = &self.change.actor;
-        let detail = redact_text(detail).into_owned();
-        Ok(query!(statement, revision, at, actor, action, &self.resource, &self.org, detail, &self.stamp))
+        let undone = self.change.undoes.map(|undone| format!("undoes {undone}: ")).unwrap_or_default();
+        let detail = format!("{undone}{}", redact_text(detail));
+        let Write { resource, org, stamp, undo, .. } = self;
+        Ok(query!(statement, revision, at, actor, action, resource, org, detail, stamp, undo))
     }
 
     /// Takes the revision, checks that the resource is unchanged since it was read, records its revision, audits and
