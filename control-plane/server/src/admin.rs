@@ -37,6 +37,7 @@ pub mod routes;
 pub mod runtimes;
 pub mod status;
 pub mod stored_servers;
+pub mod undo;
 pub mod versions;
 
 use std::sync::Arc;

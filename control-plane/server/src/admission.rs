@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{
-    BindingRecord, Change, Commit, ExposureRecord, LimitRecord, OfferRecord, Precondition, RevocationRecord,
-    StoreError,
+    BindingRecord, Change, Commit, ExposureRecord, LimitRecord, ListDifference, OfferRecord, Precondition,
+    RevocationRecord, StoreError,
 };
 
 use crate::catalog::Compiler;
@@ -104,6 +104,55 @@ impl Admission {
             Err(StoreError::NotFound) => Ok(written),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Removes and stores exposure exceptions of an org, and offers nothing.
+    pub async fn replace_exposure(
+        &self,
+        platform: bool,
+        change: &Change,
+        org: &str,
+        replaced: &ListDifference<ExposureRecord>,
+    ) -> Result<Commit, AdmissionError> {
+        for record in replaced.after.iter().filter(|_| !platform) {
+            if self.offered(&record.server, org).await?.is_none() {
+                return Err(AdmissionError::NotOffered);
+            }
+        }
+        let records = Records { exposure: replaced.after.iter().collect(), ..Records::default() };
+        self.evaluate(org, &records).await?;
+        let stored = self.store.exposure(org).await?.value;
+        let bytes = |list: &[ExposureRecord]| {
+            size(org, &Records { exposure: list.iter().collect(), ..Records::default() })
+        };
+        let (before, after) = (bytes(&stored), bytes(&replaced.applied(&stored)));
+        let usage = self.usage().await?;
+        let at_edges = grown(before.exposure, after.exposure);
+        let at_edges = usage.begin(BudgetKind::Exposure, org, at_edges, platform)?;
+        let at_gateways = grown(before.named_exposure, after.named_exposure);
+        let at_gateways = usage.begin(BudgetKind::Policy, org, at_gateways, platform)?;
+        let written = self.store.replace_exposure(change, org, replaced).await?;
+        Ok(at_gateways.done(at_edges.done(written)))
+    }
+
+    /// Removes and stores bindings of an org.
+    pub async fn replace_bindings(
+        &self,
+        platform: bool,
+        change: &Change,
+        org: &str,
+        replaced: &ListDifference<BindingRecord>,
+    ) -> Result<Commit, AdmissionError> {
+        let records = Records { bindings: replaced.after.iter().collect(), ..Records::default() };
+        self.evaluate(org, &records).await?;
+        let stored = self.store.bindings(org).await?.value;
+        let bytes = |list: &[BindingRecord]| {
+            size(org, &Records { bindings: list.iter().collect(), ..Records::default() }).bindings
+        };
+        let grown = grown(bytes(&stored), bytes(&replaced.applied(&stored)));
+        let usage = self.usage().await?;
+        let under_way = usage.begin(BudgetKind::Policy, org, grown, platform)?;
+        Ok(under_way.done(self.store.replace_bindings(change, org, replaced).await?))
     }
 
     /// Sets a binding.

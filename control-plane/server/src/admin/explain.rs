@@ -3,10 +3,10 @@
 //! Answers from the published snapshot: what is enforced, not what was written a moment ago. Keeps true: the team of a
 //! server learns how calls to its own server end, and nothing else about an org's policy.
 
-mod depends;
+pub(super) mod depends;
 mod limits;
 mod revoked;
-mod rules;
+pub(super) mod rules;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -10,7 +10,8 @@ use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
     artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy, primitives,
-    problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, versions,
+    problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo,
+    versions,
 };
 
 #[derive(OpenApi)]
@@ -84,6 +85,8 @@ use super::{
         status::snapshot,
         runtimes::list,
         status::audit,
+        undo::preview,
+        undo::undo,
         calls::list,
         push::list,
         push::get,

@@ -175,11 +175,7 @@ impl PolicyList for Exposures {
 
     async fn stored(store: &ControlStore, org: &str) -> Result<AtRevision<Vec<Exposure>>, StoreError> {
         let AtRevision { revision, value } = store.exposure(org).await?;
-        let entry = |record: ExposureRecord| {
-            let ExposureRecord { server, protocol, enabled, org: _ } = record;
-            Exposure { server, protocol, enabled }
-        };
-        Ok(AtRevision { revision, value: value.into_iter().map(entry).collect() })
+        Ok(AtRevision { revision, value: value.iter().map(exposure_body).collect() })
     }
 }
 
@@ -250,12 +246,8 @@ impl PolicyList for Bindings {
         }
     }
 
-    /// Bindings that require approval, or are only observed, allow nothing by themselves.
     fn open_target(record: &BindingRecord) -> Option<String> {
-        let BindingRecord { target_type, target, issuer, allowed, approval, observed, .. } = record;
-        let gives = *allowed && !approval && !observed;
-        let is_open = gives && policy::leaves_issuer_open(target_type, target, issuer);
-        is_open.then(|| format!("the {target_type} {target}"))
+        open_target(record)
     }
 
     fn record(org: &str, body: Binding) -> Result<BindingRecord> {
@@ -355,6 +347,21 @@ fn check_issuer(target: &Target, allows: bool) -> Result<()> {
         _ if patterns::is_issuer(issuer) => Ok(()),
         _ => Err(Problem::params("target.issuer must be an issuer's name or `*`")),
     }
+}
+
+/// Returns, in words, the target that a binding allows something without naming its issuer. Bindings that require
+/// approval, or are only observed, allow nothing by themselves.
+pub(super) fn open_target(record: &BindingRecord) -> Option<String> {
+    let BindingRecord { target_type, target, issuer, allowed, approval, observed, .. } = record;
+    let gives = *allowed && !approval && !observed;
+    let is_open = gives && policy::leaves_issuer_open(target_type, target, issuer);
+    is_open.then(|| format!("the {target_type} {target}"))
+}
+
+/// Returns an exception in the form of the admin API.
+pub(super) fn exposure_body(record: &ExposureRecord) -> Exposure {
+    let ExposureRecord { server, protocol, enabled, org: _ } = record.clone();
+    Exposure { server, protocol, enabled }
 }
 
 /// Returns a binding in the form of the admin API.

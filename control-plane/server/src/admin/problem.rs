@@ -70,6 +70,9 @@ codes! {
     OfferedByServer = CONFLICT, "offered_by_server", "the server's own file offers it";
     BreakingChange = CONFLICT, "breaking_change", "the change breaks callers without a new major version";
     PreconditionFailed = PRECONDITION_FAILED, "precondition_failed", "the resource has changed since";
+    NotUndoable = CONFLICT, "not_undoable", "the change cannot be undone";
+    ChangedSince = CONFLICT, "changed_since", "a later change touched the same entries";
+    RestoresAccess = CONFLICT, "restores_access", "revoked tokens would become valid again";
     LimitReached = CONFLICT, "limit_reached", "a limit of the platform is reached";
     TooManyRequests = TOO_MANY_REQUESTS, "too_many_requests", "too many requests of the org at once";
     Overloaded = SERVICE_UNAVAILABLE, "overloaded", "too many requests at once";
@@ -157,6 +160,10 @@ impl Problem {
 
     pub fn code(&self) -> Code {
         self.code
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
     }
 }
 

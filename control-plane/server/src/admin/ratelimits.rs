@@ -128,17 +128,7 @@ impl PolicyList for LimitList {
 
     fn record(_org: &str, body: Vec<RateLimit>) -> Result<Vec<LimitRecord>> {
         let records: Vec<LimitRecord> = body.into_iter().enumerate().map(record).collect::<Result<_, _>>()?;
-        overlap::check(&records).map_err(|fault| {
-            Problem::params(match fault {
-                OverlapFault::Twice(first, second) => {
-                    format!("entries {} and {} of the list have the same selector", first + 1, second + 1)
-                }
-                OverlapFault::TooMany(most) => format!(
-                    "one call may draw from {most} of these limits, and from at most {MAX_DRAWN}: name fewer kinds of callers, servers and \
-                     patterns"
-                ),
-            })
-        })?;
+        check_overlap(&records)?;
         Ok(records)
     }
 
@@ -160,6 +150,21 @@ impl PolicyList for LimitList {
         let AtRevision { revision, value } = store.limits(org).await?;
         Ok(AtRevision { revision, value: value.into_iter().map(entry).collect() })
     }
+}
+
+/// Refuses a list with the same selector twice, or with too many limits of one call.
+pub(super) fn check_overlap(records: &[LimitRecord]) -> Result<()> {
+    overlap::check(records).map_err(|fault| {
+        Problem::params(match fault {
+            OverlapFault::Twice(first, second) => {
+                format!("entries {} and {} of the list have the same selector", first + 1, second + 1)
+            }
+            OverlapFault::TooMany(most) => format!(
+                "one call may draw from {most} of these limits, and from at most {MAX_DRAWN}: name fewer kinds of callers, servers and \
+                 patterns"
+            ),
+        })
+    })
 }
 
 fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord> {
@@ -192,7 +197,8 @@ fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord> {
     Ok(LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill })
 }
 
-fn entry(limit: LimitRecord) -> RateLimit {
+/// Returns a limit in the form of the admin API.
+pub(super) fn entry(limit: LimitRecord) -> RateLimit {
     let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill } = limit;
     RateLimit {
         selector: Selector { server, primitive, user, wcit, issuer, machine },

@@ -11,7 +11,7 @@ use axum::{Extension, Router};
 use super::auth::Permission;
 use super::{
     AdminState, artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy,
-    primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, versions,
+    primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions,
 };
 
 /// A path of the admin API.
@@ -96,6 +96,7 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/artifacts", Permission::Orgs, get(artifacts::list)),
         resource("/api/artifacts/{sha256}", Permission::Package, artifact),
         resource("/api/audit", Permission::Orgs, get(status::audit)),
+        resource("/api/audit/{revision}/undo", Permission::Orgs, get(undo::preview).post(undo::undo)),
         resource("/api/audit/calls", Permission::Orgs, get(calls::list)),
         resource("/api/push/dead-letters", Permission::Orgs, get(push::list)),
         resource("/api/push/dead-letters/{id}", Permission::Orgs, letter),

@@ -9,7 +9,10 @@ use asp_edge::names;
 use asp_issuers::trusted_issuer::MAX_TTL;
 use asp_platform::clock;
 use asp_proto::snapshot::Binding;
-use asp_store::control::{MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, Precondition, RevocationRecord};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{
+    MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, Precondition, RevocationRecord, StoreError,
+};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -285,7 +288,7 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
     if !bounded(&issuer) || !bounded(&reason) {
         return Err(Problem::params(format!("issuer and reason: at most {MAX_TEXT} visible bytes")));
     }
-    let longest = now + u64::try_from(MAX_TTL.as_millis()).unwrap_or(u64::MAX) + LEEWAY_MS;
+    let longest = longest(now);
     let known = body.exp.map(|exp| exp.saturating_mul(1_000).saturating_add(LEEWAY_MS));
     Ok(RevocationRecord {
         id: uuid::Uuid::now_v7().to_string(),
@@ -298,6 +301,31 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
         until: known.map_or(longest, |known| known.min(longest)),
         by_platform: admin.role.is_platform(),
     })
+}
+
+/// Returns the time until which a token that is issued now may live, in Unix milliseconds.
+fn longest(now: u64) -> u64 {
+    now + u64::try_from(MAX_TTL.as_millis()).unwrap_or(u64::MAX) + LEEWAY_MS
+}
+
+/// Returns a lifted revocation as a new one, which ends tokens issued until now; `None` if its token has expired.
+pub(super) fn renewed(record: &RevocationRecord, admin: &Admin, now: u64) -> Option<RevocationRecord> {
+    let is_of_one_token = matches!(record.kind.as_str(), "token" | "token_hash");
+    let until = if is_of_one_token { record.until } else { longest(now) };
+    (until > now).then(|| RevocationRecord {
+        id: uuid::Uuid::now_v7().to_string(),
+        created_at: now,
+        until,
+        by_platform: record.by_platform && admin.role.is_platform(),
+        ..record.clone()
+    })
+}
+
+/// Returns the live revocations of an org; for an empty one, those that belong to no org.
+pub(super) async fn live(store: &ControlStore, org: &str) -> Result<Vec<RevocationRecord>, StoreError> {
+    let mut live = store.revocations(Some(org).filter(|org| !org.is_empty()), ALL).await?;
+    live.retain(|record| record.org == org);
+    Ok(live)
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -361,11 +389,8 @@ pub async fn delete_matching(
 ) -> Result<Json<Vec<Revocation>>> {
     let wanted = record(&admin, body, clock::now_ms())?;
     let permit = state.queues.to_write(Topic::Revocations, &admin).await?;
-    let org = Some(wanted.org.as_str()).filter(|org| !org.is_empty());
-    let mut live = state.store.revocations(org, ALL).await?;
-    live.retain(|found| {
-        (&found.kind, &found.org, &found.target) == (&wanted.kind, &wanted.org, &wanted.target)
-    });
+    let mut live = live(state.store.as_ref(), &wanted.org).await?;
+    live.retain(|found| (&found.kind, &found.target) == (&wanted.kind, &wanted.target));
     if live.is_empty() {
         return Err(Problem::not_found());
     }
@@ -392,7 +417,7 @@ async fn find(admin: &Admin, state: &AdminState, id: &str) -> Result<RevocationR
 }
 
 /// Refuses to let an org's admins revert a revocation by the platform.
-fn check_may_lift(admin: &Admin, record: &RevocationRecord) -> Result<()> {
+pub(super) fn check_may_lift(admin: &Admin, record: &RevocationRecord) -> Result<()> {
     if record.by_platform && !admin.role.is_platform() {
         let detail = format!(
             "an admin of the platform made revocation {}: only the platform's admins take it back",

@@ -120,6 +120,8 @@ pub async fn snapshot(_admin: Admin, State(state): State<Arc<AdminState>>) -> Re
 pub struct AuditParams {
     /// Only changes of this org.
     org: Option<String>,
+    /// Only changes of one kind: `binding`, `exposure`, `limit`, `offer`, `revocation`, `server`, `machine` or `issuer`.
+    kind: Option<String>,
     /// Only revisions below this one, for the next page.
     before: Option<u64>,
     /// 1 to 1000 [default: 100]; other values are clamped.
@@ -127,7 +129,26 @@ pub struct AuditParams {
     limit: Option<u32>,
 }
 
-/// Lists changes, newest first.
+/// Returns how the names of resources of one kind start in the audit.
+fn resources(kind: &str) -> Result<&'static [&'static str]> {
+    let found: &'static [&'static str] = match kind {
+        "binding" => &["bindings/"],
+        "exposure" => &["exposure/"],
+        "limit" => &["limits/"],
+        "offer" => &["offers/"],
+        "revocation" => &["revocation/"],
+        "server" => &["server/"],
+        "machine" => &["machine_key/", "machine_certificate/", "machine_bound/"],
+        "issuer" => &["issuer/"],
+        _ => {
+            let kinds = "binding, exposure, limit, offer, revocation, server, machine or issuer";
+            return Err(Problem::params(format!("kind must be {kinds}")));
+        }
+    };
+    Ok(found)
+}
+
+/// Lists changes, newest first; those that are `undoable` can be undone by `/api/audit/{revision}/undo`.
 #[utoipa::path(get, path = "/api/audit", tag = "status", params(AuditParams),
     responses((status = 200, body = Vec<Object>)))]
 pub async fn audit(
@@ -141,8 +162,12 @@ pub async fn audit(
     if params.before.is_some_and(|before| i64::try_from(before).is_err()) {
         return Err(Problem::params("before: no revision is that high"));
     }
+    let resources = match &params.kind {
+        Some(kind) => resources(kind)?,
+        None => &[],
+    };
     let org = params.org.or_else(|| admin.role.org().map(str::to_owned));
-    let query = AuditQuery { org, before: params.before, limit: params.limit.unwrap_or(PAGE) };
+    let query = AuditQuery { org, resources, before: params.before, limit: params.limit.unwrap_or(PAGE) };
     Ok(Json(state.store.audit(&query).await?))
 }
 

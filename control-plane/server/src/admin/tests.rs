@@ -25,6 +25,7 @@ mod push;
 mod queues;
 mod registry;
 mod targets;
+mod undo;
 
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -67,7 +67,7 @@ fn with(caller: &Caller, binding: &Binding) -> Option<(&'static str, Caller)> {
 }
 
 /// Returns a name that matches a pattern.
-fn member(pattern: &str) -> String {
+pub(in crate::admin) fn member(pattern: &str) -> String {
     match pattern.strip_suffix('*') {
         None => pattern.to_owned(),
         Some(prefix) => format!("{prefix}-"),

@@ -26,7 +26,7 @@ pub(super) fn danger() -> Value {
 }
 
 /// Returns the name of a primitive over a protocol; empty if it has none.
-pub(super) fn name_in_protocol(listing: &Listing, protocol: Protocol) -> &str {
+pub(in crate::admin) fn name_in_protocol(listing: &Listing, protocol: Protocol) -> &str {
     match protocol {
         Protocol::Mcp => &listing.mcp_name,
         Protocol::A2a => &listing.a2a_skill,
