@@ -4,6 +4,7 @@ pub mod call;
 pub mod config;
 pub mod db;
 pub mod dev;
+pub mod history;
 pub mod machines;
 pub mod mcp;
 pub mod plugin;
@@ -20,6 +21,7 @@ use clap::{Args, Parser, Subcommand};
 use call::CallArgs;
 use config::ConfigArgs;
 use dev::DevArgs;
+use history::{HistoryArgs, UndoArgs};
 use machines::MachinesCommand;
 use mcp::McpArgs;
 use plugin::PluginCommand;
@@ -76,6 +78,10 @@ pub enum Command {
     Limits(LimitsArgs),
     /// Revokes a token, a user or an org
     Revoke(RevokeArgs),
+    /// Shows the changes that admins made, newest first
+    History(HistoryArgs),
+    /// Undoes a change of policy, limits, offers or revocations, after a preview of who gains or loses access
+    Undo(UndoArgs),
     /// Manages the keys and certificates that an org's machines call with
     #[command(subcommand)]
     Machines(MachinesCommand),

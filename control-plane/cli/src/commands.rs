@@ -11,6 +11,7 @@ pub mod config;
 pub mod db;
 pub mod dev;
 pub mod explain;
+pub mod history;
 pub mod lint;
 pub mod login;
 pub mod machines;
@@ -60,6 +61,8 @@ pub fn run(command: Command) -> ExitCode {
         Command::Policy(args) => policy::policy(&args),
         Command::Limits(args) => policy::limits(&args),
         Command::Revoke(args) => policy::revoke(&args),
+        Command::History(args) => history::history(&args),
+        Command::Undo(args) => history::undo(&args),
         Command::Machines(command) => machines::run(&command),
         Command::Mcp(args) => mcp::run(&args),
         Command::Call(args) => call::run(&args),

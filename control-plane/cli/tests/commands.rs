@@ -39,7 +39,7 @@ fn help_lists_what_there_is_and_every_command_has_its_own() {
     let help = text(&output.stdout);
     for command in [
         "serve", "config", "token", "lint", "compile", "apply", "diff", "import", "status", "explain",
-        "policy", "limits", "revoke", "audit", "servers", "db",
+        "policy", "limits", "revoke", "history", "undo", "audit", "servers", "db",
     ] {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from {help}");
         assert!(run(asp(state.path()).args([command, "--help"])).status.success(), "{command}");
@@ -294,6 +294,21 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     assert!(denied.status.success(), "{}", text(&denied.stderr));
     let policy = run(admin(state.path(), &serving).args(["policy", "acme"]));
     assert!(text(&policy.stdout).contains("\"bob\""), "{}", text(&policy.stdout));
+    let changes = run(admin(state.path(), &serving).args(["history", "--kind", "binding", "--json"]));
+    let changes: Value = serde_json::from_slice(&changes.stdout).unwrap();
+    let change = changes[0]["revision"].to_string();
+    let shown = run(admin(state.path(), &serving).args(["undo", &change, "--dry-run"]));
+    let gain = "gives access: user bob: echo of demo over mcp: denied -> allowed";
+    assert!(text(&shown.stdout).contains(gain), "{} {}", text(&shown.stdout), text(&shown.stderr));
+    let asked = run(admin(state.path(), &serving).args(["undo", &change]).stdin(Stdio::null()));
+    assert_eq!(asked.status.code(), Some(64), "nobody can answer: {}", text(&asked.stdout));
+    let undone = run(admin(state.path(), &serving).args(["undo", &change, "--yes", "--json"]));
+    let undone: Value = serde_json::from_slice(&undone.stdout).unwrap();
+    let policy = run(admin(state.path(), &serving).args(["policy", "acme"]));
+    assert!(!text(&policy.stdout).contains("\"bob\""), "{}", text(&policy.stdout));
+    let again = undone["undo"]["revision"].to_string();
+    let again = run(admin(state.path(), &serving).args(["undo", &again, "--yes"]));
+    assert!(text(&again.stdout).contains("undone by change"), "{}", text(&again.stderr));
     let file = state.path().join("limits.yaml");
     std::fs::write(&file, "[{selector: {user: \"*\"}, policy: {capacity: 20, refill: 5/s}}]").unwrap();
     let limited = run(admin(state.path(), &serving).args(["limits", "acme", "--put"]).arg(&file));

@@ -92,6 +92,12 @@ impl AdminClient {
         self.send(self.request(Method::POST, path).json(body)).await
     }
 
+    /// Posts without a body if the resource is as it was read with this ETag; rejected (412) if it was written since.
+    pub async fn post_if_match(&self, path: &str, read: Option<&str>) -> Result<ApiResponse, Failure> {
+        let request = self.request(Method::POST, path);
+        self.send(read.into_iter().fold(request, |request, etag| request.header(IF_MATCH, etag))).await
+    }
+
     /// Deletes from the resource that was read with this ETag; rejected (412) if it was written since.
     pub async fn delete_if_match(&self, path: &str, read: Option<&str>) -> Result<ApiResponse, Failure> {
         let request = self.request(Method::DELETE, path);
