@@ -74,9 +74,9 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Shows or changes which servers an org can reach and who in it may call what
     Policy(PolicyArgs),
-    /// Shows or replaces the rate limits of an org
+    /// Shows, replaces or removes the rate limits of an org
     Limits(LimitsArgs),
-    /// Revokes a token, a user or an org
+    /// Revokes a token, a user or an org, and lists and lifts revocations
     Revoke(RevokeArgs),
     /// Shows the changes that admins made, newest first
     History(HistoryArgs),
@@ -170,6 +170,9 @@ pub struct LimitsArgs {
     /// Replaces all limits of the org with those in a YAML or JSON file; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     pub put: Option<PathBuf>,
+    /// Removes one limit: its place in the list, from 1
+    #[arg(long, value_name = "NUMBER", conflicts_with = "put")]
+    pub remove: Option<usize>,
     /// Stores names even if no such org, server, primitive or issuer exists
     #[arg(long, requires = "put")]
     pub force: bool,
@@ -185,6 +188,7 @@ Examples:
   asp revoke --token JTI                           one token
   asp revoke --tokens leaked.txt                   the tokens whose ids the file lists, one a line
   asp revoke --org acme                            all tokens issued to the org until now
+  asp revoke --list --org acme                     the revocations of the org that are in force
   asp revoke --lift ID                             lifts a revocation; the output and `asp explain` show its id
 
 Tokens issued after the time shown in the output still work. The output lists the commands that keep bob out: one that denies
@@ -208,6 +212,9 @@ pub struct RevokeArgs {
     pub token_hashes: Option<PathBuf>,
     #[arg(long)]
     pub reason: Option<String>,
+    /// Lists the revocations in force, newest first; with --org those of one org
+    #[arg(long, conflicts_with_all = ["user", "token", "token_hash", "tokens", "token_hashes", "reason", "lift"])]
+    pub list: bool,
     /// Lifts the revocation with this id: the tokens it covers are valid again
     #[arg(long, value_name = "ID", conflicts_with_all = ["org", "user", "token", "token_hash", "tokens", "token_hashes", "reason"])]
     pub lift: Option<String>,

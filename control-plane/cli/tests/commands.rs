@@ -313,8 +313,18 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     std::fs::write(&file, "[{selector: {user: \"*\"}, policy: {capacity: 20, refill: 5/s}}]").unwrap();
     let limited = run(admin(state.path(), &serving).args(["limits", "acme", "--put"]).arg(&file));
     assert!(limited.status.success(), "{}", text(&limited.stderr));
+    let removed = run(admin(state.path(), &serving).args(["limits", "acme", "--remove", "1"]));
+    assert!(removed.status.success(), "{}", text(&removed.stderr));
+    let removed = run(admin(state.path(), &serving).args(["limits", "acme", "--remove", "1"]));
+    assert!(text(&removed.stderr).contains("acme has 0 limits and no number 1"), "{}", text(&removed.stderr));
+    for change in [["--hide", "demo"], ["--reset", "demo"]] {
+        let switched = run(admin(state.path(), &serving).args(["policy", "acme"]).args(change));
+        assert!(switched.status.success(), "{change:?}: {}", text(&switched.stderr));
+    }
     let revoked = run(admin(state.path(), &serving).args(["revoke", "--org", "acme", "--user", "bob"]));
     assert!(text(&revoked.stdout).starts_with("revoked"), "{}", text(&revoked.stderr));
+    let listed = run(admin(state.path(), &serving).args(["revoke", "--list", "--org", "acme"]));
+    assert!(text(&listed.stdout).contains(" user bob of acme, made "), "{}", text(&listed.stderr));
     let question = [question.as_slice(), &["--user", "bob"]].concat();
     let explained = text(&run(admin(state.path(), &serving).args(&question)).stdout);
     let lift = explained.split("`asp revoke --lift ").nth(1).and_then(|rest| rest.split('`').next());

@@ -6,12 +6,13 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 #[derive(Clone, Debug, Default, Args)]
 #[command(
     group = clap::ArgGroup::new("binding").args(["allow", "deny", "approval", "remove"]),
-    group = clap::ArgGroup::new("change").args(["expose", "hide", "allow", "deny", "approval", "remove"]),
+    group = clap::ArgGroup::new("change").args(["expose", "hide", "reset", "allow", "deny", "approval", "remove"]),
     after_help = "\
 Examples:
   asp policy acme                            shows the whole policy as JSON
   asp policy acme --expose demo              shows the server to the org
   asp policy acme --expose demo --protocol rest              the same over REST
+  asp policy acme --reset demo               removes what --expose or --hide set: the server's own default applies again
   asp policy acme --deny echo --user bob     denies it to bob; --allow allows it
   asp policy acme --remove echo --user bob   removes that binding, as if it had never been set
   asp policy acme --allow cc.pay --user bob --issuer login      only that issuer's bob
@@ -37,6 +38,9 @@ pub struct PolicyArgs {
     /// Hides a server from the org
     #[arg(long, value_name = "SERVER", conflicts_with = "binding")]
     pub hide: Option<String>,
+    /// Removes the exception that --expose or --hide set for a server, so that the server's own default applies
+    #[arg(long, value_name = "SERVER", conflicts_with = "force")]
+    pub reset: Option<String>,
     /// Allows a primitive: an id, `prefix*` or `*`
     #[arg(long, value_name = "ID")]
     pub allow: Option<String>,
@@ -61,7 +65,7 @@ pub struct PolicyArgs {
     /// Id of the token the binding applies to
     #[arg(long)]
     pub wcit: Option<String>,
-    /// Protocol the change applies to: mcp, a2a or rest [default: every protocol; mcp for --expose and --hide]
+    /// Protocol the change applies to: mcp, a2a or rest [default: every protocol; mcp for --expose, --hide and --reset]
     #[arg(long, value_name = "PROTOCOL", requires = "change")]
     pub protocol: Option<String>,
     /// Issuer of the user, group or token, or '*' for every issuer; required for --allow if several issuers speak for the org

@@ -19,12 +19,16 @@ use crate::args::policy::PolicyArgs;
 use crate::args::{LimitsArgs, RevokeArgs};
 
 mod removal;
+mod revocations;
 
 /// Changes one exposure or binding of an org, or shows all of them.
 pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     if let Some(primitive) = &args.remove {
         return block_on(removal::run(&api, args, primitive));
+    }
+    if let Some(server) = &args.reset {
+        return block_on(removal::exception(&api, args, server));
     }
     let exposure = api_path(&["api", "policy", "orgs", &args.org, "exposure"]);
     let bindings = api_path(&["api", "policy", "orgs", &args.org, "bindings"]);
@@ -137,6 +141,9 @@ fn parse_range(text: &str) -> Option<Value> {
 /// Replaces an org's rate limits with those of a file, or shows them.
 pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
+    if let Some(number) = args.remove {
+        return block_on(removal::limit(&api, args, number));
+    }
     let path = api_path(&["api", "ratelimits", "orgs", &args.org]);
     let list = args.put.as_deref().map(read).transpose()?;
     block_on(async {
@@ -164,6 +171,9 @@ const AT_ONCE: usize = 1_000;
 
 /// Revokes a token, many tokens, a user or an org, or lifts a revocation.
 pub fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
+    if args.list {
+        return revocations::list(args);
+    }
     if let Some(id) = &args.lift {
         let api = AdminClient::new(&ProcessEnvironment)?;
         block_on(async { api.delete(&api_path(&["api", "revocations", id])).await?.accepted() })?;
