@@ -113,13 +113,18 @@ pub enum Command {
 Example:
   asp explain --org acme --user alice --group ops --server demo --primitive echo
   asp explain --org acme --user alice --server demo --primitive echo --arguments '{\"message\": \"hi\"}'
+  asp explain --trace 4bf92f3577b34da6a3ce929d0e0e4736 --group ops   a call that was made, by its trace id
 
 The answer assumes a caller with exactly the groups, scopes and token given here. The team that runs a server may ask about
 its own server; if an org's policy denies the call, the team sees that it does, but not which rule.
 Exit code: 0 if the call would be allowed, 1 if not.")]
 pub struct ExplainArgs {
-    #[arg(long)]
-    pub org: String,
+    #[arg(long, required_unless_present = "trace")]
+    pub org: Option<String>,
+    /// Recorded call to explain: its trace id, its id, or the id of its token; takes the place of org, user, server, primitive
+    /// and protocol, of which those that are given select the call. The log names no groups and scopes
+    #[arg(long, value_name = "ID")]
+    pub trace: Option<String>,
     #[arg(long)]
     pub user: Option<String>,
     /// Machine that calls, instead of a user
@@ -137,14 +142,14 @@ pub struct ExplainArgs {
     /// Scope of the token; repeat for more
     #[arg(long = "scope", value_name = "SCOPE")]
     pub scopes: Vec<String>,
+    #[arg(long, required_unless_present = "trace")]
+    pub server: Option<String>,
+    /// Id of the primitive, or its name on the server
+    #[arg(long, value_name = "ID", required_unless_present = "trace")]
+    pub primitive: Option<String>,
+    /// Protocol of the call: mcp, a2a or rest [default: mcp, with --trace that of the call]
     #[arg(long)]
-    pub server: String,
-    /// Id of the primitive
-    #[arg(long, value_name = "ID")]
-    pub primitive: String,
-    /// Protocol of the call: mcp, a2a or rest
-    #[arg(long, default_value = "mcp")]
-    pub protocol: String,
+    pub protocol: Option<String>,
     /// Arguments of the call, a JSON object, for bindings with conditions on arguments
     #[arg(long, value_name = "JSON")]
     pub arguments: Option<String>,

@@ -14,38 +14,77 @@ use super::server_access::{self, CallPermission, ServerAccess};
 use crate::args::ExplainArgs;
 
 mod caller;
+mod recorded;
 
 /// Asks the API and prints the answer; fails if the call would not be allowed.
 pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let question = Question {
-        org: args.org.clone(),
-        user: args.user.clone().unwrap_or_default(),
-        machine: args.machine.clone().unwrap_or_default(),
-        issuer: args.issuer.clone().unwrap_or_default(),
-        groups: args.groups.clone(),
-        wcit: args.wcit.clone().unwrap_or_default(),
-        scopes: args.scopes.clone(),
-        server: args.server.clone(),
-        primitive: args.primitive.clone(),
-        protocol: args.protocol.clone(),
-        arguments: args.arguments.as_deref().map(arguments).transpose()?,
-    };
-    let body = serde_json::to_value(&question).map_err(anyhow::Error::new)?;
-    let answer = block_on(async { api.post("/api/policy/explain", &body).await?.accepted() })?;
+    let mut question = question(args)?;
+    let answer = block_on(async {
+        if let Some(id) = &args.trace {
+            let call = recorded::find(&api, args.org.as_deref(), id).await?;
+            recorded::complete(&mut question, &call);
+            print::note(&recorded::describe(&call));
+        }
+        if question.protocol.is_empty() {
+            "mcp".clone_into(&mut question.protocol);
+        }
+        let body = serde_json::to_value(&question).map_err(anyhow::Error::new)?;
+        api.post("/api/policy/explain", &body).await?.accepted()
+    })?;
     if args.json {
         print::json(&answer);
     } else {
+        if !text(&answer, "primitive").is_empty() {
+            text(&answer, "primitive").clone_into(&mut question.primitive);
+        }
         print::line(&describe_decision(&question, &answer));
         if let Some(line) = access_of(&question, &answer) {
             print::line(&line);
         }
         let of_caller = caller::revocations(&question, &answer).into_iter().chain(caller::depends(&answer));
-        for line in of_caller.chain(describe_conditional_bindings(&question, &answer)) {
+        let of_call = describe_conditional_bindings(&question, &answer).into_iter().chain(limits(&answer));
+        for line in of_caller.chain(of_call) {
             print::line(&line);
         }
     }
     if is(&answer, "allowed") { Ok(()) } else { Err(Failure::Refused) }
+}
+
+/// Returns the question in the arguments; what they leave out is empty.
+fn question(args: &ExplainArgs) -> Result<Question, Failure> {
+    let text = |given: &Option<String>| given.clone().unwrap_or_default();
+    Ok(Question {
+        org: text(&args.org),
+        user: text(&args.user),
+        machine: text(&args.machine),
+        issuer: text(&args.issuer),
+        groups: args.groups.clone(),
+        wcit: text(&args.wcit),
+        scopes: args.scopes.clone(),
+        server: text(&args.server),
+        primitive: text(&args.primitive),
+        protocol: text(&args.protocol),
+        arguments: args.arguments.as_deref().map(arguments).transpose()?,
+    })
+}
+
+/// Describes the rate limits that the call draws from.
+fn limits(answer: &Value) -> Vec<String> {
+    let line = |limit: &Value| {
+        let number = |member: &str| limit.get(member).map(Value::to_string).unwrap_or_default();
+        let selector = limit.get("selector").and_then(Value::as_object).into_iter().flatten();
+        let named = selector.filter_map(|(name, value)| Some((name, value.as_str()?)));
+        let named: Vec<String> =
+            named.filter(|(_, value)| *value != "*").map(|(name, value)| format!("{name} {value}")).collect();
+        let about = if named.is_empty() { "all calls of the org".to_owned() } else { named.join(", ") };
+        let (capacity, refill) = (number("capacity"), number("refillPerSecond"));
+        format!(
+            "limit: {capacity} at once, then {refill} a second ({about}); buckets: {}",
+            text(limit, "buckets")
+        )
+    };
+    list(answer, "limits").map(line).collect()
 }
 
 /// Returns the first unmet one of the three conditions for a call, and who can change it.
@@ -193,15 +232,14 @@ fn describe_decision(question: &Question, answer: &Value) -> String {
             format!("denied: the arguments do not fit the schema at `{place}`: {rule}.")
         }
         ("not_offered", _) => format!(
-            "denied: no server {server} with the id {primitive} is offered to {org}. Admins of the server and of \
-             the platform see more with `asp servers show {server} --org {org}`. Ids differ from exposed names."
+            "denied: no server {server} with the primitive {primitive} is offered to {org}. Admins of the server and of \
+             the platform see more with `asp servers show {server} --org {org}`."
         ),
         ("unknown_server", _) => {
             format!("denied: no server is called {server}. `asp apply` registers one; `asp diff` lists them.")
         }
         ("unknown_primitive", _) => format!(
-            "denied: {server} lists nothing with the id {primitive}. Its server.yaml decides; ids are not the \
-             exposed names."
+            "denied: {server} lists nothing by the id or the exposed name {primitive}. Its server.yaml decides."
         ),
         _ => format!("denied: {rule}."),
     }

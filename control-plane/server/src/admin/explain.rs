@@ -67,7 +67,7 @@ pub struct Question {
     #[serde(default)]
     pub scopes: Vec<String>,
     pub server: String,
-    /// Id of the primitive.
+    /// Id of the primitive, or the name by which the server exposes it.
     pub primitive: String,
     /// `mcp`, `a2a` or `rest`
     pub protocol: String,
@@ -120,6 +120,9 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub switches: Vec<Value>,
+    /// Id of the primitive, if the question has its exposed name
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub primitive: String,
     /// Issuer that was assumed, as the server's only one for the org, if others speak for the org too: a binding that allows
     /// the user or token must name it
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -149,6 +152,10 @@ pub async fn explain(
     // For an org, a server that is not offered to it does not exist, and has no issuers.
     let part = published.server(&question.server).filter(|_| is_offered || !of_org);
     let (issuer, issuers) = complete(&state, part.as_ref(), &mut question);
+    let exposed_as = part.as_ref().and_then(|part| id_of_exposed(part, &question.primitive));
+    if let Some(id) = &exposed_as {
+        question.primitive.clone_from(id);
+    }
     let is_off = |server: &Arc<CompiledServer>| server.server.name == question.server && server.is_a2a_off();
     let is_a2a_off = protocol == Protocol::A2a && state.compiler.last_compiled().iter().any(is_off);
     let asked = Arc::clone(&published);
@@ -191,10 +198,21 @@ pub async fn explain(
         revocations: revoked.revocations_json(is_team),
         limits,
         switches,
+        primitive: exposed_as.unwrap_or_default(),
         issuer,
         issuers,
         revision: published.gateways_at(),
     }))
+}
+
+/// Returns the id of the primitive that a server exposes by this name; `None` if the name is an id there, or unknown.
+fn id_of_exposed(part: &ServerPart, name: &str) -> Option<String> {
+    let listings = part.server.as_ref()?.listings.as_slice();
+    if listings.iter().any(|listing| listing.id == name) {
+        return None;
+    }
+    let exposes = |listing: &&Listing| name_checks::exposed_names(listing).any(|exposed| exposed == name);
+    listings.iter().find(exposes).map(|listing| listing.id.clone())
 }
 
 /// Returns the protocols of a server, each with whether it is switched on for the org.

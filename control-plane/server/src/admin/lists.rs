@@ -44,6 +44,16 @@ pub trait PolicyList {
     /// Returns the servers and primitives that a record names.
     fn names(record: &Self::Record) -> Vec<Mention>;
 
+    /// Returns the primitives that a record names, to replace exposed names by ids.
+    fn primitives(_record: &mut Self::Record) -> Vec<&mut String> {
+        Vec::new()
+    }
+
+    /// Validates a record as a whole, once it names primitives by their ids.
+    fn check(_record: &Self::Record) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns the issuers that a record names.
     fn issuers(_record: &Self::Record) -> Vec<&str> {
         Vec::new()
@@ -95,9 +105,13 @@ pub async fn put<L: PolicyList>(
     body: L::Body,
 ) -> Result<Response> {
     let OrgRequest { admin, state, org, headers } = request;
-    let record = L::record(&org, body)?;
+    let mut record = L::record(&org, body)?;
     let change = state.change(&admin, precondition(&headers)?);
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
+    if !force {
+        name_checks::resolve(&state, &org, L::primitives(&mut record)).await?;
+    }
+    L::check(&record)?;
     if !force {
         let code = L::unknown_code(admin.role.is_platform());
         name_checks::check(&state, &admin, &org, L::names(&record), code).await?;

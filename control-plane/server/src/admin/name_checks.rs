@@ -4,11 +4,11 @@
 //! write that allows one of them something must name the issuer, even if forced. Keeps true: an admin of an org gets
 //! the same answer for an unknown name and for one of a server that is not offered to the org.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use asp_edge::names;
-use asp_proto::snapshot::Issuer;
+use asp_proto::snapshot::{Issuer, Listing};
 use asp_registry::CompiledServer;
 use asp_snapshot::parts;
 use asp_store::audit::AuditQuery;
@@ -94,6 +94,62 @@ pub(super) async fn check(
     // An org cannot switch a server that is not offered to it, even with force.
     let remedy = if code == Code::NotFound { String::new() } else { format!(". {FORCE}") };
     Err(Problem::new(code, format!("{}{remedy}", describe_scope(&found))))
+}
+
+/// Replaces exposed names of primitives by their ids, as far as the org is offered a server that exposes them. An id
+/// stays, also if it is another primitive's exposed name; a name that several primitives are exposed by is refused.
+pub(super) async fn resolve(state: &AdminState, org: &str, names: Vec<&mut String>) -> Result<()> {
+    let written: Vec<String> = names.iter().map(|name| (**name).clone()).collect();
+    if written.iter().all(|name| name.ends_with('*')) {
+        return Ok(());
+    }
+    let reach = Reach::Org(org.to_owned(), state.store.offers_to(org).await?);
+    let compiled = state.compiler.last_compiled();
+    let found = off_thread(move || exposed_ids(&compiled, &reach, &written)).await??;
+    for (name, id) in names.into_iter().zip(found) {
+        if let Some(id) = id {
+            *name = id;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the id behind each name; `None` for a name that stays.
+fn exposed_ids(
+    servers: &[Arc<CompiledServer>],
+    reach: &Reach,
+    names: &[String],
+) -> Result<Vec<Option<String>>> {
+    let servers: Vec<&CompiledServer> =
+        servers.iter().map(Arc::as_ref).filter(|server| reach.covers(server)).collect();
+    let known: BTreeSet<&str> = servers.iter().flat_map(|server| ids_of(server)).collect();
+    let mut exposed: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for listing in servers.iter().flat_map(|server| &server.server.listings) {
+        for name in exposed_names(listing) {
+            exposed.entry(name).or_default().insert(&listing.id);
+        }
+    }
+    let id = |name: &String| {
+        let ids = exposed.get(name.as_str()).filter(|_| !known.contains(name.as_str()));
+        let mut ids = ids.into_iter().flatten();
+        match (ids.next(), ids.next()) {
+            (None, _) => Ok(None),
+            (Some(id), None) => Ok(Some((*id).to_owned())),
+            (Some(first), Some(second)) => {
+                let detail = format!(
+                    "{name} is the exposed name of several primitives, e.g. {first} and {second}: name one by its id"
+                );
+                Err(Problem::new(Code::UnknownName, detail))
+            }
+        }
+    };
+    names.iter().map(id).collect()
+}
+
+/// Returns the names by which clients call a listed primitive.
+pub(super) fn exposed_names(listing: &Listing) -> impl Iterator<Item = &str> {
+    let names = [&listing.mcp_name, &listing.rest_name, &listing.a2a_skill];
+    names.into_iter().map(String::as_str).filter(|name| !name.is_empty())
 }
 
 /// Names that an admin may use for an org without force, from the last compiled servers.
@@ -333,11 +389,9 @@ fn unknown_primitive(servers: &[&CompiledServer], pattern: &str) -> String {
         return format!("no primitive's id begins with {prefix}{}", question(near.as_deref()));
     }
     let mut listings = servers.iter().flat_map(|server| server.server.listings.iter());
-    let exposed = listings.find(|listing| {
-        [&listing.mcp_name, &listing.rest_name, &listing.a2a_skill].into_iter().any(|name| name == pattern)
-    });
+    let exposed = listings.find(|listing| exposed_names(listing).any(|name| name == pattern));
     if let Some(listing) = exposed {
-        return format!("{pattern} is the exposed name of {}: policy names primitives by id", listing.id);
+        return format!("{pattern} is the exposed name of {}: name that id", listing.id);
     }
     format!("no primitive is called {pattern}{}", question(nearest(pattern, ids())))
 }

@@ -72,7 +72,8 @@ pub struct Target {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrimitiveSelector {
-    /// Primitive id: exact, `prefix*` or `*`
+    /// Primitive id: exact, `prefix*` or `*`. In a put, an exposed name stands for the one id that the org is offered by
+    /// that name
     pub name: String,
     /// `mcp`, `a2a`, `rest` or `*` [default: `*`]
     #[serde(default = "any")]
@@ -237,6 +238,10 @@ impl PolicyList for Bindings {
 
     fn names(record: &BindingRecord) -> Vec<Mention> {
         vec![Mention::primitive(&record.primitive)]
+    }
+
+    fn primitives(record: &mut BindingRecord) -> Vec<&mut String> {
+        vec![&mut record.primitive]
     }
 
     fn issuers(record: &BindingRecord) -> Vec<&str> {

@@ -38,7 +38,7 @@ pub struct RateLimit {
 pub struct Selector {
     #[serde(default = "any")]
     pub server: String,
-    /// Primitive id: exact, `prefix*` or `*`
+    /// Primitive id: exact, `prefix*` or `*`; an exposed name as in a binding
     #[serde(default = "any")]
     pub primitive: String,
     /// Name of a user; `*`: one bucket for all users and machines together; `each`: one bucket for each user. The same
@@ -122,14 +122,20 @@ impl PolicyList for LimitList {
             .collect()
     }
 
+    fn primitives(record: &mut Vec<LimitRecord>) -> Vec<&mut String> {
+        record.iter_mut().map(|limit| &mut limit.primitive).collect()
+    }
+
+    fn check(record: &Vec<LimitRecord>) -> Result<()> {
+        check_overlap(record)
+    }
+
     fn issuers(record: &Vec<LimitRecord>) -> Vec<&str> {
         record.iter().map(|limit| limit.issuer.as_str()).filter(|issuer| *issuer != "*").collect()
     }
 
     fn record(_org: &str, body: Vec<RateLimit>) -> Result<Vec<LimitRecord>> {
-        let records: Vec<LimitRecord> = body.into_iter().enumerate().map(record).collect::<Result<_, _>>()?;
-        check_overlap(&records)?;
-        Ok(records)
+        body.into_iter().enumerate().map(record).collect()
     }
 
     async fn put(

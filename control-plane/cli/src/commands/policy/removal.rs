@@ -3,6 +3,8 @@
 //!
 //! Keeps true: only what was just read is removed. If the org's list was changed in between, nothing is removed (412).
 
+use std::collections::BTreeSet;
+
 use anyhow::anyhow;
 use asp_command::failure::Failure;
 use asp_control::policy::EVERY_ISSUER;
@@ -21,6 +23,27 @@ const MAX_NAMED: usize = 10;
 
 /// Removes the binding of `primitive` for the target in the arguments; without one, those for all users and for all machines.
 pub(super) async fn run(api: &AdminClient, args: &PolicyArgs, primitive: &str) -> Result<(), Failure> {
+    let (mut removed, bindings) = remove(api, args, primitive).await?;
+    if removed.is_empty()
+        && let Some(id) = id_of_exposed(api, &args.org, primitive).await?
+    {
+        removed = remove(api, args, &id).await?.0;
+    }
+    if removed.is_empty() {
+        return Err(Failure::Other(anyhow!(none(&args.org, primitive, &bindings))));
+    }
+    let describe = |one| format!("{}: removed: {}", args.org, binding::describe_binding(&args.org, one));
+    let words = Vec::from_iter(removed.iter().map(describe)).join("\n");
+    answer::show(&json!({ "removed": removed }), args.json, &words);
+    Ok(())
+}
+
+/// Removes the bindings of a primitive for the targets in the arguments; returns them, and the bindings that it found.
+async fn remove(
+    api: &AdminClient,
+    args: &PolicyArgs,
+    primitive: &str,
+) -> Result<(Vec<Value>, Vec<Value>), Failure> {
     let path = api_path(&["api", "policy", "orgs", &args.org, "bindings"]);
     let mut removed = Vec::new();
     let mut bindings = Vec::new();
@@ -33,13 +56,20 @@ pub(super) async fn run(api: &AdminClient, args: &PolicyArgs, primitive: &str) -
         api.delete_if_match(&with_query(&path, &key_of(found))?, etag.as_deref()).await?.accepted()?;
         removed.push(found.clone());
     }
-    if removed.is_empty() {
-        return Err(Failure::Other(anyhow!(none(&args.org, primitive, &bindings))));
-    }
-    let describe = |one| format!("{}: removed: {}", args.org, binding::describe_binding(&args.org, one));
-    let words = Vec::from_iter(removed.iter().map(describe)).join("\n");
-    answer::show(&json!({ "removed": removed }), args.json, &words);
-    Ok(())
+    Ok((removed, bindings))
+}
+
+/// Returns the id of the one primitive that the org is offered by this exposed name.
+async fn id_of_exposed(api: &AdminClient, org: &str, name: &str) -> Result<Option<String>, Failure> {
+    let path = api_path(&["api", "registry", "orgs", org, "primitives"]);
+    let offered = api.get(&path).await?.accepted()?;
+    let is_exposed = |primitive: &&Value| {
+        let names = primitive.get("exposure").and_then(Value::as_object);
+        names.is_some_and(|names| names.values().any(|exposed| exposed.as_str() == Some(name)))
+    };
+    let listed = offered.as_array().into_iter().flatten().filter(is_exposed);
+    let ids: BTreeSet<&str> = listed.map(|primitive| answer::text(primitive, "name")).collect();
+    Ok(ids.first().filter(|_| ids.len() == 1).map(|id| (*id).to_owned()))
 }
 
 /// Removes the exposure exception of a server over the protocol in the arguments.

@@ -144,3 +144,43 @@ async fn an_admin_of_an_org_is_answered_alike_for_a_hidden_server_and_for_none()
     assert_eq!(api.send("platform", Method::PUT, offer, None, &[]).await.status, StatusCode::OK);
     stored(&api, "org:acme", &exposures, exposure("secret")).await;
 }
+
+/// A platform with the server `demo`, whose primitive `echo` is exposed as `say`.
+async fn exposing_say() -> Api {
+    let api = start().await;
+    let mut files = sample("demo");
+    for file in files["files"].as_array_mut().unwrap() {
+        let text = file["text"].as_str().unwrap();
+        file["text"] = json!(text.replace("- ref: demo/echo\n", "- {ref: demo/echo, as: say}\n"));
+    }
+    let stored = api.put("platform", &format!("{DEMO}?force=true"), files).await;
+    assert!(stored.status.is_success(), "{}", stored.body);
+    let primitives = api.get("org:acme", "/api/registry/orgs/acme/primitives").await.body;
+    assert!(primitives.to_string().contains("\"say\""), "{primitives}");
+    api
+}
+
+#[tokio::test]
+async fn an_exposed_name_stands_for_the_id_in_bindings_limits_and_explanations() {
+    let api = exposing_say().await;
+    let bindings = format!("{ACME}/bindings");
+    stored(&api, "org:acme", &bindings, binding("say")).await;
+    let written = api.get("org:acme", &bindings).await.body;
+    assert_eq!(written[0]["primitive"]["name"], "echo", "{written}");
+    let path = "/api/ratelimits/orgs/acme";
+    stored(&api, "platform", path, limits(&[json!({ "primitive": "say" })])).await;
+    assert_eq!(api.get("platform", path).await.body[0]["selector"]["primitive"], "echo");
+    let twice = limits(&[json!({ "primitive": "say" }), json!({ "primitive": "echo" })]);
+    let refused = put(&api, "platform", path, &twice).await;
+    assert_eq!(refused.body["code"], "invalid_params", "they are one primitive: {}", refused.body);
+
+    let question =
+        json!({ "org": "acme", "user": "bobb", "server": "demo", "primitive": "say", "protocol": "mcp" });
+    let path = "/api/policy/explain";
+    let answer = api.send("org:acme", Method::POST, path, Some(question.clone()), &[]).await.body;
+    assert_eq!((&answer["outcome"], &answer["primitive"]), (&json!("denied"), &json!("echo")), "{answer}");
+    let mut by_id = question;
+    by_id["primitive"] = json!("echo");
+    let answer = api.send("org:acme", Method::POST, path, Some(by_id), &[]).await.body;
+    assert_eq!((&answer["outcome"], answer.get("primitive")), (&json!("denied"), None));
+}
