@@ -1,9 +1,10 @@
-//! The OpenAPI 3.1 document, generated from the handlers.
+//! The OpenAPI 3.1 document, generated from the handlers, and its page.
+
+mod page;
 
 use axum::Json;
 use axum::response::Html;
 use http::Method;
-use serde_json::Value;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
@@ -192,7 +193,8 @@ curl -s -H \"$auth\" $ASP_ADMIN_URL/api/revocations --json '{\"type\": \"user\",
 ";
 
 const STYLE: &str = "<style>body{font:16px sans-serif;margin:2em;max-width:70em}td{padding:.2em 1em .2em 0;\
-    vertical-align:top}td:nth-child(2),pre{font-family:monospace}pre{background:#eee;padding:1em}</style>";
+    vertical-align:top}th{text-align:left}pre{background:#eee;padding:1em}summary{cursor:pointer;padding:.2em 0}\
+    details[open]{border-left:3px solid #ccc;padding-left:1em;margin-bottom:1em}</style>";
 
 /// Serves the page at the port's root, with links to the others. Public.
 pub async fn root() -> Html<String> {
@@ -208,27 +210,17 @@ pub async fn root() -> Html<String> {
     ))
 }
 
-/// Serves a readable page of the operations, without scripts or external resources. Public.
+/// Serves a readable page of the document, without scripts or external resources. Public.
 pub async fn page() -> Html<String> {
     let document = serde_json::to_value(ApiDocument::openapi()).unwrap_or_default();
-    let mut rows = String::new();
-    for (path, item) in document.get("paths").and_then(Value::as_object).into_iter().flatten() {
-        for (method, operation) in item.as_object().into_iter().flatten() {
-            let summary = operation.get("summary").and_then(Value::as_str).unwrap_or_default();
-            let cells = [method.to_uppercase(), path.clone(), summary.to_owned()].map(|text| escaped(&text));
-            rows.push_str(&format!("<tr><td>{}</td></tr>\n", cells.join("</td><td>")));
-        }
-    }
+    let (operations, types) = (page::operations(&document), page::types(&document));
     Html(format!(
         "<!doctype html><html lang=en><meta charset=utf-8><title>ASP admin API</title>{STYLE}\
          <h1>Admin API</h1><p>Every operation requires an admin token (<code>asp token --admin --user NAME</code>) \
-         as <code>Authorization: Bearer</code>. The full contract: <a href=openapi.json>openapi.json</a>.</p>\
-         <h2>Try it</h2><pre>{EXAMPLES}</pre><h2>Operations</h2><table>\n{rows}</table>\
+         as <code>Authorization: Bearer</code>. The full contract, for tools: <a href=openapi.json>openapi.json</a> \
+         (OpenAPI 3.1). <a href=#operations>Operations</a>, <a href=#types>types</a>.</p>\
+         <h2>Try it</h2><pre>{EXAMPLES}</pre><h2 id=operations>Operations</h2>\
          <p>A refusal is a problem document (RFC 9457) with a stable <code>code</code>. Answers carry an ETag where \
-         <code>If-Match</code> guards a change.</p></html>"
+         <code>If-Match</code> guards a change.</p>\n{operations}<h2 id=types>Types</h2>\n{types}</html>"
     ))
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
