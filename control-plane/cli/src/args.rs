@@ -7,6 +7,7 @@ pub mod dev;
 pub mod history;
 pub mod machines;
 pub mod mcp;
+pub mod placement;
 pub mod plugin;
 pub mod policy;
 pub mod push;
@@ -24,6 +25,7 @@ use dev::DevArgs;
 use history::{HistoryArgs, UndoArgs};
 use machines::MachinesCommand;
 use mcp::McpArgs;
+use placement::{ArtifactsCommand, RegionsCommand, RoutesCommand};
 use plugin::PluginCommand;
 use policy::PolicyArgs;
 
@@ -93,6 +95,17 @@ pub enum Command {
     /// Shows the stored servers and their versions, offers them to orgs, and rolls back (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Servers(servers::ServersCommand),
+    /// Manages the routes of requests to gateway pools (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Routes(RoutesCommand),
+    /// Manages regions and the home regions of orgs (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Regions(RegionsCommand),
+    /// Shows the language runtimes with their plugins, workers and quarantines
+    Runtimes(JsonArgs),
+    /// Lists and deletes stored packages of plugins (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Artifacts(ArtifactsCommand),
     /// Prints what an upgrade to this version needs (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Upgrade(upgrade::UpgradeCommand),

@@ -16,6 +16,7 @@ pub mod lint;
 pub mod login;
 pub mod machines;
 pub mod mcp;
+pub mod placement;
 pub mod plugin;
 pub mod policy;
 pub mod push;
@@ -71,6 +72,10 @@ pub fn run(command: Command) -> ExitCode {
         }),
         Command::Plugin(command) => plugin::run(&command),
         Command::Push(command) => push::run(&command),
+        Command::Artifacts(command) => placement::artifacts(&command),
+        Command::Regions(command) => placement::regions(&command),
+        Command::Routes(command) => placement::routes(&command),
+        Command::Runtimes(args) => status::runtimes(&args),
         Command::Servers(command) => servers::run(&command),
         Command::Status(args) => status::run(&args),
         Command::Upgrade(command) => upgrade::run(&command),

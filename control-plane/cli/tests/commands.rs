@@ -285,6 +285,16 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     let audit = run(admin(state.path(), &serving).args(["audit", "--org", "acme", "--json"]));
     assert!(audit.status.success() && audit.stdout.is_empty(), "{}", text(&audit.stderr));
 
+    let routes = state.path().join("routes.yaml");
+    std::fs::write(&routes, "[{primitive: \"risky.*\", pool: sandboxed}]").unwrap();
+    let stored = run(admin(state.path(), &serving).args(["routes", "put"]).arg(&routes));
+    assert_eq!(text(&stored.stdout), "risky.* of * by * -> sandboxed\n", "{}", text(&stored.stderr));
+    for lists in [["routes", "pools"], ["regions", "list"], ["regions", "homes"], ["artifacts", "list"]] {
+        let listed = run(admin(state.path(), &serving).args(lists).arg("--json"));
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        assert!(listed.is_array(), "{lists:?}: {listed}");
+    }
+
     let question = ["explain", "--org", "acme", "--server", "demo", "--primitive", "echo"];
     let explained = run(admin(state.path(), &serving).args(question));
     assert!(text(&explained.stdout).starts_with("allowed: demo is exposed"), "{}", text(&explained.stdout));

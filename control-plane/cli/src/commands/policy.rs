@@ -145,7 +145,7 @@ pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
         return block_on(removal::limit(&api, args, number));
     }
     let path = api_path(&["api", "ratelimits", "orgs", &args.org]);
-    let list = args.put.as_deref().map(read).transpose()?;
+    let list = args.put.as_deref().map(|path| read_list("--put", path)).transpose()?;
     block_on(async {
         let Some(list) = &list else {
             print::json(&api.get(&path).await?.accepted()?);
@@ -158,12 +158,12 @@ pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
     })
 }
 
-/// Reads YAML or JSON from a file or, for `-`, from standard input.
-fn read(path: &Path) -> Result<Value, Failure> {
+/// Reads a list in YAML or JSON from a file or, for `-`, from standard input; `argument` names it in a fault.
+pub(super) fn read_list(argument: &str, path: &Path) -> Result<Value, Failure> {
     let text = text_of(path)?;
     let value: Value = serde_saphyr::from_str(&text)
-        .map_err(|error| Failure::bad("--put", format!("{}: {error}", path.display())))?;
-    if value.is_array() { Ok(value) } else { Err(Failure::bad("--put", "the file holds no list of limits")) }
+        .map_err(|error| Failure::bad(argument, format!("{}: {error}", path.display())))?;
+    if value.is_array() { Ok(value) } else { Err(Failure::bad(argument, "the file holds no list")) }
 }
 
 /// Maximum number of tokens in one request.

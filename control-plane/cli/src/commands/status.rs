@@ -30,6 +30,18 @@ pub fn run(args: &JsonArgs) -> Result<(), Failure> {
     if healthy(&status) { Ok(()) } else { Err(Failure::Refused) }
 }
 
+/// Gets `/api/runtimes`.
+pub fn runtimes(args: &JsonArgs) -> Result<(), Failure> {
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    let runtimes = block_on(async { api.get("/api/runtimes").await?.accepted() })?;
+    if args.json {
+        print::json(&runtimes);
+    } else {
+        runtimes.as_array().into_iter().flatten().flat_map(lines).for_each(|line| print::line(&line));
+    }
+    Ok(())
+}
+
 fn healthy(status: &Value) -> bool {
     let refused = |subscriber: &Value| {
         subscriber
