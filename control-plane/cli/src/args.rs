@@ -4,6 +4,7 @@ pub mod call;
 pub mod config;
 pub mod db;
 pub mod dev;
+pub mod help;
 pub mod history;
 pub mod machines;
 pub mod mcp;
@@ -37,11 +38,14 @@ use policy::PolicyArgs;
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  asp plugin new greet --language python mine   creates a server with one working tool
-  asp dev mine                                  serves it on this machine and applies every change
-  asp lint mine                                 reports every fault in its files
-  asp serve --dev --primitives mine             runs control plane and gateway on this machine
-  asp token --org acme --user alice             mints a token to call it with"
+  asp plugin new greet --language python mine         creates a server with one working tool
+  asp dev mine                                        serves it on this machine and applies every change
+  asp serve --dev --primitives mine                   runs control plane and gateway on this machine
+  asp token --org acme --user alice                   mints a token to call it with
+  asp policy acme --deny greet --user bob             denies a tool to bob; asp undo takes it back
+  asp explain --org acme --user bob --server greet --primitive greet
+
+`asp COMMAND --help` shows options and examples; docs/admin.md is the page for admins."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -119,6 +123,19 @@ pub enum Command {
     /// Creates, builds, tests and installs plugins
     #[command(subcommand)]
     Plugin(PluginCommand),
+    /// Prints the script that completes commands and options in a shell
+    Completions(CompletionsArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  asp completions bash > ~/.local/share/bash-completion/completions/asp
+  asp completions zsh > ~/.zfunc/_asp                 with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+  asp completions fish > ~/.config/fish/completions/asp.fish")]
+pub struct CompletionsArgs {
+    #[arg(value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
+    pub shell: String,
 }
 
 #[derive(Clone, Debug, Args)]

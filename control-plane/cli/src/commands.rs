@@ -7,6 +7,7 @@ mod binding;
 pub mod call;
 pub mod client;
 pub mod compile;
+pub mod completions;
 pub mod config;
 pub mod db;
 pub mod dev;
@@ -54,6 +55,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Login(args) => login::run(&args),
         Command::Lint(args) => lint::run(&args),
         Command::Compile(args) => compile::run(&args),
+        Command::Completions(args) => completions::run(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Db(command) => db::run(&command),
         Command::Diff(args) => apply::diff(&args),

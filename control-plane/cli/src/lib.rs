@@ -17,12 +17,13 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use asp_command::failure::EXIT_BAD_CONFIGURATION;
-use clap::Parser;
+use clap::FromArgMatches;
 use clap::error::ErrorKind;
 
 /// Runs the command line and returns the exit code.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let cli = match args::Cli::try_parse_from(arguments) {
+    let parsed = args::help::command().try_get_matches_from(arguments);
+    let cli = match parsed.and_then(|matches| args::Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);

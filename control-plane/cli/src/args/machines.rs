@@ -91,6 +91,9 @@ pub struct IdArgs {
     pub org: String,
     #[arg(value_name = "ID")]
     pub id: String,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -39,3 +39,15 @@ fn the_page_of_commands_is_the_generated_one() {
          {UPDATE}=1 cargo test -p asp --lib the_page_of_commands_is_the_generated_one"
     );
 }
+
+#[test]
+fn a_mistyped_command_or_option_is_answered_with_the_one_that_was_meant() {
+    for (line, meant) in [
+        (["asp", "polcy", "acme", "--json"], "'policy'"),
+        (["asp", "history", "--limt", "9"], "'--limit'"),
+        (["asp", "history", "--kind", "bindng"], "'binding'"),
+    ] {
+        let fault = super::help::command().try_get_matches_from(line).unwrap_err().to_string();
+        assert!(fault.contains("tip: ") && fault.contains(meant), "{line:?}: {fault}");
+    }
+}

@@ -203,7 +203,8 @@ fn revoke(args: &IdArgs, kind: &str) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let path = api_path(&["api", "machines", "orgs", &args.org, kind, &args.id]);
     block_on(async { api.delete(&path).await?.accepted() })?;
-    print::line(&format!("revoked ({}); gateways have it within a second", args.id));
+    let words = format!("revoked ({}); gateways have it within a second", args.id);
+    answer::show(&json!({ "revoked": args.id }), args.json, &words);
     Ok(())
 }
 
