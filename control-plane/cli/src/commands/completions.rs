@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use asp_command::failure::Failure;
-use clap_complete::Shell;
+use clap_complete::aot::{Shell, generate};
 
 use crate::args::{CompletionsArgs, help};
 
@@ -17,7 +17,7 @@ pub fn run(args: &CompletionsArgs) -> Result<(), Failure> {
 fn script(shell: &str) -> Result<Vec<u8>, Failure> {
     let shell: Shell = shell.parse().map_err(|fault: String| Failure::bad("SHELL", fault))?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut help::command(), "asp", &mut script);
+    generate(shell, &mut help::command(), "asp", &mut script);
     Ok(script)
 }
 

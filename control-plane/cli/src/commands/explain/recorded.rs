@@ -40,9 +40,9 @@ pub(super) async fn find(api: &AdminClient, org: Option<&str>, id: &str) -> Resu
 
 fn is_about(record: &Value, id: &str) -> bool {
     let Some(event) = record.get("event") else { return false };
-    // A trace may be written with its version and span (W3C Trace Context).
-    [text(event, "call"), text(event, "wcit")].contains(&id)
-        || text(event, "trace").split('-').any(|part| part == id)
+    // A trace may be given as a whole `traceparent` (W3C Trace Context).
+    let is_trace = |part: &str| part == text(event, "trace") && !part.is_empty();
+    [text(event, "call"), text(event, "wcit")].contains(&id) || id.split('-').any(is_trace)
 }
 
 /// Fills in what the question leaves out.
@@ -95,13 +95,14 @@ mod tests {
     fn record() -> Value {
         json!({ "seq": 9, "at": 0, "org": "acme", "event": { "event": "call.finish", "call": "c-1", "user": "alice",
             "wcit": "t-1", "server": "demo", "primitive": "echo@1.0.0", "protocol": "rest",
-            "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "outcome": "rejected",
+            "trace": "4bf92f3577b34da6a3ce929d0e0e4736", "outcome": "rejected",
             "reason": "rate_limited" } })
     }
 
     #[test]
     fn a_call_is_found_by_its_trace_its_id_and_its_token() {
-        for id in ["4bf92f3577b34da6a3ce929d0e0e4736", "c-1", "t-1"] {
+        let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        for id in [traceparent, "4bf92f3577b34da6a3ce929d0e0e4736", "c-1", "t-1"] {
             assert!(is_about(&record(), id), "{id}");
         }
         for id in ["", "4bf9", "alice"] {
