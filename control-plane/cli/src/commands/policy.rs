@@ -10,6 +10,7 @@ use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::policy::EVERY_ISSUER;
+use asp_platform::shell;
 use asp_platform::time::rfc3339;
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
             for body in bodies {
                 answer = api.put(&with_force(path, args.force), body).await?.accepted()?;
             }
-            show(&answer, args.json, &format!("{}: stored", args.org));
+            show(&answer, args.json, &format!("{}: stored; {}", args.org, how_to_undo(&args.org)));
             return Ok(());
         }
         let exposure = api.get(&exposure).await?.accepted()?;
@@ -48,6 +49,11 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
         print::json(&json!({ "exposure": exposure, "bindings": bindings }));
         Ok(())
     })
+}
+
+/// Describes how to find a change and take it back.
+fn how_to_undo(org: &str) -> String {
+    format!("`asp history{}` lists the change, `asp undo CHANGE` takes it back", shell::option("org", org))
 }
 
 /// Returns the path for a write that, with `force`, may name things that the platform has no record of.
@@ -153,7 +159,8 @@ pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
         };
         let answer = api.put(&with_force(&path, args.force), list).await?.accepted()?;
         let count = list.as_array().map_or(0, Vec::len);
-        show(&answer, args.json, &format!("{}: {count} limits stored", args.org));
+        let words = format!("{}: {count} limits stored; {}", args.org, how_to_undo(&args.org));
+        show(&answer, args.json, &words);
         Ok(())
     })
 }

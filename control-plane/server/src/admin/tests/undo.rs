@@ -220,3 +220,64 @@ async fn several_revocations_of_one_write_are_undone_together() {
     let unknown = api.get("org:acme", "/api/audit?kind=bindings").await;
     assert_eq!(refusal(&unknown), (StatusCode::BAD_REQUEST, "invalid_params"));
 }
+
+/// Returns the org's three lists, each in an order of its own.
+async fn lists(api: &Api) -> Vec<Vec<Value>> {
+    let mut all = Vec::new();
+    for path in [BINDINGS, EXPOSURE, LIMITS] {
+        let mut list = api.get("platform", path).await.body.as_array().unwrap().clone();
+        list.sort_by_key(|entry| entry.to_string());
+        all.push(list);
+    }
+    all
+}
+
+#[tokio::test]
+async fn any_change_and_its_undo_leave_what_was_there() {
+    let api = with_demo().await;
+    let mut state = 7_u64;
+    let mut dice = |sides: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % sides
+    };
+    let mut undone = 0;
+    for _ in 0..120 {
+        let before = lists(&api).await;
+        let last = api.store.revision().await.unwrap();
+        let user = if dice(2) == 0 { "bob" } else { "eve" };
+        let (method, path, body) = match dice(8) {
+            0..=2 => {
+                let mut body = deny(user);
+                body["allowed"] = json!(dice(2) == 0);
+                (Method::PUT, BINDINGS, Some(body))
+            }
+            3..=4 => {
+                let protocol = if dice(2) == 0 { "mcp" } else { "rest" };
+                let body = json!({ "server": "demo", "protocol": protocol, "enabled": dice(2) == 0 });
+                (Method::PUT, EXPOSURE, Some(body))
+            }
+            5 => {
+                let policy = json!({ "capacity": 1 + dice(3), "refill": "1/s" });
+                (Method::PUT, LIMITS, Some(json!([{ "selector": { "user": user }, "policy": policy }])))
+            }
+            6 => (Method::DELETE, BINDINGS, None),
+            _ => (Method::DELETE, EXPOSURE, None),
+        };
+        let query = if body.is_some() { "?force=true" } else { "" };
+        let answer = api.send("platform", method, &format!("{path}{query}"), body, &[]).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        let change = api.store.revision().await.unwrap();
+        if change == last || dice(3) == 0 {
+            continue;
+        }
+        let after = lists(&api).await;
+        let back = undo(&api, "platform", change, "").await;
+        assert_eq!(back.status, StatusCode::OK, "{}", back.body);
+        assert_eq!(lists(&api).await, before);
+        let again = undo(&api, "platform", back.body["revision"].as_u64().unwrap(), "").await;
+        assert_eq!(again.status, StatusCode::OK, "{}", again.body);
+        assert_eq!(lists(&api).await, after);
+        undone += 1;
+    }
+    assert!(undone > 30, "{undone} changes were undone");
+}
