@@ -162,7 +162,7 @@ pub async fn audit(
     if params.before.is_some_and(|before| i64::try_from(before).is_err()) {
         return Err(Problem::params("before: no revision is that high"));
     }
-    let resources = match &params.kind {
+    let resources: &'static [&'static str] = match &params.kind {
         Some(kind) => resources(kind)?,
         None => &[],
     };
