@@ -51,6 +51,7 @@ impl Platform {
             upstreams: Vec::new(),
             default_agent: String::new(),
             agent_hosts: Vec::new(),
+            all_servers: false,
         };
         Platform {
             builder: Builder::new(Compiler::new(config)),

@@ -94,6 +94,10 @@ pub struct Settings {
     /// [default: none; every host with `--dev`]
     #[arg(long, env = ENV_AGENT_HOSTS, default_value = "", value_parser = list_entries)]
     agent_host_entries: List<ListEntry>,
+    /// `on` if callers reach the tools of all servers at `/all/mcp` (docs/clients.md); always so with `--dev`
+    #[arg(long, env = "ASP_ALL_SERVERS", action = ArgAction::Set, default_value = "off",
+        value_parser = choice(&[("on", true), ("off", false)]))]
+    pub all_servers: bool,
     /// Edge filter, as a path that Envoy can read
     #[arg(long, env = "ASP_FILTER_WASM", default_value = "target/wasm32-wasip1/wasm/asp_filter.wasm", value_parser = absolute)]
     pub filter_wasm: PathBuf,

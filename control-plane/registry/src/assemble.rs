@@ -3,6 +3,7 @@
 //! Owns the order and the digests; [`coarse`] makes the coarse limits. Refuses nothing: every part was checked when
 //! it was accepted. Keeps true: the same inputs give the same bytes.
 
+mod all_servers;
 mod coarse;
 mod routes;
 #[cfg(any(test, feature = "testkit"))]
@@ -18,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::compiled::CompiledServer;
 
+pub use all_servers::all_servers;
 pub use routes::{closed_routes, routes, routes_bytes};
 #[cfg(any(test, feature = "testkit"))]
 pub use whole::{Inputs, assemble};
@@ -51,6 +53,8 @@ pub struct EdgeInputs<'a> {
     pub workers: u32,
     /// Name of the server whose card is served at the root; "" for none.
     pub default_agent: &'a str,
+    /// Whether the server `all` stands for all others ([`all_servers`]).
+    pub all_servers: bool,
     /// Ratio of a coarse limit to its exact limit; with many workers a larger one is used.
     pub coarse_multiple: f64,
 }
@@ -85,6 +89,7 @@ pub fn edge(inputs: EdgeInputs<'_>) -> EdgeSnapshot {
         revoked_before: inputs.revoked_before.to_vec(),
         revoked_through: inputs.revoked_through,
         revocations_apart: true,
+        all_servers: inputs.all_servers,
         public_url: inputs.public_url.to_owned(),
         dev: inputs.dev,
         default_agent: inputs.default_agent.to_owned(),

@@ -9,7 +9,7 @@ mod mcp;
 mod server;
 
 pub use mcp::compile_mcp;
-pub(crate) use server::{ServerMember, compile_server, exposed_names};
+pub(crate) use server::{ServerMember, compile_server, content_hash, exposed_names};
 
 use asp_proto::snapshot::{self, proxy_a2a, proxy_http, runtime, worker};
 use serde_json::{Value, json};

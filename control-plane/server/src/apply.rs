@@ -151,6 +151,7 @@ mod tests {
             upstreams: Vec::new(),
             default_agent: String::new(),
             agent_hosts: Vec::new(),
+            all_servers: false,
         });
         let apply = async |terms: Terms, version: &str| {
             let text = format!(

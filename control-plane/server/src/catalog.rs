@@ -56,6 +56,8 @@ pub struct StaticConfig {
     pub default_agent: String,
     /// Hosts at which servers with A2A may answer, each with the patterns of its servers' primitives.
     pub agent_hosts: Vec<(String, Vec<String>)>,
+    /// Whether the server `all` stands for all others.
+    pub all_servers: bool,
 }
 
 impl StaticConfig {
@@ -69,6 +71,7 @@ impl StaticConfig {
             issuer_access: in_force.access.clone(),
             upstreams: self.upstreams.clone(),
             default_agent: self.default_agent.clone(),
+            all_servers: self.all_servers,
             ..BasePart::default()
         };
         base.issuers.sort_by(|a, b| a.name.cmp(&b.name));
@@ -411,6 +414,7 @@ mod tests {
             upstreams: Vec::new(),
             default_agent: String::new(),
             agent_hosts: Vec::new(),
+            all_servers: false,
         }
     }
 

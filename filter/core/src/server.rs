@@ -49,9 +49,10 @@ pub(crate) struct AcceptedCredentials {
 }
 
 impl Server {
+    /// `all_servers`: whether the server [`names::ALL_SERVERS`] stands for all others.
     pub(crate) fn index(
         message: &EdgeServer,
-        public_url: &str,
+        (public_url, all_servers): (&str, bool),
         dev: bool,
         issuers: &Issuers,
     ) -> Result<Server, SnapshotError> {
@@ -67,13 +68,7 @@ impl Server {
         if message.scopes.iter().any(|scope| !is_scope(scope)) {
             return fault("scopes", "has an entry that is not a valid scope");
         }
-        let audiences = match message.audiences.as_slice() {
-            [] => {
-                let base = format!("{public_url}/{}", message.name);
-                vec![public_url.to_owned(), base.clone(), format!("{base}/mcp")]
-            }
-            listed => listed.to_vec(),
-        };
+        let audiences = audiences(message, public_url, all_servers);
         let max_body = match usize::try_from(message.max_body_bytes) {
             Ok(bytes) if bytes > 0 => bytes.min(MAX_BODY_BYTES),
             _ => DEFAULT_MAX_BODY_BYTES,
@@ -116,6 +111,22 @@ pub(crate) fn protocol(path_kind: PathKind) -> Option<Protocol> {
         PathKind::Rest => Some(Protocol::Rest),
         PathKind::Public | PathKind::Health => None,
     }
+}
+
+/// Returns the accepted `aud` values: the listed ones, otherwise the default ones. The server that stands for all others
+/// accepts both, and its own are defaults of the others.
+fn audiences(message: &EdgeServer, public_url: &str, all_servers: bool) -> Vec<String> {
+    let own = |name: &str| [format!("{public_url}/{name}"), format!("{public_url}/{name}/mcp")];
+    let is_all = all_servers && message.name == names::ALL_SERVERS;
+    let mut audiences = message.audiences.clone();
+    if audiences.is_empty() || is_all {
+        audiences.push(public_url.to_owned());
+        audiences.extend(own(&message.name));
+        if all_servers && !is_all {
+            audiences.extend(own(names::ALL_SERVERS));
+        }
+    }
+    audiences
 }
 
 fn accepts(schemes: &[i32]) -> AcceptedCredentials {

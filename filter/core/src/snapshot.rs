@@ -16,6 +16,7 @@ use crate::coarse::CoarseLimits;
 use crate::error::SnapshotError;
 use crate::exposure::Exceptions;
 use crate::machine::MACHINE_ISSUER;
+use crate::names;
 use crate::origin::{self, Hosts};
 use crate::path::PathKind;
 use crate::region::Homes;
@@ -37,6 +38,8 @@ pub struct Snapshot {
     revision: u64,
     public_url: Arc<str>,
     dev: bool,
+    /// Whether the server `all` stands for all others.
+    all_servers: bool,
     servers: Arc<HashMap<Arc<str>, Arc<Server>>>,
     agent_hosts: Arc<AgentHosts>,
     /// Empty if there is none. The server need not exist.
@@ -75,7 +78,8 @@ impl Snapshot {
         let issuers = Issuers::index(&message.issuers)?;
         let mut servers = HashMap::new();
         for entry in &message.servers {
-            let server = Server::index(entry, &message.public_url, message.dev, &issuers)?;
+            let url = (message.public_url.as_str(), message.all_servers);
+            let server = Server::index(entry, url, message.dev, &issuers)?;
             if servers.insert(server.name.as_str().into(), Arc::new(server)).is_some() {
                 return Err(duplicate_server(&entry.name));
             }
@@ -94,6 +98,7 @@ impl Snapshot {
             revocations,
             public_url: message.public_url.into(),
             dev: message.dev,
+            all_servers: message.all_servers,
         })
     }
 
@@ -200,6 +205,11 @@ impl Snapshot {
     /// Returns the scopes that every caller of `server` needs.
     pub fn required_scopes(&self, server: &str) -> &[String] {
         self.servers.get(server).map(|server| server.scopes.as_slice()).unwrap_or_default()
+    }
+
+    /// Whether `server` stands for all others ([`crate::names::ALL_SERVERS`]).
+    pub fn is_all_servers(&self, server: &str) -> bool {
+        self.all_servers && server == names::ALL_SERVERS
     }
 
     /// Returns the origin that clients use, without a trailing slash.

@@ -288,6 +288,7 @@ fn compiler(process: &Process, trust: Trust) -> Compiler {
         upstreams: upstreams(process),
         default_agent: process.settings.default_agent.clone().unwrap_or_default(),
         agent_hosts: process.settings.agent_hosts.clone(),
+        all_servers: process.settings.dev || process.settings.all_servers,
     })
 }
 

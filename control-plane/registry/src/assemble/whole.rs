@@ -8,7 +8,9 @@ use asp_proto::snapshot::{
 };
 use prost::Message as _;
 
-use super::{DEFAULT_COARSE_MULTIPLE, EdgeInputs, coarse, digest, latest, limit_key, sorted, sorted_set};
+use super::{
+    DEFAULT_COARSE_MULTIPLE, EdgeInputs, all_servers, coarse, digest, latest, limit_key, sorted, sorted_set,
+};
 use crate::compiled::CompiledServer;
 
 /// The inputs of a snapshot.
@@ -38,6 +40,8 @@ pub struct Inputs {
     pub workers: u32,
     /// Name of the server whose card is served at the root; "" for none.
     pub default_agent: String,
+    /// Adds the server that stands for all others.
+    pub all_servers: bool,
     /// Ratio of a coarse limit to its exact limit; with many workers a larger one is used.
     pub coarse_multiple: f64,
 }
@@ -64,6 +68,7 @@ impl Default for Inputs {
             dev: false,
             workers: 1,
             default_agent: String::new(),
+            all_servers: false,
             coarse_multiple: DEFAULT_COARSE_MULTIPLE,
         }
     }
@@ -79,6 +84,9 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
     let mut inputs = inputs;
     if !inputs.dev {
         inputs.servers.retain(|server| !server.edge.schemes().any(|scheme| scheme == AuthScheme::None));
+    }
+    if inputs.all_servers {
+        inputs.servers.push(all_servers(&inputs.public_url, inputs.servers.iter()));
     }
     inputs.servers.sort_by(|a, b| a.server.name.cmp(&b.server.name));
     let coarse_limits = coarse_limits(&inputs);
@@ -109,6 +117,7 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         public_url: inputs.public_url,
         dev: inputs.dev,
         default_agent: inputs.default_agent,
+        all_servers: inputs.all_servers,
         ..EdgeSnapshot::default()
     };
     edge.digest = digest(&edge.encode_to_vec());
@@ -147,6 +156,7 @@ fn coarse_limits(inputs: &Inputs) -> Vec<CoarseLimit> {
         dev: inputs.dev,
         workers: inputs.workers,
         default_agent: "",
+        all_servers: inputs.all_servers,
         coarse_multiple: inputs.coarse_multiple,
     })
 }

@@ -134,7 +134,7 @@ fn edge_server(file: &ServerFile) -> snapshot::EdgeServer {
 
 /// Returns the SHA-256, in lower-case hex, of the encoded messages (each after its length) and the orgs that the server
 /// is offered to.
-fn content_hash(
+pub(crate) fn content_hash(
     (edge, server): (&snapshot::EdgeServer, &snapshot::Server),
     primitives: &[snapshot::Primitive],
     offered_to: &[String],

@@ -27,6 +27,11 @@ pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findi
         let hint = "use 1 to 63 of a-z 0-9 - and give folder and server the same name";
         findings.add(FaultCode::BadServerName, "/name", message, hint);
     }
+    if file.name == names::ALL_SERVERS {
+        let message =
+            format!("the name `{}` is reserved: /all/mcp leads to the tools of all servers", file.name);
+        findings.add(FaultCode::BadServerName, "/name", message, "give the server another name");
+    }
     if let Some(version) = &file.version {
         name::check_version(version, findings);
     }

@@ -182,6 +182,7 @@ impl Api {
             upstreams: Vec::new(),
             default_agent: String::new(),
             agent_hosts: Vec::new(),
+            all_servers: false,
         };
         let trust = config.trust.clone();
         let kept_trust = trust.clone();

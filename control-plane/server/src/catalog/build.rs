@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use asp_edge::names::ALL_SERVERS;
 use asp_issuers::trust::NotInForce;
 use asp_platform::clock;
 use asp_proto::snapshot::{
@@ -23,9 +24,10 @@ use asp_xds::parts::{EncodedPart, Parts, PartsBuilder};
 
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
 use super::edge_form;
-use super::fault::{Fault, HOMES_CUT, LAST_FORM, Part, ROUTES_CLOSED};
+use super::fault::{Fault, HOMES_CUT, LAST_FORM, NOT_SERVED, Part, ROUTES_CLOSED};
 use super::orgs::{OrgPolicy, Size};
 use super::revoked::{Cut, EncodedRevocations, RevocationSplit};
+use super::servers::server_fault;
 use super::stored_state::{ORG_REMEDY, OrgForm, StoredState};
 use super::usage::Totals;
 use super::{Compiler, Settlement, server_part};
@@ -38,6 +40,10 @@ pub use last_forms::{Batch, PendingForms};
 mod faults;
 mod homes;
 mod last_forms;
+
+/// The fault of a stored server with the name of the platform's own.
+const NAME_RESERVED: &str =
+    "its name is reserved: with ASP_ALL_SERVERS=on, /all/mcp leads to the tools of all servers";
 
 /// The build of one revision: what is published, and which records could not be published as stored.
 #[derive(Debug, Default)]
@@ -281,7 +287,8 @@ impl Builder {
             return;
         }
         self.issuers = issuers;
-        let Settlement { mut servers, faults } = self.compiler.settle(&self.held.servers);
+        let Settlement { mut servers, mut faults } = self.compiler.settle(&self.held.servers);
+        self.add_all_servers(&mut servers, &mut faults);
         servers.sort_by(|a, b| a.server.name.cmp(&b.server.name));
         let before: BTreeMap<&str, &Arc<CompiledServer>> =
             self.servers.iter().map(|server| (server.server.name.as_str(), server)).collect();
@@ -302,6 +309,23 @@ impl Builder {
         self.server_bytes = servers.iter().map(|server| self.compiler.server_bytes(server)).sum();
         (self.servers, self.server_faults) = (servers, faults);
         self.held.offer(&self.servers);
+    }
+
+    /// Adds the server that stands for all others, if the platform has one. A stored one of its name is not published.
+    fn add_all_servers(&self, servers: &mut Vec<Arc<CompiledServer>>, faults: &mut Vec<Fault>) {
+        let is_all = |server: &&Arc<CompiledServer>| server.server.name == ALL_SERVERS;
+        let config = &self.compiler.config;
+        if !config.all_servers {
+            return;
+        }
+        if servers.iter().any(|server| is_all(&server)) {
+            faults.push(server_fault(ALL_SERVERS, NAME_RESERVED, NOT_SERVED));
+            servers.retain(|server| !is_all(&server));
+        }
+        let all = asp_registry::all_servers(&config.public_url, servers.iter().map(Arc::as_ref));
+        let former = self.servers.iter().find(is_all);
+        let former = former.filter(|former| former.content_hash == all.content_hash);
+        servers.push(former.cloned().unwrap_or_else(|| Arc::new(all)));
     }
 
     /// Updates both lists of revocations; returns the ids of revocations of unknown types.
@@ -432,6 +456,7 @@ impl Builder {
             dev: self.base.dev,
             workers: self.compiler.config.workers,
             default_agent: &self.base.default_agent,
+            all_servers: self.base.all_servers,
             coarse_multiple: asp_registry::DEFAULT_COARSE_MULTIPLE,
         })
     }

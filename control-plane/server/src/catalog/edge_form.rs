@@ -53,11 +53,12 @@ fn rest(edge: &EdgeSnapshot) -> impl PartialEq {
         default_agent,
         revoked_through,
         revocations_apart,
+        all_servers,
         regions,
     } = edge;
     let entries = (servers, issuers, routes, regions);
     let revocations = (revoked, revoked_before, revoked_through, revocations_apart);
-    (entries, revocations, (workers, public_url, dev, default_agent))
+    (entries, revocations, (workers, public_url, dev, all_servers, default_agent))
 }
 
 /// The difference between the current and the next edge snapshot, by how long edges may wait for it.

@@ -51,6 +51,7 @@ pub fn split(mut snapshot: GatewaySnapshot) -> BTreeMap<String, SnapshotPart> {
         upstreams: snapshot.upstreams,
         routes: edge.routes,
         regions: snapshot.regions,
+        all_servers: edge.all_servers,
     };
     add(BASE.to_owned(), Part::Base(base));
     let through = edge.revoked_through;

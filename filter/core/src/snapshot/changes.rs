@@ -67,6 +67,7 @@ impl Snapshot {
         check_public_url(&base.public_url)?;
         self.public_url = base.public_url.as_str().into();
         self.dev = base.dev;
+        self.all_servers = base.all_servers;
         self.default_agent = base.default_agent.as_str().into();
         self.issuers = Arc::new(Issuers::index(&base.issuers)?);
         self.routes = Arc::new(Routes::index(&base.routes)?);
@@ -86,7 +87,8 @@ impl Snapshot {
         }
         let mut seen = HashSet::new();
         for entry in new {
-            let server = Server::index(entry, &self.public_url, self.dev, &self.issuers)?;
+            let url = (&*self.public_url, self.all_servers);
+            let server = Server::index(entry, url, self.dev, &self.issuers)?;
             if !seen.insert(entry.name.as_str()) {
                 return Err(duplicate_server(&entry.name));
             }

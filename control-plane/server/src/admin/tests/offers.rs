@@ -213,6 +213,7 @@ async fn what_was_switched_on_before_there_were_offers_opens_nothing_and_is_foun
         upstreams: Vec::new(),
         default_agent: String::new(),
         agent_hosts: Vec::new(),
+        all_servers: false,
     });
     let vain =
         async || crate::catalog::offers::ineffective_exposures(&compiler, &api.store.load().await.unwrap());

@@ -34,6 +34,7 @@ fn started(store: &Arc<ControlStore>, issuer: &TestIssuer) -> StoreSource {
         upstreams: Vec::new(),
         default_agent: String::new(),
         agent_hosts: Vec::new(),
+        all_servers: false,
     };
     StoreSource::new(Arc::clone(store), Compiler::new(config), Arc::default())
 }
