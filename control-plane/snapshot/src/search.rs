@@ -46,27 +46,60 @@ impl SearchIndex {
     /// Returns the positions of entries that contain a word of `query`, best match first. Entries for which `shows`
     /// is false are ignored.
     pub fn find(&self, query: &str, mut shows: impl FnMut(usize) -> bool) -> Vec<usize> {
-        let query = query_words(query);
-        let seen: Vec<(usize, &Words)> = self.tools.iter().enumerate().filter(|(at, _)| shows(*at)).collect();
-        let all = seen.len() as f64;
-        let length = seen.iter().map(|(_, words)| f64::from(words.length)).sum::<f64>() / all.max(1.0);
-        let mut scores = vec![0.0; seen.len()];
-        for word in &query {
-            let have = seen.iter().filter(|(_, words)| words.counts.contains_key(word)).count() as f64;
-            let rarity = (1.0 + (all - have + 0.5) / (have + 0.5)).ln();
-            for (score, (_, words)) in scores.iter_mut().zip(&seen) {
-                let count = f64::from(words.counts.get(word).copied().unwrap_or(0));
-                let relative = f64::from(words.length) / length.max(1.0);
-                *score += rarity * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * relative));
-            }
-        }
-        let mut found: Vec<(f64, usize)> =
-            scores.into_iter().zip(&seen).map(|(score, (at, _))| (score, *at)).collect();
-        found.retain(|(score, _)| *score > 0.0);
-        // Equal scores keep list order.
-        found.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
-        found.into_iter().map(|(_, at)| at).collect()
+        find_among(&[(self, "")], query, |_, at| shows(at)).into_iter().map(|(_, at)| at).collect()
     }
+}
+
+/// A visible tool in a search.
+struct Candidate<'a> {
+    /// Positions of its index and in it.
+    at: (usize, usize),
+    words: &'a Words,
+    /// Words of its server's name.
+    of_server: &'a [String],
+}
+
+impl Candidate<'_> {
+    fn count(&self, word: &str) -> u32 {
+        let of_server = if self.of_server.iter().any(|own| own == word) { TITLE } else { 0 };
+        self.words.counts.get(word).copied().unwrap_or(0) + of_server
+    }
+}
+
+/// Searches the tools of several servers as one list. Each index comes with the name of its server, whose words count as
+/// words of every tool. Returns the positions of index and entry of the tools that contain a word of `query`, best match
+/// first. Entries for which `shows` is false are ignored.
+pub fn find_among(
+    indexes: &[(&SearchIndex, &str)],
+    query: &str,
+    mut shows: impl FnMut(usize, usize) -> bool,
+) -> Vec<(usize, usize)> {
+    let query = query_words(query);
+    let servers: Vec<Vec<String>> = indexes.iter().map(|(_, server)| split(server).collect()).collect();
+    let mut seen = Vec::new();
+    for (index, ((tools, _), of_server)) in indexes.iter().zip(&servers).enumerate() {
+        let tools = tools.tools.iter().enumerate().filter(|(at, _)| shows(index, *at));
+        seen.extend(tools.map(|(at, words)| Candidate { at: (index, at), words, of_server }));
+    }
+    let all = seen.len() as f64;
+    let length = seen.iter().map(|tool| f64::from(tool.words.length)).sum::<f64>() / all.max(1.0);
+    let mut scores = vec![0.0; seen.len()];
+    for word in &query {
+        let counts: Vec<u32> = seen.iter().map(|tool| tool.count(word)).collect();
+        let have = counts.iter().filter(|count| **count > 0).count() as f64;
+        let rarity = (1.0 + (all - have + 0.5) / (have + 0.5)).ln();
+        for ((score, tool), count) in scores.iter_mut().zip(&seen).zip(counts) {
+            let count = f64::from(count);
+            let relative = f64::from(tool.words.length) / length.max(1.0);
+            *score += rarity * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * relative));
+        }
+    }
+    let mut found: Vec<(f64, (usize, usize))> =
+        scores.into_iter().zip(&seen).map(|(score, tool)| (score, tool.at)).collect();
+    found.retain(|(score, _)| *score > 0.0);
+    // Equal scores keep list order.
+    found.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
+    found.into_iter().map(|(_, at)| at).collect()
 }
 
 /// Whether a primitive can be found by search.
