@@ -16,7 +16,7 @@ use asp_edge::{
 use asp_pipeline::pipeline::entitlement::identify;
 use asp_protocols::refusal_mark::RefusalMark;
 use asp_protocols::replica::Replica;
-use asp_protocols::{ProtocolRequest, a2a, login, mcp, registry, rest, unserved, wellknown};
+use asp_protocols::{ProtocolRequest, ReachedServer, a2a, login, mcp, registry, rest, unserved, wellknown};
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -30,6 +30,7 @@ use crate::gateway::Gateway;
 use body::{BodyFault, ReceivedBody};
 use client_certificate::ClientCertificate;
 
+mod all_servers;
 mod body;
 mod client_certificate;
 mod header_memory;
@@ -122,7 +123,12 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             let origin = request.admitted.origin.clone();
             let caller = request.admitted.caller.clone();
             let uri = parts.uri.clone();
-            let mut response = serve(gateway.replica.clone(), request, (parts, peer)).await;
+            let reached = match all_servers::is_for_all(&request) {
+                // Boxed, so that the state of every request does not include this one's.
+                true => Some(Box::pin(all_servers::reached(&gateway, &offered, &request)).await),
+                false => None,
+            };
+            let mut response = serve(gateway.replica.clone(), request, reached, (parts, peer)).await;
             // Other gateways may reach the store that this one does not.
             if unserved::is_marked(response.extensions()) && gateway.pipeline.is_away() {
                 response.headers_mut().insert(unserved::HEADER, HeaderValue::from_static("1"));
@@ -370,7 +376,12 @@ fn unreceived(fault: &BodyFault, admitted: &RequestFacts) -> Reply {
     }
 }
 
-async fn serve(gateway: Arc<Replica>, request: AdmittedRequest, (parts, peer): (Parts, PeerKey)) -> Response {
+async fn serve(
+    gateway: Arc<Replica>,
+    request: AdmittedRequest,
+    reached: Option<Vec<ReachedServer>>,
+    (parts, peer): (Parts, PeerKey),
+) -> Response {
     let RequestFacts { path_kind, era, trace, .. } = request.admitted;
     let form = request.admitted.error_form();
     let refuse = |reason| reply(form.refuse(reason, era, Some(trace)));
@@ -380,7 +391,7 @@ async fn serve(gateway: Arc<Replica>, request: AdmittedRequest, (parts, peer): (
             public(&gateway, &request.snapshot, (&parts, &request.body.bytes, &peer), trace).await
         }
         PathKind::Mcp => match with_caller(gateway, request, parts) {
-            Ok(request) => mcp::serve(request).await,
+            Ok(request) => mcp::serve(ProtocolRequest { reached, ..request }).await,
             Err(reason) => refuse(reason),
         },
         PathKind::Rest => match with_caller(gateway, request, parts) {
@@ -405,7 +416,20 @@ fn with_caller(
     let caller = identify(&admitted, &server)?;
     let memory = held.map(|held| Arc::new(held) as HeldMemory);
     let Parts { method, headers, uri, .. } = parts;
-    Ok(ProtocolRequest { gateway, snapshot, server, caller, admitted, method, uri, headers, body, memory })
+    let reached = None;
+    Ok(ProtocolRequest {
+        gateway,
+        snapshot,
+        server,
+        caller,
+        admitted,
+        reached,
+        method,
+        uri,
+        headers,
+        body,
+        memory,
+    })
 }
 
 /// Answers requests that need no caller.

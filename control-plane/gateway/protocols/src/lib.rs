@@ -73,6 +73,14 @@ impl MemoryFault {
     }
 }
 
+/// A server that admits a request which was sent to the server that stands for all others.
+#[derive(Clone)]
+pub struct ReachedServer {
+    pub server: Arc<VirtualServer>,
+    /// Caller of the request at this server.
+    pub caller: Arc<Caller>,
+}
+
 /// One admitted HTTP request from an authenticated caller.
 pub struct ProtocolRequest {
     pub gateway: Arc<Replica>,
@@ -80,6 +88,8 @@ pub struct ProtocolRequest {
     pub server: Arc<VirtualServer>,
     pub caller: Arc<Caller>,
     pub admitted: RequestFacts,
+    /// Servers that the request reaches, by name, if its own stands for all others.
+    pub reached: Option<Vec<ReachedServer>>,
     pub method: Method,
     pub uri: Uri,
     pub headers: HeaderMap,

@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::ProtocolRequest;
 
+pub mod all_servers;
 mod client_messages;
 pub mod codec;
 mod completion;

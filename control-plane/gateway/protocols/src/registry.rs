@@ -105,7 +105,7 @@ impl Registry<'_> {
         let path = path.strip_prefix("servers/").and_then(|path| path.strip_prefix(&self.namespace));
         let (name, rest) =
             path.and_then(|path| path.strip_prefix('/')?.split_once('/')).ok_or_else(not_found)?;
-        let server = self.snapshot.server(name).filter(|server| is_listed(server)).ok_or_else(not_found)?;
+        let server = self.snapshot.server(name).filter(|server| self.lists(server)).ok_or_else(not_found)?;
         match rest.strip_prefix("versions").ok_or_else(not_found)? {
             "" => Ok(json!({"servers": [self.entry(server)], "metadata": {"count": 1}})),
             version => {
@@ -119,7 +119,7 @@ impl Registry<'_> {
         let mut servers: Vec<&Arc<VirtualServer>> = self
             .snapshot
             .servers()
-            .filter(|server| is_listed(server) && self.matches(server, query))
+            .filter(|server| self.lists(server) && self.matches(server, query))
             .collect();
         servers.sort_unstable_by(|one, other| one.message.name.cmp(&other.message.name));
         let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
@@ -131,6 +131,11 @@ impl Registry<'_> {
         }
         let servers: Vec<Value> = servers.iter().map(|server| self.entry(server)).collect();
         json!({"servers": servers, "metadata": metadata})
+    }
+
+    /// Whether anyone may know the server. The one that stands for all others is none of them.
+    fn lists(&self, server: &VirtualServer) -> bool {
+        is_listed(server) && !self.snapshot.edge.is_all_servers(&server.message.name)
     }
 
     fn matches(&self, server: &VirtualServer, query: &Query) -> bool {

@@ -51,6 +51,7 @@ impl Gateway {
         };
         let mut servers: Vec<ServerStatus> = snapshot
             .servers()
+            .filter(|server| !snapshot.edge.is_all_servers(&server.message.name))
             .map(|server| ServerStatus {
                 name: server.message.name.clone(),
                 is_exposed: snapshot.edge.exposed(&server.message.name, org, Protocol::Mcp),

@@ -66,7 +66,7 @@ pub(super) fn client_certificate(parts: &mut Parts) -> Option<ClientCertificate>
 }
 
 /// Returns the request as evaluated so far, if it is not refused.
-fn admitted(step: &Step) -> Option<&RequestFacts> {
+pub(super) fn admitted(step: &Step) -> Option<&RequestFacts> {
     match step {
         Step::Decided(Verdict::Forward(forward)) => Some(&forward.admitted),
         Step::Decided(Verdict::Reply(_)) => None,

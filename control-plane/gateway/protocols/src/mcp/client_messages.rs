@@ -6,6 +6,7 @@ use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_pipeline::sessions::LegacySession;
 use serde_json::Value;
 
+use super::all_servers;
 use super::codec::Message;
 use super::legacy_era::read_request_id;
 use super::questions;
@@ -45,10 +46,12 @@ pub(super) async fn answer_found(
     let id = message.id.as_deref().and_then(Value::as_str).filter(|_| message.method.is_none());
     let named = id.and_then(|id| read_request_id(gateway, session, id));
     let Some((call, question)) = named else { return Ok(false) };
-    match gateway.pipeline.find(call, &request.caller, &request.server.message.name).await {
-        Ok(Some(FoundCall::Here(call))) => answer_question(gateway, &call, question, message).await,
-        Ok(Some(FoundCall::Elsewhere(_)) | None) | Err(_) => Ok(false),
+    for (caller, server) in all_servers::holders(request) {
+        if let Ok(Some(FoundCall::Here(call))) = gateway.pipeline.find(call, caller, server).await {
+            return answer_question(gateway, &call, question, message).await;
+        }
     }
+    Ok(false)
 }
 
 /// Handles a client's answer to a request of the server; false if this gateway did not send that request.

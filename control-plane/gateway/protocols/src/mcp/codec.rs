@@ -81,6 +81,23 @@ impl Message {
         self.params.as_ref().map(Members::to_json)
     }
 
+    /// Returns the same message for another tool, with its arguments; `None` leaves out the member.
+    pub(super) fn for_tool(&self, name: &str, arguments: Option<Json>) -> Message {
+        let mut params = self.params.clone().unwrap_or_default();
+        params.insert("name", name);
+        match arguments {
+            Some(arguments) => params.insert("arguments", arguments),
+            None => drop(params.remove("arguments")),
+        }
+        Message {
+            id: self.id.clone(),
+            method: self.method.clone(),
+            params: Some(params),
+            result: None,
+            error: None,
+        }
+    }
+
     /// Returns a string member of `params`.
     pub fn text_param(&self, name: &str) -> Option<&str> {
         self.param(name)?.as_str()

@@ -26,7 +26,8 @@ pub(super) fn step_up(request: &ProtocolRequest, required: &[String]) -> RpcFail
         r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}/.well-known/oauth-protected-resource/{}/mcp""#,
         required.join(" "),
         request.gateway.config.public_url,
-        request.server.message.name,
+        // The address of the request, which may stand for several servers.
+        request.admitted.server,
     ));
     failure
 }

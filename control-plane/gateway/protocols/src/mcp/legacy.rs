@@ -18,6 +18,7 @@ use futures::future::join_all;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value};
 
+use super::all_servers;
 use super::client_messages::{answer_found, deliver};
 use super::codec::{self, Message, RpcFailure, RpcResponse, accepted};
 use super::elsewhere;
@@ -351,8 +352,11 @@ fn dispatch(
         let failure = RpcFailure::with(Reason::InvalidRequest, "a request with this id is still running");
         return Err(failure.in_call());
     }
-    let handled = requests::dispatch(request, message, context)
-        .unwrap_or_else(|| Err(RpcFailure::of(Reason::UnknownMethod)));
+    let handled = match all_servers::route(request, message) {
+        Some((request, message)) => requests::dispatch(&request, &message, context),
+        None => requests::dispatch(request, message, context),
+    };
+    let handled = handled.unwrap_or_else(|| Err(RpcFailure::of(Reason::UnknownMethod)));
     match &handled {
         Ok(RequestAnswer::Call(call, _)) => session.track(id, call),
         _ => session.free(id),

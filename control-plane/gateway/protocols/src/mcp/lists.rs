@@ -10,6 +10,7 @@ use asp_snapshot::{ListedPrimitive, VirtualServer};
 use serde_json::{Map, Value, json};
 
 use super::Context;
+use super::all_servers;
 use super::codec::{Message, RpcFailure};
 use crate::ProtocolRequest;
 
@@ -64,6 +65,9 @@ pub(super) fn page(
     message: &Message,
 ) -> Result<Map<String, Value>, RpcFailure> {
     let revision = context.revision;
+    if let (McpList::Tools, Some(reached)) = (list, &request.reached) {
+        return Ok(all_servers::page(request, reached, revision));
+    }
     let sealed_for = cursor_context(request, list);
     let start = match message.param("cursor") {
         None | Some(Value::Null) => 0,
@@ -137,6 +141,10 @@ pub(super) fn has_completions(server: &VirtualServer) -> bool {
 /// Returns the capabilities of a server: the kinds it serves, the same for every caller. `listens`: clients can be
 /// notified of changes.
 pub(super) fn capabilities(request: &ProtocolRequest, listens: bool) -> Value {
+    if request.reached.is_some() {
+        // Its list depends on the caller's access to every server, and changes are not reported.
+        return json!({"tools": {}, "logging": {}});
+    }
     let kind = || if listens { json!({"listChanged": true}) } else { json!({}) };
     let mut capabilities = Map::new();
     for entry in request.server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty()) {

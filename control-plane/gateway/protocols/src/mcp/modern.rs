@@ -20,6 +20,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use super::all_servers;
 use super::codec::{self, Message, RpcFailure, RpcResponse, accepted};
 use super::lacking::{TASKS_EXTENSION, has_scopes};
 use super::lists::McpList;
@@ -80,8 +81,24 @@ async fn answer(
     version: Option<&str>,
 ) -> Result<Response, RpcFailure> {
     check_version(request, version)?;
-    let abilities = abilities(message)?;
+    let mut abilities = abilities(message)?;
     check_mirrors(request, message)?;
+    if request.reached.is_some() {
+        // A task belongs to its server, and its id does not name that.
+        abilities.tasks = false;
+    }
+    match all_servers::route(request, message) {
+        Some((request, message)) => Box::pin(handle(&request, &Arc::new(message), abilities)).await,
+        None => handle(request, message, abilities).await,
+    }
+}
+
+/// Answers a checked message.
+async fn handle(
+    request: &ProtocolRequest,
+    message: &Arc<Message>,
+    abilities: ClientAbilities,
+) -> Result<Response, RpcFailure> {
     let id = message.id_text().ok_or_else(|| RpcFailure::of(Reason::InvalidRequest))?;
     let finished = |result, caching| {
         let result = ModernEra::of(request, message).finish(result, caching);

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use asp_call::call::authority::{Arrival, Attachment};
-use asp_edge::Reason;
+use asp_edge::{Caller, Reason};
 use asp_json::Json;
 use asp_pipeline::event_id::{self, CallPosition, IdHolder, Position};
 use asp_pipeline::pipeline::lookup::AttachResult;
@@ -17,6 +17,7 @@ use axum::response::Response;
 use http::{HeaderValue, StatusCode};
 use uuid::Uuid;
 
+use super::all_servers;
 use super::codec::{self, RpcFailure};
 use super::lacking::has_scopes;
 use super::legacy_era::{LegacyEra, abilities};
@@ -31,11 +32,15 @@ pub(super) async fn reconnect(
     session: &Arc<LegacySession>,
     last: &HeaderValue,
 ) -> Result<Response, RpcFailure> {
-    let holder = IdHolder::of(&request.caller, &request.server.message.name, session.sid());
-    let position =
-        last.to_str().ok().and_then(|id| event_id::open(&request.gateway.sealer, &holder, id.trim()));
-    match position.ok_or_else(unknown)? {
-        Position::Call(position) => call(request, session, position).await,
+    let id = last.to_str().map_err(|_| unknown())?.trim();
+    let open = |(caller, server): (&Caller, &str)| {
+        event_id::open(&request.gateway.sealer, &IdHolder::of(caller, server, session.sid()), id)
+    };
+    let mut holders = all_servers::holders(request);
+    let found = holders.find_map(|holder| Some((open(holder)?, holder)));
+    let (position, holder) = found.ok_or_else(unknown)?;
+    match position {
+        Position::Call(position) => call(request, session, (position, holder)).await,
         Position::Changes(position) => {
             let listening = subscriptions::open(request, session, Some(position))?;
             Ok(subscriptions::of_session(request, session, listening))
@@ -46,7 +51,7 @@ pub(super) async fn reconnect(
 async fn call(
     request: &ProtocolRequest,
     session: &Arc<LegacySession>,
-    position: CallPosition,
+    (position, (caller, server)): (CallPosition, (&Caller, &str)),
 ) -> Result<Response, RpcFailure> {
     let Some(next_event) = position.next_event else {
         // The client already has its answer.
@@ -54,7 +59,7 @@ async fn call(
     };
     let gateway = &request.gateway;
     let id = Uuid::from_bytes(position.call);
-    let attached = gateway.pipeline.attach(id, &request.caller, &request.server.message.name).await;
+    let attached = gateway.pipeline.attach(id, caller, server).await;
     let later = |why: &str| RpcFailure::with(Reason::UpstreamUnavailable, why);
     let call = match attached.map_err(|_| later("the store of calls does not answer: reconnect"))? {
         AttachResult::Here(call) => call,
@@ -65,7 +70,7 @@ async fn call(
     };
     has_scopes(request, &call)?;
     let arrival = Arrival::at(call.clone());
-    gateway.pipeline.attend(&arrival, &request.caller).await;
+    gateway.pipeline.attend(&arrival, caller).await;
     let is_same_log = call.events.counts(position.log);
     let token = position.progress_token.as_deref().map(Json::part);
     let view = StreamView {

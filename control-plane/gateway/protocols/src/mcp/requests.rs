@@ -15,6 +15,7 @@ use asp_snapshot::ListedPrimitive;
 use futures::future::join_all;
 use serde_json::{Map, Value};
 
+use super::all_servers;
 use super::codec::{Message, RpcFailure};
 use super::completion;
 use super::lacking::{incapable, step_up};
@@ -35,6 +36,9 @@ pub(super) fn dispatch(
     let method = message.method.as_deref()?;
     if let Some(list) = McpList::of_method(method) {
         return Some(lists::page(request, list, context, message).map(RequestAnswer::Page));
+    }
+    if let ("tools/call", Some(reached)) = (method, &request.reached) {
+        return Some(all_servers::call(request, reached, message, context));
     }
     let (what, name) = match method {
         "completion/complete" if lists::has_completions(&request.server) => {

@@ -103,9 +103,10 @@ pub(super) fn of_session(
     })
 }
 
-/// Returns which lists a server with these capabilities has, in the order of [`NotifiedList::ALL`].
+/// Returns the lists whose changes a server with these capabilities reports, in the order of [`NotifiedList::ALL`].
 fn listed(capabilities: &Value) -> [bool; 3] {
-    ["tools", "prompts", "resources"].map(|name| capabilities.get(name).is_some())
+    ["/tools", "/prompts", "/resources"]
+        .map(|list| capabilities.pointer(list).is_some_and(|list| list.get("listChanged").is_some()))
 }
 
 /// Answers `subscriptions/listen`: one stream of the subscriptions in the request.
