@@ -1,11 +1,16 @@
 //! Tool search by words: BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009) over names,
 //! descriptions and argument names.
 //!
+//! A word of a query also finds its other forms and what it commonly stands for, with less weight ([`vocabulary`]).
+//!
 //! Keeps true: tools hidden from a searcher affect neither the results nor any score, because word frequencies and
 //! text lengths are computed over visible tools only (I-10); equal queries give equal results in the same order; the
 //! indexed words of a tool and the words read from a query are bounded.
 
+mod vocabulary;
+
 use std::collections::HashMap;
+use std::iter;
 
 use asp_proto::snapshot::{Kind, Primitive};
 use serde_json::Value;
@@ -13,13 +18,18 @@ use serde_json::Value;
 /// Maximum number of distinct words indexed for one tool.
 const MAX_WORDS: usize = 2_000;
 /// Maximum number of distinct words in a query.
-const MAX_QUERY_WORDS: usize = 32;
+const MAX_QUERY_WORDS: usize = 16;
 /// Maximum length of a word in characters; the rest is cut off.
 const MAX_WORD: usize = 48;
 /// Weight of a word in a name; [`TITLE`] and [`TEXT`] apply to titles and to all other texts.
 const NAME: u32 = 3;
 const TITLE: u32 = 2;
 const TEXT: u32 = 1;
+/// Minimum length of a word without its ending, in characters.
+const MIN_BASE: usize = 3;
+/// Weights of another form of a query's word, and of a word that it stands for.
+const FORM: f64 = 0.8;
+const MEANING: f64 = 0.75;
 /// The usual BM25 parameters: how fast repetitions of a word lose weight, and how much the length of a text counts.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
@@ -79,20 +89,25 @@ pub fn find_among(
     let mut seen = Vec::new();
     for (index, ((tools, _), of_server)) in indexes.iter().zip(&servers).enumerate() {
         let tools = tools.tools.iter().enumerate().filter(|(at, _)| shows(index, *at));
-        seen.extend(tools.map(|(at, words)| Candidate { at: (index, at), words, of_server }));
+        seen.extend(tools.map(move |(at, words)| Candidate { at: (index, at), words, of_server }));
     }
     let all = seen.len() as f64;
     let length = seen.iter().map(|tool| f64::from(tool.words.length)).sum::<f64>() / all.max(1.0);
     let mut scores = vec![0.0; seen.len()];
-    for word in &query {
-        let counts: Vec<u32> = seen.iter().map(|tool| tool.count(word)).collect();
-        let have = counts.iter().filter(|count| **count > 0).count() as f64;
-        let rarity = (1.0 + (all - have + 0.5) / (have + 0.5)).ln();
-        for ((score, tool), count) in scores.iter_mut().zip(&seen).zip(counts) {
-            let count = f64::from(count);
-            let relative = f64::from(tool.words.length) / length.max(1.0);
-            *score += rarity * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * relative));
+    for said in &query {
+        let mut best = vec![0.0_f64; seen.len()];
+        for (word, weight) in alternatives(said) {
+            let counts: Vec<u32> = seen.iter().map(|tool| tool.count(&word)).collect();
+            let have = counts.iter().filter(|count| **count > 0).count() as f64;
+            let rarity = (1.0 + (all - have + 0.5) / (have + 0.5)).ln();
+            for ((best, tool), count) in best.iter_mut().zip(&seen).zip(counts) {
+                let count = f64::from(count);
+                let relative = f64::from(tool.words.length) / length.max(1.0);
+                let score = rarity * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * relative));
+                *best = best.max(weight * score);
+            }
         }
+        scores.iter_mut().zip(best).for_each(|(score, best)| *score += best);
     }
     let mut found: Vec<(f64, (usize, usize))> =
         scores.into_iter().zip(&seen).map(|(score, tool)| (score, tool.at)).collect();
@@ -157,7 +172,7 @@ impl Words {
 /// Returns the distinct words of a query, in order.
 fn query_words(text: &str) -> Vec<String> {
     let mut query = Vec::new();
-    for word in split(text) {
+    for word in as_written(text).filter(|word| !vocabulary::is_stop_word(word)).map(singular) {
         if query.len() == MAX_QUERY_WORDS {
             break;
         }
@@ -168,9 +183,47 @@ fn query_words(text: &str) -> Vec<String> {
     query
 }
 
+/// Returns a word of a query and the words that count as it, each once and with its weight.
+fn alternatives(said: &str) -> Vec<(String, f64)> {
+    let forms = base_forms(said);
+    let mut all = vec![(said.to_owned(), 1.0)];
+    let others = forms.iter().map(|form| (form.as_str(), FORM));
+    let meant = iter::once(said).chain(forms.iter().map(String::as_str)).flat_map(vocabulary::meanings);
+    let meanings = meant.map(|meaning| (meaning, MEANING));
+    for (word, weight) in others.chain(meanings) {
+        if all.iter().all(|(known, _)| known != word) {
+            all.push((word.to_owned(), weight));
+        }
+    }
+    all
+}
+
+/// Returns the words of which a word may be a form: `merging` of `merg`, `merge`; `running` of `runn`, `runne`, `run`.
+fn base_forms(word: &str) -> Vec<String> {
+    let mut forms = Vec::new();
+    for base in ["ing", "ed", "er"].iter().filter_map(|ending| word.strip_suffix(*ending)) {
+        let length = base.chars().count();
+        if length < MIN_BASE {
+            continue;
+        }
+        forms.extend([base.to_owned(), format!("{base}e")]);
+        let mut last = base.chars().rev();
+        if length > MIN_BASE && last.next() == last.next() {
+            let mut shorter = base.to_owned();
+            shorter.pop();
+            forms.push(shorter);
+        }
+    }
+    forms
+}
+
 /// Splits names and sentences into words: `getUserName`, `get_user_name` and "gets user names" give the same
 /// three.
 fn split(text: &str) -> impl Iterator<Item = String> {
+    as_written(text).map(singular)
+}
+
+fn as_written(text: &str) -> impl Iterator<Item = String> {
     let mut words = Vec::new();
     let mut word = String::new();
     let mut before = ' ';
@@ -185,12 +238,17 @@ fn split(text: &str) -> impl Iterator<Item = String> {
         before = now;
     }
     words.push(word);
-    words.into_iter().filter(|word| !word.is_empty()).map(singular)
+    words.into_iter().filter(|word| !word.is_empty())
 }
 
-/// Strips the final `s` of a plural or a verb.
+/// Strips the ending of a plural or a verb.
 fn singular(mut word: String) -> String {
-    if word.len() > 3 && word.ends_with('s') && !word.ends_with("ss") {
+    if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 1) {
+        return format!("{stem}y");
+    }
+    if word.len() > 4 && ["sses", "ches", "shes", "xes"].iter().any(|ending| word.ends_with(ending)) {
+        word.truncate(word.len() - 2);
+    } else if word.len() > 3 && word.ends_with('s') && !word.ends_with("ss") {
         word.pop();
     }
     word
@@ -274,6 +332,92 @@ mod tests {
         assert_eq!(one.tools[0].counts.len(), MAX_WORDS);
         assert_eq!(query_words(&long).len(), MAX_QUERY_WORDS);
         assert_eq!(query_words(&"x".repeat(1_000_000))[0].len(), MAX_WORD);
+    }
+
+    #[test]
+    fn forms_and_meanings_of_a_word_are_found_and_the_word_itself_comes_first() {
+        let catalog = catalog();
+        for (query, expected) in [
+            ("making an invoice", 0),
+            ("erase the client", 4),
+            ("will it rain?", 3),
+            ("drop the customer", 4),
+            ("mailing somebody", 2),
+        ] {
+            assert_eq!(catalog.find(query, |_| true).first(), Some(&expected), "{query}");
+        }
+        let all = |word: &str| alternatives(word).into_iter().map(|(word, _)| word).collect::<Vec<_>>();
+        assert_eq!(all("running"), ["running", "runn", "runne", "run"]);
+        assert_eq!(all("repo"), ["repo", "repository"]);
+        let same = index(&[("x", "remove it", json!({})), ("x", "delete it", json!({}))]);
+        assert_eq!(same.find("remove", |_| true), [0, 1]);
+    }
+
+    #[test]
+    fn plurals_are_found_by_their_singular() {
+        let singulars = ["policies", "branches", "indexes", "classes", "addresses", "status", "ties", "gas"]
+            .map(|word| singular(word.to_owned()));
+        assert_eq!(singulars, ["policy", "branch", "index", "class", "address", "statu", "tie", "gas"]);
+    }
+
+    /// The catalogue of 20 servers with 25 tools each, as one list for each server.
+    fn servers(tools: &str) -> Vec<(String, Vec<String>, SearchIndex)> {
+        let mut servers: Vec<(String, Vec<String>, SearchIndex)> = Vec::new();
+        for row in tools.lines().filter(|line| !line.starts_with('#')) {
+            let mut cells = row.split('\t');
+            let mut cell = || cells.next().unwrap().to_owned();
+            let (server, id, summary, arguments) = (cell(), cell(), cell(), cell());
+            let properties: Value = arguments.split(", ").map(|name| (name.to_owned(), json!({}))).collect();
+            let input_schema = json!({"type": "object", "properties": properties}).to_string();
+            let primitive = Primitive { id: id.clone(), summary, input_schema, ..Primitive::default() };
+            if servers.last().is_none_or(|(last, _, _)| *last != server) {
+                servers.push((server, Vec::new(), SearchIndex::default()));
+            }
+            let (_, names, index) = servers.last_mut().unwrap();
+            index.tools.push(words(&primitive, &id));
+            names.push(id);
+        }
+        servers
+    }
+
+    /// `tests/catalog/questions.tsv`: the last hundred were written after the search and its words.
+    #[test]
+    fn the_right_one_of_five_hundred_tools_is_among_the_first_five() {
+        let servers = servers(include_str!("../../../tests/catalog/tools.tsv"));
+        assert_eq!(servers.iter().map(|(_, names, _)| names.len()).sum::<usize>(), 500);
+        let indexes: Vec<_> = servers.iter().map(|(server, _, index)| (index, server.as_str())).collect();
+        let questions = include_str!("../../../tests/catalog/questions.tsv");
+        let questions: Vec<_> = questions.lines().filter_map(|line| line.split_once('\t')).skip(1).collect();
+        let is_found = |(question, tool): &(&str, &str)| {
+            let found = find_among(&indexes, question, |_, _| true);
+            let mut names = found.iter().take(5).map(|(server, at)| {
+                let (server, names, _) = &servers[*server];
+                format!("{server}__{}", names[*at])
+            });
+            names.any(|name| name == *tool)
+        };
+        let missed = |questions: &[(&'static str, &'static str)]| {
+            questions.iter().copied().filter(|question| !is_found(question)).collect::<Vec<_>>()
+        };
+        assert_eq!(questions.len(), 300);
+        let (all, unseen) = (missed(&questions), missed(&questions[200..]));
+        assert!(
+            all.len() <= 15 && unseen.len() <= 5,
+            "{} of 300 and {} of the last 100: {all:#?}",
+            all.len(),
+            unseen.len()
+        );
+    }
+
+    #[test]
+    fn a_servers_name_counts_for_all_its_tools() {
+        let list = || index(&[("list", "Lists them.", json!({})), ("get", "Returns one.", json!({}))]);
+        let (one, other) = (list(), list());
+        let indexes = [(&one, "jira"), (&other, "git-hub")];
+        let find = |query: &str| find_among(&indexes, query, |_, _| true);
+        assert_eq!(find("hub list").first(), Some(&(1, 0)));
+        assert_eq!(find("Jira"), [(0, 0), (0, 1)]);
+        assert_eq!(find_among(&indexes, "jira", |server, _| server == 1), []);
     }
 
     #[test]
