@@ -12,6 +12,8 @@ mod support;
 mod a2a;
 #[path = "it/a2a_card.rs"]
 mod a2a_card;
+#[path = "it/all_servers.rs"]
+mod all_servers;
 #[path = "it/approval.rs"]
 mod approval;
 #[path = "it/apps.rs"]
