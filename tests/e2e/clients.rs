@@ -28,7 +28,8 @@ pub(crate) const BREAK: &str = "ASP_BREAK";
 trials! { clients:
     npm_sdk_1_lists_and_calls_echo,
     rmcp_legacy_lists_and_calls_echo,
-    rmcp_modern_lists_and_calls_echo; in_each_mode
+    rmcp_modern_lists_and_calls_echo,
+    rmcp_lists_and_calls_the_tools_of_all_servers; in_each_mode
 }
 
 fn in_each_mode(shared: &Shared) -> Vec<Trial> {
@@ -72,6 +73,18 @@ async fn rmcp_legacy_lists_and_calls_echo(shared: &Shared) -> Result<()> {
 
 async fn rmcp_modern_lists_and_calls_echo(shared: &Shared) -> Result<()> {
     rmcp(shared, modern(), MODERN).await
+}
+
+/// `/all/mcp`: one address for the tools of every server, in both eras.
+async fn rmcp_lists_and_calls_the_tools_of_all_servers(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let (url, token) = (stack.mcp_url("all"), stack.alice().await?);
+    let tools = &["demo__echo", "demo__clock", "everything__echo"];
+    let place = Place { url: &url, token: &token, tools, environment: &[] };
+    for (lifecycle, protocol) in [(ClientLifecycleMode::Initialize, LEGACY), (modern(), MODERN)] {
+        rmcp_calls(&place, "demo__echo", lifecycle, protocol).await?;
+    }
+    Ok(())
 }
 
 async fn rmcp(shared: &Shared, lifecycle: ClientLifecycleMode, protocol: &str) -> Result<()> {
@@ -169,13 +182,22 @@ pub(crate) async fn inspect(place: &Place<'_>, era: &str, arguments: &[&str]) ->
 }
 
 async fn rmcp_at(place: &Place<'_>, lifecycle: ClientLifecycleMode, protocol: &str) -> Result<()> {
+    rmcp_calls(place, "echo", lifecycle, protocol).await
+}
+
+async fn rmcp_calls(
+    place: &Place<'_>,
+    tool: &'static str,
+    lifecycle: ClientLifecycleMode,
+    protocol: &str,
+) -> Result<()> {
     let config = StreamableHttpClientTransportConfig::with_uri(place.url)
         .auth_header(place.token)
         .custom_headers(named());
     let transport = StreamableHttpClientTransport::from_config(config);
     let client = timeout(CLIENT, ().serve_with_lifecycle(transport, lifecycle)).await??;
     let tools = timeout(CLIENT, client.list_all_tools()).await??;
-    let call = CallToolRequestParams::new("echo").with_arguments(serde_json::from_str(ECHO)?);
+    let call = CallToolRequestParams::new(tool).with_arguments(serde_json::from_str(ECHO)?);
     let result = timeout(CLIENT, client.call_tool(call)).await??;
     let peer = client.peer_info().context("the server told its version")?;
     let answer = json!({

@@ -51,6 +51,15 @@ fn one_check_reports_every_fault_of_every_file() {
 }
 
 #[test]
+fn the_name_of_the_address_of_all_servers_is_reserved() {
+    let text = "apiVersion: asp/v1\nname: all\nprotocols: [mcp]\nauth: {schemes: [none]}\nprimitives: []\n";
+    let report = check(&[source("all/server.yaml", text)]);
+    let faults: Vec<(&str, u32)> =
+        report.faults.iter().map(|fault| (fault.code.as_str(), fault.line)).collect();
+    assert_eq!(faults, [("bad_server_name", 2)]);
+}
+
+#[test]
 fn the_faults_of_one_file_are_bounded() {
     let keys: String = (0..5_000).map(|n| format!("k{n}: 1\n")).collect();
     let report = check(&[source("demo/a.yaml", &keys)]);

@@ -156,6 +156,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_address_of_all_servers_is_a_default_audience_and_accepts_listed_ones_too() {
+        let of = |name: &str, listed: &[&str], all_servers: bool| {
+            let listed = listed.iter().map(|audience| (*audience).to_owned()).collect();
+            let server = EdgeServer { name: name.into(), audiences: listed, ..EdgeServer::default() };
+            audiences(&server, "https://h", all_servers)
+        };
+        let own = ["https://h", "https://h/demo", "https://h/demo/mcp"];
+        let all = ["https://h/all", "https://h/all/mcp"];
+        assert_eq!(of("demo", &[], false), own);
+        assert_eq!(of("demo", &[], true), [own.as_slice(), &all].concat());
+        assert_eq!(of("demo", &["api://demo"], true), ["api://demo"]);
+        assert_eq!(
+            of("all", &["api://demo"], true),
+            ["api://demo", "https://h", "https://h/all", "https://h/all/mcp"]
+        );
+        assert_eq!(of("all", &["api://demo"], false), ["api://demo"], "an ordinary server");
+    }
+
+    #[test]
     fn an_unknown_scheme_admits_nobody() {
         for unknown in [AuthScheme::Unspecified as i32, 99, -1] {
             let accepts = accepts(&[unknown]);

@@ -6,9 +6,11 @@ use asp_snapshot::Snapshot;
 use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
     BindingRecord, CertificateName, ExposureRecord, HomeRecord, MachineCertificateRecord, MachineKeyRecord,
-    Machines, Placement, PublishedForm, RegionRecord, RouteRecord, UnreadableIssuer, UnreadableMachine,
+    Machines, Placement, PublishedForm, RegionRecord, RouteRecord, ServerRecord, UnreadableIssuer,
+    UnreadableMachine,
 };
 
+use super::super::StaticConfig;
 use super::super::tests::{config, server};
 use super::*;
 use crate::catalog::fault::ORG_DENIED;
@@ -50,6 +52,37 @@ fn built(builder: &mut Builder, state: &ControlState) -> (GatewaySnapshot, Vec<F
 fn bindings(whole: &GatewaySnapshot, org: &str) -> Vec<(String, bool)> {
     let of_org = whole.bindings.iter().filter(|binding| binding.org == org);
     of_org.map(|binding| (binding.target.clone(), binding.allowed)).collect()
+}
+
+#[test]
+fn the_server_that_stands_for_all_others_is_published_with_them() {
+    let config = StaticConfig { all_servers: true, ..config(true) };
+    let mut builder = Builder::new(Compiler::new(config));
+    let mut state = ControlState {
+        revision: 1,
+        servers: vec![server("{schemes: [jwt], issuers: [dev]}")],
+        ..ControlState::default()
+    };
+    let (whole, faults) = built(&mut builder, &state);
+    assert_eq!(faults, []);
+    let mut servers: Vec<&str> = whole.servers.iter().map(|server| server.name.as_str()).collect();
+    servers.sort_unstable();
+    assert_eq!(servers, [ALL_SERVERS, "demo"]);
+    let edge = whole.edge.unwrap();
+    assert!(edge.all_servers && edge_form::evaluate(&edge).is_ok());
+    let issuers = |edge: &EdgeSnapshot| {
+        let all = edge.servers.iter().find(|server| server.name == ALL_SERVERS).unwrap();
+        all.issuers.clone()
+    };
+    assert_eq!(issuers(&edge), ["dev"]);
+    state.revision = 2;
+    let same = builder.build(StateUpdate::All(state.clone()), false).unwrap();
+    assert!(!same.changed.contains("server/all"), "{:?}", same.changed);
+    let open = server("{schemes: [none]}");
+    state.servers = vec![ServerRecord { revision: 3, ..open }];
+    state.revision = 3;
+    let (whole, _) = built(&mut builder, &state);
+    assert_eq!(issuers(&whole.edge.unwrap()), [""; 0], "it follows the servers");
 }
 
 #[test]
