@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::replica::Replica;
+use crate::wellknown::named_issuers;
 
 const METADATA: &str = "/.well-known/oauth-authorization-server/";
 const OPENID: &str = "/.well-known/openid-configuration";
@@ -42,7 +43,9 @@ pub struct Front<'a> {
 impl<'a> Front<'a> {
     /// Returns the front of the first of the server's issuers that has a client for it.
     pub fn of(public_url: &'a str, snapshot: &'a Snapshot, server: &'a VirtualServer) -> Option<Front<'a>> {
-        server.edge.issuers.iter().find_map(|name| {
+        let named = named_issuers(snapshot, Some(server));
+        let mut issuers = server.edge.issuers.iter().filter(|name| named.contains(name.as_str()));
+        issuers.find_map(|name| {
             let login = snapshot.access(name)?.login.as_ref()?;
             let upstream = snapshot.issuers.iter().find(|issuer| issuer.name == *name)?;
             Some(Front { public_url, server, login, upstream })

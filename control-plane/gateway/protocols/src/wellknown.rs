@@ -100,29 +100,17 @@ fn discovered<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s VirtualServe
 /// Returns the metadata of RFC 9728 section 2. An issuer that is not a URL, such as the development issuer, has no
 /// metadata and cannot log anyone in, so it is left out. If no other remains, the optional member
 /// `authorization_servers` is absent.
-///
-/// The document of the whole platform names only the issuers of servers that are open to every org: those of the others
-/// would reveal who the tenants are.
 fn resource_metadata(gateway: &Replica, snapshot: &Snapshot, server: Option<&VirtualServer>) -> Value {
     let public_url = &gateway.config.public_url;
     let resource = match server {
         Some(server) => format!("{public_url}/{}/mcp", server.message.name),
         None => public_url.clone(),
     };
-    let is_open = |server: &VirtualServer| server.edge.default_allow && !server.message.undiscovered;
-    // One pass over the servers, however many issuers there are.
-    let accepted: HashSet<&str> = match server {
-        Some(server) => issuers_of(server).collect(),
-        None => snapshot
-            .servers()
-            .filter(|server| is_open(server))
-            .flat_map(|server| issuers_of(server))
-            .collect(),
-    };
+    let named = named_issuers(snapshot, server);
     let mut issuers: Vec<String> = snapshot
         .issuers
         .iter()
-        .filter(|issuer| accepted.contains(issuer.name.as_str()) && is_url(&issuer.iss))
+        .filter(|issuer| named.contains(issuer.name.as_str()) && is_url(&issuer.iss))
         .map(|issuer| issuer.iss.clone())
         .collect();
     issuers.dedup();
@@ -150,6 +138,28 @@ fn resource_metadata(gateway: &Replica, snapshot: &Snapshot, server: Option<&Vir
         }
     }
     metadata
+}
+
+/// Returns the names of the issuers that the public documents of a server name.
+///
+/// Those of the whole platform, and of the server that stands for all others, name only the issuers of servers that are
+/// open to every org: those of the others would reveal who the tenants are.
+pub(crate) fn named_issuers<'s>(
+    snapshot: &'s Snapshot,
+    server: Option<&'s VirtualServer>,
+) -> HashSet<&'s str> {
+    let is_all = |server: &VirtualServer| snapshot.edge.is_all_servers(&server.message.name);
+    let is_open =
+        |server: &VirtualServer| server.edge.default_allow && !server.message.undiscovered && !is_all(server);
+    // One pass over the servers, however many issuers there are.
+    match server.filter(|server| !is_all(server)) {
+        Some(server) => issuers_of(server).collect(),
+        None => snapshot
+            .servers()
+            .filter(|server| is_open(server))
+            .flat_map(|server| issuers_of(server))
+            .collect(),
+    }
 }
 
 /// Returns the names of the issuers whose tokens a server accepts.

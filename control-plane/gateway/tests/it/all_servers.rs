@@ -1,5 +1,6 @@
 //! `/all/mcp`: the tools of every server that a caller may use, listed and called by each server's own rules.
 
+use asp_proto::snapshot::Issuer;
 use asp_registry::{Inputs, assemble};
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
@@ -248,6 +249,27 @@ async fn the_public_list_of_servers_does_not_hold_it_and_its_metadata_is_public(
     let path = "/.well-known/oauth-protected-resource/all/mcp";
     let document = fixture.send(Method::GET, path, &[], "").await.json();
     assert_eq!(document["resource"], format!("{PUBLIC_URL}/all/mcp"));
+}
+
+/// Issuers of servers that are not open to every org would reveal who the tenants are.
+#[tokio::test]
+async fn public_documents_name_only_the_issuers_of_open_servers() {
+    const RESOURCE: &str = "/.well-known/oauth-protected-resource";
+    for is_open in [true, false] {
+        let mut inputs = inputs_of(&["policy", "shop"]);
+        let iss = "https://partner.example.com";
+        let partner = Issuer { name: "partner".into(), iss: iss.into(), ..inputs.issuers[0].clone() };
+        inputs.issuers.push(partner);
+        let policy = inputs.servers.iter_mut().find(|server| server.server.name == "policy").unwrap();
+        policy.edge.issuers.push("partner".into());
+        policy.edge.default_allow = is_open;
+        let fixture = Fixture::of(assemble(inputs));
+        for path in [RESOURCE.to_owned(), format!("{RESOURCE}/all/mcp")] {
+            let document = fixture.send(Method::GET, &path, &[], "").await.json();
+            let named = document.get("authorization_servers");
+            assert_eq!(named, is_open.then_some(&json!([iss])), "{path}: {document}");
+        }
+    }
 }
 
 /// A server of that name that was stored before the name was reserved.
