@@ -53,7 +53,7 @@ pub struct EdgeInputs<'a> {
     pub workers: u32,
     /// Name of the server whose card is served at the root; "" for none.
     pub default_agent: &'a str,
-    /// Whether the server `all` stands for all others ([`all_servers`]).
+    /// Whether the server `all` stands for all others ([`all_servers()`]).
     pub all_servers: bool,
     /// Ratio of a coarse limit to its exact limit; with many workers a larger one is used.
     pub coarse_multiple: f64,

@@ -1,7 +1,7 @@
 //! Tool search by words: BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009) over names,
 //! descriptions and argument names.
 //!
-//! A word of a query also finds its other forms and what it commonly stands for, with less weight ([`vocabulary`]).
+//! A word of a query also finds its other forms and what it commonly stands for, with less weight (`vocabulary.rs`).
 //!
 //! Keeps true: tools hidden from a searcher affect neither the results nor any score, because word frequencies and
 //! text lengths are computed over visible tools only (I-10); equal queries give equal results in the same order; the

@@ -145,6 +145,17 @@ async fn a_server_that_refuses_the_caller_contributes_nothing() {
 }
 
 #[tokio::test]
+async fn without_a_token_the_open_servers_of_development_are_reached() {
+    let fixture = Fixture::of(assemble(inputs_of(&["conformance", "shop"])));
+    let list = Modern::new("all", &token("alice"), "tools/list", json!({}));
+    let anonymous = names(&list.clone().without("authorization").send(&fixture).await.json());
+    assert!(!anonymous.is_empty(), "it asks for no token");
+    assert!(anonymous.iter().all(|name| name.starts_with("conformance__")), "{anonymous:?}");
+    let alice = names(&list.send(&fixture).await.json());
+    assert_eq!(alice.len(), anonymous.len() + 4, "{alice:?}");
+}
+
+#[tokio::test]
 async fn the_address_is_an_audience_of_servers_that_list_none() {
     let mut inputs = inputs_of(&["policy", "shop"]);
     let shop = inputs.servers.iter_mut().find(|server| server.server.name == "shop").unwrap();

@@ -8,7 +8,7 @@ use asp_proto::snapshot::{
 use asp_registry::{Inputs, assemble};
 use http::StatusCode;
 use http_body_util::BodyExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::limits::star;
@@ -60,6 +60,28 @@ fn call(key: &str, tool: &str) -> Modern {
 
 fn done(answer: &Answer) -> bool {
     answer.json()["result"]["structuredContent"]["message"] == "hi"
+}
+
+#[tokio::test]
+async fn at_the_address_of_all_servers_a_key_reaches_those_that_take_keys() {
+    let mut inputs = Inputs { all_servers: true, ..with(vec![key('a', "acme")]) };
+    inputs.servers.retain(|server| ["policy", "shop"].contains(&server.server.name.as_str()));
+    for server in inputs.servers.iter_mut().filter(|server| server.server.name == "shop") {
+        server.edge.schemes = vec![AuthScheme::Jwt.into()];
+    }
+    let fixture = Fixture::of(assemble(inputs));
+    let list = Modern::new("all", &secret('a'), "tools/list", json!({})).send(&fixture).await.json();
+    let tools = list["result"]["tools"].as_array().unwrap_or_else(|| panic!("{list}"));
+    let is_of_policy = |tool: &Value| tool["name"].as_str().unwrap().starts_with("policy__");
+    assert!(!tools.is_empty() && tools.iter().all(is_of_policy), "{list}");
+    let call = |tool: &str| {
+        let params = json!({"name": tool, "arguments": {"message": "hi"}});
+        Modern::new("all", &secret('a'), "tools/call", params)
+    };
+    assert!(done(&call("policy__policy.open").send(&fixture).await));
+    assert_eq!(call("shop__send_mail").send(&fixture).await.reason(), "unknown_primitive");
+    let unknown = Modern::new("all", &secret('b'), "tools/list", json!({})).send(&fixture).await;
+    assert_eq!(unknown.status, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ use super::edge_form;
 use super::fault::{Fault, HOMES_CUT, LAST_FORM, NOT_SERVED, Part, ROUTES_CLOSED};
 use super::orgs::{OrgPolicy, Size};
 use super::revoked::{Cut, EncodedRevocations, RevocationSplit};
-use super::servers::server_fault;
+use super::servers::{edge_bytes, server_fault};
 use super::stored_state::{ORG_REMEDY, OrgForm, StoredState};
 use super::usage::Totals;
 use super::{Compiler, Settlement, server_part};
@@ -44,6 +44,10 @@ mod last_forms;
 /// The fault of a stored server with the name of the platform's own.
 const NAME_RESERVED: &str =
     "its name is reserved: with ASP_ALL_SERVERS=on, /all/mcp leads to the tools of all servers";
+
+/// The fault of the platform's own server if the others fill the edge snapshot.
+const NO_ROOM: &str = "the servers at the edge leave no room for the one that stands for all of them";
+const FEWER_SERVERS: &str = "delete a server that is no longer needed, or set ASP_ALL_SERVERS=off";
 
 /// The build of one revision: what is published, and which records could not be published as stored.
 #[derive(Debug, Default)]
@@ -323,6 +327,11 @@ impl Builder {
             servers.retain(|server| !is_all(&server));
         }
         let all = asp_registry::all_servers(&config.public_url, servers.iter().map(Arc::as_ref));
+        let bytes: usize = servers.iter().map(|server| edge_bytes(server)).sum();
+        if bytes + edge_bytes(&all) > budget::EDGE_SERVERS.bytes {
+            faults.push(Fault { remedy: FEWER_SERVERS, ..server_fault(ALL_SERVERS, NO_ROOM, NOT_SERVED) });
+            return;
+        }
         let former = self.servers.iter().find(is_all);
         let former = former.filter(|former| former.content_hash == all.content_hash);
         servers.push(former.cloned().unwrap_or_else(|| Arc::new(all)));

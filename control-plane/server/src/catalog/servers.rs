@@ -19,7 +19,8 @@ pub fn server_bytes(server: &CompiledServer) -> usize {
     server.server.encoded_len() + primitives.sum::<usize>() + edge_bytes(server) + FRAMING
 }
 
-fn edge_bytes(server: &CompiledServer) -> usize {
+/// Returns its encoded bytes in an edge snapshot.
+pub(super) fn edge_bytes(server: &CompiledServer) -> usize {
     server.edge.encoded_len() + FRAMING
 }
 

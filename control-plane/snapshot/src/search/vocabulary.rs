@@ -8,8 +8,8 @@ const STOP_WORDS: &str = "a about again already also am an and any are as at be 
     she should so some still t than that the their them then there these they this those to us ve want \
     wants was we were whom whose why will with without would yet you your";
 
-/// Words of tools, each with words that mean the same in a question; all in the form that
-/// [`super::singular`] returns.
+/// Words of tools, each with words that mean the same in a question; all without the ending of
+/// a plural.
 const SYNONYMS: &[(&str, &str)] = &[
     ("create", "make new add open write start build file set prepare register fill raise"),
     ("get", "show read view see look check display fetch what who where when which how"),
