@@ -242,6 +242,15 @@ impl Pipeline {
         Ok(self.peek(id, &caller, &server).await?.map(|(found, _)| found))
     }
 
+    /// Returns the server of a call, wherever it runs or ended, for a client that names the call alone. What the client may
+    /// know of the call is checked when it is looked up.
+    pub async fn server_of(&self, id: Uuid) -> Result<Option<String>, StoreFault> {
+        if let Some(call) = self.registry.find_running(id) {
+            return Ok(Some(call.server.message.name.clone()));
+        }
+        Ok(self.active.requester(id).await?.map(|(_, server)| server))
+    }
+
     /// Returns the call if this gateway has it, and no other one continues it.
     pub fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let call = self.registry.attach(id, caller, server);

@@ -1,6 +1,6 @@
 //! The server that stands for all others: tools only, each as `server__tool`.
 //!
-//! Refuses: tasks, prompts, resources and reports of changes, which belong to one server. Keeps true: the list holds what
+//! Refuses: prompts, resources and reports of changed lists, which belong to one server. Keeps true: the list holds what
 //! its caller may call (I-10), because both follow the view of each server; a call is evaluated as one to the tool's own
 //! server, by the caller whom that server admits, and its result is unchanged.
 
@@ -17,6 +17,7 @@ use asp_snapshot::ListedPrimitive;
 use asp_snapshot::search::{find_among, is_tool};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 use super::codec::{Message, RpcFailure};
 use super::results;
@@ -66,15 +67,19 @@ impl VisibleServer<'_> {
 }
 
 /// Returns the servers of which the caller sees any tool.
-fn visible<'a>(request: &ProtocolRequest, reached: &'a [ReachedServer]) -> Vec<VisibleServer<'a>> {
+fn visible<'a>(
+    request: &ProtocolRequest,
+    reached: &'a [ReachedServer],
+    revision: Revision,
+) -> Vec<VisibleServer<'a>> {
     let of_server = |reached: &'a ReachedServer| {
         let ReachedServer { server, caller } = reached;
         let mut view = ServerView::of(&request.snapshot, server, caller, Protocol::Mcp);
         let mut is_visible = |entry: &ListedPrimitive| {
             is_tool(&entry.primitive)
                 && !entry.listing.mcp_name.is_empty()
-                // Only a client with tasks could call it.
-                && !entry.primitive.task_required
+                // A client of a revision with a handshake has no tasks and could never call it.
+                && (revision.is_modern() || !entry.primitive.task_required)
                 && view.shows(entry)
                 && request.gateway.pipeline.offers(server, entry)
         };
@@ -91,7 +96,7 @@ pub(super) fn page(
     reached: &[ReachedServer],
     revision: Revision,
 ) -> Map<String, Value> {
-    let servers = visible(request, reached);
+    let servers = visible(request, reached, revision);
     let count: usize = servers.iter().map(|server| server.tools.len()).sum();
     let tools: Vec<Value> = match count > MAX_LISTED {
         true => vec![find_tool(&servers), call_tool()],
@@ -154,7 +159,8 @@ pub(super) fn call(
             let query = argument("query").and_then(Value::as_str);
             let query = query.ok_or_else(|| invalid("params.arguments.query must be a string"))?;
             let limit = argument("limit").and_then(Value::as_u64).unwrap_or(FOUND).clamp(1, MAX_FOUND);
-            let found = find(&visible(request, reached), (query, limit), context.revision);
+            let visible = visible(request, reached, context.revision);
+            let found = find(&visible, (query, limit), context.revision);
             Ok(RequestAnswer::Completion(result(&found, context.revision)))
         }
         CALL => {
@@ -219,13 +225,31 @@ pub(super) fn route(request: &ProtocolRequest, message: &Message) -> Option<(Pro
         name => (name.to_owned(), arguments, false),
     };
     let (server, tool) = split_name(&name)?;
+    let mut routed = at(request, reached, server)?;
+    if is_wrapped && let (Some(entry), Some(arguments)) = (routed.server.tool(tool), &arguments) {
+        mirror(&mut routed.headers, entry, arguments);
+    }
+    Some((routed, message.for_tool(tool, arguments)))
+}
+
+/// Returns a request about a task as one to the server of its call, which the id does not name; `None` for any other
+/// request and if the task is unknown.
+pub(super) async fn route_task(request: &ProtocolRequest, message: &Message) -> Option<ProtocolRequest> {
+    let reached = request.reached.as_ref()?;
+    if !matches!(message.method.as_deref(), Some("tasks/get" | "tasks/update" | "tasks/cancel")) {
+        return None;
+    }
+    let id = message.text_param("taskId").and_then(|id| Uuid::parse_str(id).ok())?;
+    // If the store does not answer, the lookup of the call reports that.
+    let server = request.gateway.pipeline.server_of(id).await.ok().flatten()?;
+    at(request, reached, &server)
+}
+
+/// Returns the request as one to a server that it reaches.
+fn at(request: &ProtocolRequest, reached: &[ReachedServer], server: &str) -> Option<ProtocolRequest> {
     let ReachedServer { server, caller } =
         reached.iter().find(|reached| reached.server.message.name == server)?;
-    let mut headers = request.headers.clone();
-    if is_wrapped && let (Some(entry), Some(arguments)) = (server.tool(tool), &arguments) {
-        mirror(&mut headers, entry, arguments);
-    }
-    let routed = ProtocolRequest {
+    Some(ProtocolRequest {
         gateway: request.gateway.clone(),
         snapshot: request.snapshot.clone(),
         server: server.clone(),
@@ -234,11 +258,10 @@ pub(super) fn route(request: &ProtocolRequest, message: &Message) -> Option<(Pro
         reached: None,
         method: request.method.clone(),
         uri: request.uri.clone(),
-        headers,
+        headers: request.headers.clone(),
         body: request.body.clone(),
         memory: request.memory.clone(),
-    };
-    Some((routed, message.for_tool(tool, arguments)))
+    })
 }
 
 /// Adds the headers that a client which calls the tool itself sends with these arguments: a wrapped call has none.

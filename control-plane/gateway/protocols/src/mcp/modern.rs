@@ -3,6 +3,7 @@
 //!
 //! The official conformance probes dictate the order of the checks.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,16 +82,18 @@ async fn answer(
     version: Option<&str>,
 ) -> Result<Response, RpcFailure> {
     check_version(request, version)?;
-    let mut abilities = abilities(message)?;
+    let abilities = abilities(message)?;
     check_mirrors(request, message)?;
-    if request.reached.is_some() {
-        // A task belongs to its server, and its id does not name that.
-        abilities.tasks = false;
+    // Boxed, so that the state of other requests does not include these.
+    if let Some((request, message)) = all_servers::route(request, message) {
+        return Box::pin(handle(&request, &Arc::new(message), abilities)).await;
     }
-    match all_servers::route(request, message) {
-        Some((request, message)) => Box::pin(handle(&request, &Arc::new(message), abilities)).await,
-        None => handle(request, message, abilities).await,
+    if request.reached.is_some()
+        && let Some(request) = Box::pin(all_servers::route_task(request, message)).await
+    {
+        return Box::pin(handle(&request, message, abilities)).await;
     }
+    handle(request, message, abilities).await
 }
 
 /// Answers a checked message.
@@ -219,7 +222,9 @@ fn discover(request: &ProtocolRequest) -> Map<String, Value> {
     let mut result = Map::new();
     result.insert("supportedVersions".into(), json!(supported));
     let mut capabilities = lists::capabilities(request, true);
-    if request.server.entries.iter().any(|entry| entry.primitive.kind() == Kind::Task)
+    let reached = request.reached.iter().flatten().map(|reached| &reached.server);
+    let mut servers = iter::once(&request.server).chain(reached);
+    if servers.any(|server| server.entries.iter().any(|entry| entry.primitive.kind() == Kind::Task))
         && let Some(capabilities) = capabilities.as_object_mut()
     {
         capabilities.insert("extensions".into(), json!({TASKS_EXTENSION: {}}));

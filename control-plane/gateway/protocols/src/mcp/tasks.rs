@@ -25,6 +25,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::all_servers;
 use super::codec::{Message, RpcFailure, error_object};
 use super::lacking::{TASKS, TASKS_EXTENSION, has_scopes, has_scopes_of, incapable};
 use super::questions;
@@ -95,7 +96,8 @@ pub(super) fn changes(
     abilities: ClientAbilities,
 ) -> Option<TaskChanges> {
     let id = Uuid::parse_str(id).ok().filter(|_| abilities.tasks)?;
-    let call = request.gateway.pipeline.here(id, &request.caller, &request.server.message.name)?;
+    let mut holders = all_servers::holders(request);
+    let call = holders.find_map(|(caller, server)| request.gateway.pipeline.here(id, caller, server))?;
     has_scopes(request, &call).ok()?;
     let events = call.events.reader_from(call.events.next_number());
     let (gateway, caller) = (request.gateway.clone(), request.caller.clone());

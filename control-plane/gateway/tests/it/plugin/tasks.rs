@@ -113,6 +113,40 @@ async fn a_task_is_durable_when_it_is_told_asks_is_answered_and_completes() {
     assert_eq!(until(&other, &task, "completed").await["result"]["structuredContent"], json!({"ok": true}));
 }
 
+/// `/all/mcp`: the id of a task does not name its server.
+#[tokio::test]
+async fn at_the_address_of_all_servers_a_task_is_found_at_its_own() {
+    let runtime = asking();
+    let snapshot = assemble(Inputs { all_servers: true, ..inputs() });
+    let fixture = Fixture::with(snapshot, 7, runtime.runtimes());
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
+    let discovered = Modern::new("all", &token("alice"), "server/discover", json!({})).send(&fixture).await;
+    assert_eq!(discovered.json()["result"]["capabilities"]["extensions"], json!({EXTENSION: {}}));
+    let params = json!({"name": "plugins__sweep", "arguments": {}});
+    let call = Modern::new("all", &token("alice"), "tools/call", params).capabilities(can());
+    let task = call.send(&fixture).await.json()["result"].clone();
+    assert_eq!((&task["resultType"], &task["status"]), (&json!("task"), &json!("working")), "{task}");
+    let of_task = async |user: &str, method: &str, extra: Value| {
+        of_users_task(user, "all", method, (&task, &extra)).send(&fixture).await.json()
+    };
+    let until = async |status: &str| {
+        let look = async || {
+            let found = of_task("alice", "tasks/get", json!({})).await["result"].clone();
+            Some(found).filter(|found| found["status"] == status)
+        };
+        until_some(&format!("never {status}"), look).await
+    };
+    until("input_required").await;
+    let foreign = of_task("bob", "tasks/get", json!({})).await;
+    assert_eq!(foreign["error"]["message"], "unknown task", "{foreign}");
+    let answer =
+        json!({"inputResponses": {"plugins.name": {"action": "accept", "content": {"name": "Ada"}}}});
+    of_task("alice", "tasks/update", answer).await;
+    let done = until("completed").await;
+    assert_eq!(done["result"]["structuredContent"], json!({"ok": true}), "{done}");
+    assert_eq!(get(&fixture, &task).await["status"], "completed", "also at its server's own address");
+}
+
 #[tokio::test]
 async fn a_task_whose_gateway_is_gone_is_told_as_an_error_for_as_long_as_its_ttl() {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
