@@ -86,7 +86,7 @@ pub fn find_among(
 ) -> Vec<(usize, usize)> {
     let query = query_words(query);
     let servers: Vec<Vec<String>> = indexes.iter().map(|(_, server)| split(server).collect()).collect();
-    let mut seen = Vec::new();
+    let mut seen: Vec<Candidate<'_>> = Vec::new();
     for (index, ((tools, _), of_server)) in indexes.iter().zip(&servers).enumerate() {
         let tools = tools.tools.iter().enumerate().filter(|(at, _)| shows(index, *at));
         seen.extend(tools.map(move |(at, words)| Candidate { at: (index, at), words, of_server }));
@@ -246,7 +246,7 @@ fn singular(mut word: String) -> String {
     if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 1) {
         return format!("{stem}y");
     }
-    if word.len() > 4 && ["sses", "ches", "shes", "xes"].iter().any(|ending| word.ends_with(ending)) {
+    if word.len() > 4 && ["sses", "ches", "shes", "xes"].iter().any(|ending| word.ends_with(*ending)) {
         word.truncate(word.len() - 2);
     } else if word.len() > 3 && word.ends_with('s') && !word.ends_with("ss") {
         word.pop();

@@ -21,6 +21,7 @@ pub mod a2a;
 mod events;
 pub mod login;
 pub mod mcp;
+mod public_issuers;
 pub mod push;
 pub mod refusal_mark;
 pub mod registry;

@@ -26,8 +26,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::public_issuers;
 use crate::replica::Replica;
-use crate::wellknown::named_issuers;
 
 const METADATA: &str = "/.well-known/oauth-authorization-server/";
 const OPENID: &str = "/.well-known/openid-configuration";
@@ -43,7 +43,7 @@ pub struct Front<'a> {
 impl<'a> Front<'a> {
     /// Returns the front of the first of the server's issuers that has a client for it.
     pub fn of(public_url: &'a str, snapshot: &'a Snapshot, server: &'a VirtualServer) -> Option<Front<'a>> {
-        let named = named_issuers(snapshot, Some(server));
+        let named = public_issuers::of(snapshot, Some(server));
         let mut issuers = server.edge.issuers.iter().filter(|name| named.contains(name.as_str()));
         issuers.find_map(|name| {
             let login = snapshot.access(name)?.login.as_ref()?;

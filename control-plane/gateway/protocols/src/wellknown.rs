@@ -1,7 +1,6 @@
 //! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728), agent cards with the keys that sign them,
 //! and the keys of the tokens by which calls authenticate to services.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use asp_identity::minting::FRESH;
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 use super::a2a::card::{self, ReaderCard};
 use super::login;
 use super::mcp::codec;
+use super::public_issuers;
 use super::rest::conditions;
 use crate::replica::Replica;
 
@@ -106,7 +106,7 @@ fn resource_metadata(gateway: &Replica, snapshot: &Snapshot, server: Option<&Vir
         Some(server) => format!("{public_url}/{}/mcp", server.message.name),
         None => public_url.clone(),
     };
-    let named = named_issuers(snapshot, server);
+    let named = public_issuers::of(snapshot, server);
     let mut issuers: Vec<String> = snapshot
         .issuers
         .iter()
@@ -138,33 +138,6 @@ fn resource_metadata(gateway: &Replica, snapshot: &Snapshot, server: Option<&Vir
         }
     }
     metadata
-}
-
-/// Returns the names of the issuers that the public documents of a server name.
-///
-/// Those of the whole platform, and of the server that stands for all others, name only the issuers of servers that are
-/// open to every org: those of the others would reveal who the tenants are.
-pub(crate) fn named_issuers<'s>(
-    snapshot: &'s Snapshot,
-    server: Option<&'s VirtualServer>,
-) -> HashSet<&'s str> {
-    let is_all = |server: &VirtualServer| snapshot.edge.is_all_servers(&server.message.name);
-    let is_open =
-        |server: &VirtualServer| server.edge.default_allow && !server.message.undiscovered && !is_all(server);
-    // One pass over the servers, however many issuers there are.
-    match server.filter(|server| !is_all(server)) {
-        Some(server) => issuers_of(server).collect(),
-        None => snapshot
-            .servers()
-            .filter(|server| is_open(server))
-            .flat_map(|server| issuers_of(server))
-            .collect(),
-    }
-}
-
-/// Returns the names of the issuers whose tokens a server accepts.
-fn issuers_of(server: &VirtualServer) -> impl Iterator<Item = &str> {
-    server.edge.issuers.iter().map(String::as_str)
 }
 
 fn is_url(iss: &str) -> bool {
