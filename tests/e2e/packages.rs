@@ -20,6 +20,7 @@ const LANGUAGES: [&str; 3] = ["python", "node", "java"];
 
 trials! { packages:
     from_the_code_through_the_store_to_an_official_client,
+    a_directory_with_code_is_deployed_by_one_command,
     tests_run_where_half_a_languages_settings_are_missing,
     where_a_language_is_missing_that_is_said_and_no_missing_example,
 }
@@ -121,6 +122,49 @@ async fn from_the_code_through_the_store_to_an_official_client(_: &Shared) -> Re
         stdio(&client).await.context(mode)?;
     }
     kept(&admin, &puller, &built).await?;
+    stack.stop(&[]).await
+}
+
+async fn a_directory_with_code_is_deployed_by_one_command(_: &Shared) -> Result<()> {
+    let stack = bare_stack().await?;
+    let work = tempfile::tempdir()?;
+    let admin = Shell::new(&stack, work.path(), "platform").await?;
+    admin.must(&["plugin", "new", "greet_python", "--language", "python", "src"]).await?;
+    let spec = work.path().join("src/greet-python/greet_python.yaml");
+    let before = fs::read_to_string(&spec)?;
+    let plan = admin.must(&["deploy", "src", "--plan"]).await?;
+    for part in [
+        "write    greet-python/greet_python.yaml: the digest of its package",
+        "push     greet_python-0.1.0-py3-none-any.whl",
+        "apply    greet-python: new",
+    ] {
+        ensure!(plan.contains(part), "{part}: {plan}");
+    }
+    ensure!(fs::read_to_string(&spec)? == before, "a plan writes nothing");
+
+    // Nobody has installed it, and the command says so.
+    let waiting = admin.fails(&["deploy", "src", "--yes", "--timeout", "5"]).await?;
+    ensure!(waiting.contains("greet_python@0.1.0 is off") && waiting.contains("--plugins"), "{waiting}");
+    let plugins = {
+        let runtime = stack.runtime.as_ref().context("the stack has a runtime")?.lock().await;
+        runtime.plugins().display().to_string()
+    };
+    let deploy = ["deploy", "src", "--yes", "--plugins", &plugins];
+    let done = admin.must(&deploy).await?;
+    ensure!(
+        done.contains("installed greet_python@0.1.0") && done.contains("served: greet-python at "),
+        "{done}"
+    );
+    wait::until("greet-python", wait::START, || shown(&stack, "greet-python")).await?;
+
+    let code = work.path().join("src/greet-python/plugins/greet_python/main.py");
+    fs::write(&code, fs::read_to_string(&code)? + "\n# other\n")?;
+    let refused = admin.fails(&deploy).await?;
+    ensure!(
+        refused.contains("greet_python@0.1.0 is deployed with other code: raise its version"),
+        "{refused}"
+    );
+    admin.must(&[&deploy[..], &["--replace"]].concat()).await?;
     stack.stop(&[]).await
 }
 

@@ -3,6 +3,7 @@
 pub mod call;
 pub mod config;
 pub mod db;
+pub mod deploy;
 pub mod dev;
 pub mod help;
 pub mod history;
@@ -22,6 +23,7 @@ use clap::{Args, Parser, Subcommand};
 
 use call::CallArgs;
 use config::ConfigArgs;
+use deploy::DeployArgs;
 use dev::DevArgs;
 use history::{HistoryArgs, UndoArgs};
 use machines::MachinesCommand;
@@ -40,6 +42,7 @@ use policy::PolicyArgs;
 Examples:
   asp plugin new greet --language python mine         creates a server with one working tool
   asp dev mine                                        serves it on this machine and applies every change
+  asp deploy mine                                     shows what it would change on a running platform, asks, and does it
   asp serve --dev --primitives mine                   runs control plane and gateway on this machine
   asp token --org acme --user alice                   mints a token to call it with
   asp policy acme --deny greet --user bob             denies a tool to bob; asp undo takes it back
@@ -72,6 +75,8 @@ pub enum Command {
     Apply(ApplyArgs),
     /// Compares a directory of primitives with the control plane
     Diff(DiffArgs),
+    /// Builds, pushes, pins and applies a directory of primitives, and waits until it is served (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Deploy(DeployArgs),
     /// Imports an MCP server's tools, an A2A agent's skills, or an OpenAPI document, into a directory of primitives
     Import(ImportArgs),
     /// Shows the published snapshot and which edges and gateways have it

@@ -10,6 +10,7 @@ pub mod compile;
 pub mod completions;
 pub mod config;
 pub mod db;
+pub mod deploy;
 pub mod dev;
 pub mod explain;
 pub mod history;
@@ -17,6 +18,7 @@ pub mod lint;
 pub mod login;
 pub mod machines;
 pub mod mcp;
+mod next_call;
 pub mod placement;
 pub mod plugin;
 pub mod policy;
@@ -59,6 +61,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Apply(args) => apply::run(&args),
         Command::Db(command) => db::run(&command),
         Command::Diff(args) => apply::diff(&args),
+        Command::Deploy(args) => deploy::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Policy(args) => policy::policy(&args),

@@ -38,8 +38,8 @@ fn help_lists_what_there_is_and_every_command_has_its_own() {
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
     for command in [
-        "serve", "config", "token", "lint", "compile", "apply", "diff", "import", "status", "explain",
-        "policy", "limits", "revoke", "history", "undo", "audit", "servers", "db",
+        "serve", "config", "token", "lint", "compile", "apply", "diff", "deploy", "import", "status",
+        "explain", "policy", "limits", "revoke", "history", "undo", "audit", "servers", "db",
     ] {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from {help}");
         assert!(run(asp(state.path()).args([command, "--help"])).status.success(), "{command}");
@@ -376,6 +376,52 @@ async fn what_breaks_callers_ends_diff_and_apply_with_3_until_it_is_forced() {
     assert_eq!(forced.status.code(), Some(0), "{}", text(&forced.stderr));
     assert!(text(&forced.stdout).contains("BREAKING"), "apply prints the changes: {}", text(&forced.stdout));
     assert_eq!(admin(&["diff"]).status.code(), Some(0), "now it is what is stored");
+}
+
+#[tokio::test]
+async fn a_directory_is_deployed_after_a_plan_that_changes_nothing() {
+    let admin = Admin::start().await;
+    let root = admin.state.path().join("mine");
+    let folder = root.join("salute");
+    std::fs::create_dir_all(&folder).unwrap();
+    let server = "apiVersion: asp/v1\nname: salute\ndescription: A test.\nversion: 1.0.0\nprotocols: [mcp]\n\
+        defaultExposure: allow\nauth: {schemes: [jwt], issuers: [dev]}\nprimitives:\n  - ref: salute/salute\n";
+    std::fs::write(folder.join("server.yaml"), server).unwrap();
+    let spec = |schema: &str| {
+        let text = format!(
+            "id: salute\nname: salute\ntype: tool\nversion: 1.0.0\nowner: test@example.com\nsummary: Tests it.\n\
+             mutation: read_only\nprimitiveSchema: {{input_schema: {schema}}}\nsecurity: {{riskClass: low}}\n\
+             runtime: {{mode: builtin, entrypoint: echo}}\n"
+        );
+        std::fs::write(folder.join("salute.yaml"), text).unwrap();
+    };
+    spec("{type: object, properties: {who: {type: string}}, required: [who]}");
+    let directory = root.to_str().unwrap();
+    let plan = admin.good(&["deploy", directory, "--plan"]);
+    assert_eq!(
+        plan,
+        "apply    salute: new\naccess   salute: every organisation gains it (`defaultExposure: allow`)\n"
+    );
+    let refused = admin.run(&["deploy", directory]);
+    let said = text(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && said.contains("deploy with --yes"), "{said}");
+    assert!(!admin.good(&["servers", "list"]).contains("salute"), "neither has stored it");
+
+    let done = admin.good(&["deploy", directory, "--yes"]);
+    assert!(done.contains("salute: applied at revision"), "{done}");
+    let end = "served: salute at http://127.0.0.1:8080/salute/mcp\n  next: asp call salute salute --arg 'who=STRING'\n";
+    assert!(done.ends_with(end), "{done}");
+    let again = admin.good(&["deploy", directory]);
+    assert!(
+        again.starts_with("apply    salute: unchanged") && again.ends_with(end),
+        "nothing to ask: {again}"
+    );
+
+    spec("{type: object, properties: {who: {type: integer}}, required: [who]}");
+    let breaking = admin.run(&["deploy", directory, "--yes"]);
+    assert_eq!(breaking.status.code(), Some(3), "{}", text(&breaking.stderr));
+    assert!(text(&breaking.stdout).contains("BREAKING"), "{}", text(&breaking.stdout));
+    admin.good(&["deploy", directory, "--yes", "--force", "--json"]);
 }
 
 /// A control plane, and a platform admin who runs commands against it.

@@ -7,6 +7,7 @@ use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::catalog::{self, Bundle};
+use asp_registry::CompiledServer;
 use asp_store::control::SourceFile;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -32,14 +33,7 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
                 breaks_callers |= !args.force && difference.breaks_callers();
                 difference_json(name, &difference)
             } else {
-                let query = if args.force { "?force=true" } else { "" };
-                let path = format!("{}{query}", api_path(&["api", "registry", "servers", name]));
-                let answer = api.put(&path, &json!({ "files": bundle.files })).await?;
-                if text(&answer.body, "code") == "breaking_change" {
-                    print::error(&format!("{name}: {}", answer.refusal()));
-                    return Err(Failure::Breaking);
-                }
-                answer.accepted()?
+                send(&api, bundle, args.force).await?
             };
             if !args.json {
                 print::line(&describe_result(name, &result));
@@ -51,6 +45,19 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
         }
         if breaks_callers { Err(Failure::Breaking) } else { Ok(()) }
     })
+}
+
+/// Stores a server; fails if that breaks callers without a new major version and is not forced.
+pub(super) async fn send(api: &AdminClient, bundle: &Bundle, force: bool) -> Result<Value, Failure> {
+    let name = &bundle.server.server.name;
+    let query = if force { "?force=true" } else { "" };
+    let path = format!("{}{query}", api_path(&["api", "registry", "servers", name]));
+    let answer = api.put(&path, &json!({ "files": bundle.files })).await?;
+    if text(&answer.body, "code") == "breaking_change" {
+        print::error(&format!("{name}: {}", answer.refusal()));
+        return Err(Failure::Breaking);
+    }
+    answer.accepted()
 }
 
 /// Prints which servers are new, changed or unchanged, and which servers of the registry are not in the directory. Fails if a
@@ -114,7 +121,7 @@ const A2A_SWITCHED_ON: &str = "A2A is switched on, for orgs that have the server
      bindings for every protocol count there, bindings for mcp alone do not; see `asp upgrade check` before you apply it";
 
 /// Describes a result: what happened, then its changes and warnings, one a line.
-fn describe_result(name: &str, result: &Value) -> String {
+pub(super) fn describe_result(name: &str, result: &Value) -> String {
     let revision = number(result, "revision");
     let state = result.get("state").and_then(Value::as_str);
     let mut lines = match (state, is(result, "changed")) {
@@ -138,24 +145,31 @@ fn describe_warning(warning: &Value) -> String {
 }
 
 /// Difference between a server in the directory and in the registry.
-struct Difference {
-    state: &'static str,
+pub(super) struct Difference {
+    pub(super) state: &'static str,
+    /// The stored server, if there is one and this version compiles it.
+    pub(super) before: Option<CompiledServer>,
     changes: Vec<asp_registry::Change>,
     /// Whether the server lists a2a, and A2A is off until it is applied.
     a2a_switched_on: bool,
 }
 
 impl Difference {
-    fn breaks_callers(&self) -> bool {
+    /// Returns a difference without changes of contracts.
+    pub(super) fn of(state: &'static str, before: Option<CompiledServer>) -> Difference {
+        Difference { state, before, changes: Vec::new(), a2a_switched_on: false }
+    }
+
+    pub(super) fn breaks_callers(&self) -> bool {
         self.changes.iter().any(asp_registry::Change::breaks_callers)
     }
 }
 
-async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failure> {
+pub(super) async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failure> {
     let name = &bundle.server.server.name;
     let answer = api.get(&api_path(&["api", "registry", "servers", name])).await?;
     if answer.status == StatusCode::NOT_FOUND {
-        return Ok(Difference { state: "new", changes: Vec::new(), a2a_switched_on: false });
+        return Ok(Difference::of("new", None));
     }
     let stored = answer.accepted()?;
     // A control plane that does not report it does not serve A2A.
@@ -163,20 +177,18 @@ async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failu
     let a2a_switched_on = is_off && bundle.server.lists_a2a();
     if stored.get("contentHash").and_then(Value::as_str) == Some(bundle.server.content_hash.as_str()) {
         let state = if a2a_switched_on { "changed" } else { "unchanged" };
-        return Ok(Difference { state, changes: Vec::new(), a2a_switched_on });
+        return Ok(Difference { a2a_switched_on, ..Difference::of(state, Some(bundle.server.clone())) });
     }
     let files = stored.get("files").cloned().unwrap_or_default();
     let files: Vec<SourceFile> = serde_json::from_value(files).context("read the stored files")?;
     // Files that this version no longer compiles cannot be compared.
-    let changes = match catalog::compile(name, &files) {
-        Ok(before) => asp_registry::compare(&before, &bundle.server),
-        Err(_) => Vec::new(),
-    };
-    Ok(Difference { state: "changed", changes, a2a_switched_on })
+    let before = catalog::compile(name, &files).ok();
+    let changes = before.as_ref().map(|before| asp_registry::compare(before, &bundle.server));
+    Ok(Difference { state: "changed", before, changes: changes.unwrap_or_default(), a2a_switched_on })
 }
 
-fn difference_json(name: &str, difference: &Difference) -> Value {
-    let Difference { state, changes, a2a_switched_on } = difference;
+pub(super) fn difference_json(name: &str, difference: &Difference) -> Value {
+    let Difference { state, changes, a2a_switched_on, .. } = difference;
     json!({ "server": name, "state": state, "changes": changes, "a2aSwitchedOn": a2a_switched_on })
 }
 
@@ -207,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_plan_and_a_result_name_the_server_for_which_they_switch_a2a_on() {
-        let difference = Difference { state: "changed", changes: Vec::new(), a2a_switched_on: true };
+        let difference = Difference { a2a_switched_on: true, ..Difference::of("changed", None) };
         let planned = describe_result("crm", &difference_json("crm", &difference));
         assert_eq!(planned, format!("crm: changed\n  {A2A_SWITCHED_ON}"));
         let result = json!({ "changed": true, "revision": 7, "a2aSwitchedOn": true });

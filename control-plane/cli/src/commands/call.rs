@@ -5,7 +5,7 @@
 
 mod a2a;
 mod mcp;
-mod question;
+pub(super) mod question;
 mod result;
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! `asp plugin`: creates, runs and tests plugins, offline; builds, pushes and installs their packages.
 
-mod packages;
+pub(super) mod packages;
 
 use std::path::Path;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub fn run(command: &PluginCommand) -> Result<(), Failure> {
 }
 
 /// Runs the work until a signal arrives; dropping the work then ends its child processes, which the signal itself does not reach.
-async fn run_until_signal(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+pub(super) async fn run_until_signal(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     tokio::select! {
         done = work => done,
         signal = wait_for_signal() => Err(Failure::Signalled(signal?)),

@@ -43,12 +43,17 @@ fn read(directory: &Path, check: fn(&[Source]) -> CheckReport) -> Result<(Vec<So
     refuse_server(directory)?;
     let sources =
         asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
-    let report = check(&sources);
+    let found = without_faults(check(&sources))?;
+    Ok((sources, found))
+}
+
+/// Returns what was compiled; if there are faults, prints every fault and fails.
+pub(super) fn without_faults(report: CheckReport) -> Result<Catalog, Failure> {
     let Some(found) = report.catalog else {
         for fault in &report.faults {
             print::error(&catalog::describe(fault));
         }
         return Err(Failure::Refused);
     };
-    Ok((sources, found))
+    Ok(found)
 }

@@ -35,6 +35,15 @@ pub(super) async fn ask_page(message: String, url: String) -> QuestionReply {
     .await
 }
 
+/// Asks for yes or no.
+pub(in crate::commands) async fn ask_yes(question: String) -> bool {
+    let reply = at_terminal(question, |question, input, output| {
+        let is_accepted = confirm(input, output, question)?;
+        Ok(if is_accepted { QuestionReply::Accepted(Map::new()) } else { QuestionReply::Declined })
+    });
+    reply.await != QuestionReply::Declined
+}
+
 /// Asks in a thread of its own, because reading blocks. A terminal that cannot be read declines.
 async fn at_terminal(
     message: String,

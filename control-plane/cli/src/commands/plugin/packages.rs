@@ -12,6 +12,7 @@ use asp_control::package_format::Format;
 use asp_packaging::pack::{PackageFile, digest, pack};
 use asp_packaging::schemas::{self, PluginSchemas};
 use asp_packaging::{ConflictPolicy, InstallOutcome, InstalledUnit, Unit, build as sources};
+use asp_registry::Source;
 use asp_store::control::SourceFile;
 use asp_store::packages::MAX_PACKAGE;
 use serde::Serialize;
@@ -36,14 +37,10 @@ struct BuiltPackage {
 }
 
 pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
-    let (files, found) = specs::checked_before_build(&args.directory)?;
-    let units = asp_packaging::units(&found.servers, Some(&args.directory));
+    let BuiltSources { units, stale, .. } = build_sources(&args.directory).await?;
     if units.is_empty() {
         print::error(&format!("no spec below {} has a plugin", args.directory.display()));
     }
-    sources::all_async(&units, None).await?;
-    let mut stale = schemas::from_code(&args.directory, &files, &units).await?;
-    stale.retain(|schemas| !schemas.is_current());
     if args.check {
         return check(&stale, args);
     }
@@ -51,6 +48,32 @@ pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
         print::error(&schemas.write()?);
     }
     pack_all(args)
+}
+
+/// Files of a directory whose plugins are built.
+pub(in crate::commands) struct BuiltSources {
+    pub(in crate::commands) files: Vec<Source>,
+    pub(in crate::commands) units: Vec<Unit>,
+    /// Schemas of the code that differ from those in the files.
+    pub(in crate::commands) stale: Vec<PluginSchemas>,
+}
+
+/// Builds the plugins of a directory and derives their schemas, without writing specs.
+pub(in crate::commands) async fn build_sources(directory: &Path) -> Result<BuiltSources, Failure> {
+    let (files, found) = specs::checked_before_build(directory)?;
+    let units = asp_packaging::units(&found.servers, Some(directory));
+    sources::all_async(&units, None).await?;
+    let mut stale = schemas::from_code(directory, &files, &units).await?;
+    stale.retain(|schemas| !schemas.is_current());
+    Ok(BuiltSources { files, units, stale })
+}
+
+/// Packs the code of a unit into the directory `out`, with a file of its digest; `None` if its code is not here.
+pub(in crate::commands) fn pack_unit(unit: &Unit, out: &Path) -> Result<Option<PackageFile>, Failure> {
+    let Some(folder) = &unit.folder else { return Ok(None) };
+    let package = pack(unit, folder, out).with_context(|| format!("build the package of {}", unit.id))?;
+    write_digest(&package)?;
+    Ok(Some(package))
 }
 
 /// Fails if schema files differ from the code, and prints the differences.
@@ -74,10 +97,7 @@ fn pack_all(args: &PluginBuildArgs) -> Result<(), Failure> {
     std::fs::create_dir_all(&args.out).with_context(|| format!("make {}", args.out.display()))?;
     let mut built = Vec::new();
     for unit in &units {
-        let Some(folder) = &unit.folder else { continue };
-        let package =
-            pack(unit, folder, &args.out).with_context(|| format!("build the package of {}", unit.id))?;
-        write_digest(&package)?;
+        let Some(package) = pack_unit(unit, &args.out)? else { continue };
         if !args.json {
             print::line(&format!("{} {} {}", package.path.display(), package.size, package.sha256));
         }
@@ -119,15 +139,7 @@ pub(super) async fn push(args: &PluginPushArgs) -> Result<(), Failure> {
     let mut results = Vec::new();
     for file in &files {
         let package = existing(file)?;
-        let opened = tokio::fs::File::open(file).await.with_context(|| format!("open {}", file.display()))?;
-        let path = format!(
-            "{}?name={}",
-            api_path(&["api", "artifacts", &package.sha256]),
-            package.name.replace('+', "%2B")
-        );
-        let answer = api.upload(&path, opened, package.size).await?;
-        let outcome = if answer.status == reqwest::StatusCode::CREATED { "pushed" } else { "unchanged" };
-        answer.accepted()?;
+        let outcome = push_package(&api, &package).await?;
         if !args.json {
             print::line(&format!("{outcome} {} {} {}", package.name, package.size, package.sha256));
         }
@@ -139,6 +151,24 @@ pub(super) async fn push(args: &PluginPushArgs) -> Result<(), Failure> {
         print::json(&results);
     }
     Ok(())
+}
+
+/// Uploads a package file; returns what became of it in one word.
+pub(in crate::commands) async fn push_package(
+    api: &AdminClient,
+    package: &PackageFile,
+) -> Result<&'static str, Failure> {
+    let file = &package.path;
+    let opened = tokio::fs::File::open(file).await.with_context(|| format!("open {}", file.display()))?;
+    let path = format!(
+        "{}?name={}",
+        api_path(&["api", "artifacts", &package.sha256]),
+        package.name.replace('+', "%2B")
+    );
+    let answer = api.upload(&path, opened, package.size).await?;
+    let outcome = if answer.status == reqwest::StatusCode::CREATED { "pushed" } else { "unchanged" };
+    answer.accepted()?;
+    Ok(outcome)
 }
 
 /// Returns the given files, and the package files in the given directories.
@@ -285,7 +315,7 @@ async fn registered(api: &AdminClient) -> Result<Vec<Unit>, Failure> {
 }
 
 /// Downloads a unit's package by its digest and installs it; `None` if its specs pin no package.
-async fn install_one(
+pub(in crate::commands) async fn install_one(
     api: &AdminClient,
     unit: &Unit,
     plugins: &Path,
