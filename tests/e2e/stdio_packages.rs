@@ -2,9 +2,11 @@
 //! that lists otherwise when it is told to.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{tool, wait};
 use serde_json::{Value, json};
@@ -13,20 +15,30 @@ use tokio::process::Command;
 use crate::packages;
 use crate::plugins::{Client, MODES};
 use crate::trial::{Shared, trials};
-use crate::upstreams::{counted, rpc};
+use crate::upstreams::{SAY_PORT, counted, port, rpc};
 
 trials! { stdio_packages:
     the_reference_server_is_imported_and_called_as_it_was_pinned,
+    the_servers_of_a_clients_file_are_imported_without_its_keys,
     what_a_package_changes_waits_until_it_is_accepted,
 }
 
-/// Runs `asp import --stdio`; whether it succeeded, and all that it said.
-async fn import(out: &Path, arguments: &[&str]) -> Result<(bool, String)> {
+/// `asp import` with the languages of plugins.
+fn importing(out: &Path, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(tool::asp()?);
     command.arg("import").arg("--out").arg(out).args(arguments).kill_on_drop(true);
     let (node, shim) = tool::plugin_node()?;
     command.env("ASP_PLUGIN_NODE", node).env("ASP_PLUGIN_NODE_SHIM", shim);
     command.env("ASP_PLUGIN_PYTHON", tool::plugin_python()?).env("ASP_RUNTIME_BIN", tool::runtime()?);
+    Ok(command)
+}
+
+/// Runs `asp import --stdio`; whether it succeeded, and all that it said.
+async fn import(out: &Path, arguments: &[&str]) -> Result<(bool, String)> {
+    run(&mut importing(out, arguments)?).await
+}
+
+async fn run(command: &mut Command) -> Result<(bool, String)> {
     let output = command.output().await?;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     Ok((output.status.success(), said))
@@ -49,12 +61,7 @@ async fn names(stack: &Stack, server: &str) -> Result<Vec<String>> {
 async fn the_reference_server_is_imported_and_called_as_it_was_pinned(_: &Shared) -> Result<()> {
     let folder = tempfile::tempdir()?;
     packages::reference_package(&folder.path().join("everything/plugins/reference"))?;
-    let mut arguments = vec!["--stdio", "reference@2.0.0", "--server", "everything"];
-    for left_out in
-        ["simulate-research-query", "trigger-elicitation-request-async", "trigger-sampling-request-async"]
-    {
-        arguments.extend(["--except", left_out]);
-    }
+    let arguments = [&["--stdio", "reference@2.0.0", "--server", "everything"][..], &LEFT_OUT].concat();
     let (done, said) = import(folder.path(), &arguments).await?;
     ensure!(done, "{said}");
     let spec = fs::read_to_string(folder.path().join("everything/echo.json"))?;
@@ -86,6 +93,91 @@ async fn the_reference_server_is_imported_and_called_as_it_was_pinned(_: &Shared
             stack.asp.tail()
         );
     }
+    stack.stop(&[]).await
+}
+
+/// Tools of the reference server that are left out: they need abilities of clients that the platform does not have.
+const LEFT_OUT: [&str; 6] = [
+    "--except",
+    "simulate-research-query",
+    "--except",
+    "trigger-elicitation-request-async",
+    "--except",
+    "trigger-sampling-request-async",
+];
+
+/// An `npm` whose registry has the reference server alone.
+fn npm(folder: &Path) -> Result<()> {
+    let program = tool::everything_js()?;
+    let modules = program.ancestors().find(|path| path.ends_with("node_modules")).context("node_modules")?;
+    let script = format!(
+        "#!/bin/sh\nwhile [ \"$1\" != --prefix ]; do shift; done\nmkdir -p \"$2\" && cp -r '{}' \"$2/node_modules\"\n",
+        modules.display()
+    );
+    fs::write(folder.join("npm"), script)?;
+    Ok(fs::set_permissions(folder.join("npm"), fs::Permissions::from_mode(0o755))?)
+}
+
+async fn the_servers_of_a_clients_file_are_imported_without_its_keys(_: &Shared) -> Result<()> {
+    let mut command = Command::new(tool::node()?);
+    command.args(["--import", SAY_PORT]).arg(tool::everything_js()?).arg("streamableHttp").env("PORT", "0");
+    let service = Process::start("everything", command)?;
+    let port = port(&service).await?;
+    let folder = tempfile::tempdir()?;
+    npm(folder.path())?;
+    let clients = json!({"mcpServers": {
+        "Reference": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-everything", "stdio"],
+                      "env": {"API_KEY": "hunter2", "PATH": "/bin"}},
+        "web": {"url": format!("http://127.0.0.1:{port}/mcp"), "headers": {"Authorization": "Bearer hunter3"}},
+        "box": {"command": "docker", "args": ["run", "-i", "mcp/fetch"]},
+    }});
+    let file = folder.path().join("mcp.json");
+    fs::write(&file, clients.to_string())?;
+    let (out, state) = (folder.path().join("out"), folder.path().join("state"));
+    let import = async || {
+        let file = file.display().to_string();
+        let mut command = importing(&out, &[&[file.as_str()][..], &LEFT_OUT].concat())?;
+        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH")?);
+        run(command.env("PATH", path).env("ASP_STATE_DIR", &state)).await
+    };
+    let (done, said) = import().await?;
+    for part in [
+        "2 servers imported, 1 left out",
+        "left out: \"box\": a container is not imported",
+        "left out of reference: the variable PATH",
+        "start the platform with ASP_SECRETS=",
+        "add the entry web.internal=http://127.0.0.1:",
+    ] {
+        ensure!(!done && said.contains(part), "{part}: {said}");
+    }
+    let spec: Value = serde_json::from_str(&fs::read_to_string(out.join("reference/echo.json"))?)?;
+    let package = spec["runtime"]["package"].as_str().unwrap_or_default();
+    ensure!(package.starts_with("@modelcontextprotocol/server-everything@"), "{spec}");
+    ensure!(spec["runtime"]["artifactSha256"].as_str().is_some_and(|digest| digest.len() == 64), "{spec}");
+    let spec: Value = serde_json::from_str(&fs::read_to_string(out.join("web/echo.json"))?)?;
+    ensure!(spec["runtime"]["auth"]["credential"] == "web", "{spec}");
+    let secrets: Value = serde_json::from_str(&fs::read_to_string(state.join("secrets.json"))?)?;
+    ensure!(
+        secrets == json!({"reference.API_KEY": {"value": "hunter2", "for": ["reference/*"]}}),
+        "{secrets}"
+    );
+    ensure!(fs::read_to_string(state.join("keys/web"))? == "hunter3");
+    let manifest = out.join("reference/plugins/modelcontextprotocol__server-everything/manifest.json");
+    ensure!(fs::read_to_string(&manifest)?.contains("${secret:reference.API_KEY}"));
+    for server in ["reference", "web"] {
+        for entry in fs::read_dir(out.join(server))?.filter_map(|entry| Some(entry.ok()?.path())) {
+            let text = if entry.is_file() { fs::read_to_string(&entry)? } else { String::new() };
+            ensure!(!text.contains("hunter"), "{} has a key", entry.display());
+        }
+    }
+    ensure!(!said.contains("hunter"), "{said}");
+    let (_, again) = import().await?;
+    ensure!(again.contains("kept: the secret reference.API_KEY") && !again.contains("changed:"), "{again}");
+
+    // No gateway has its credential.
+    fs::remove_dir_all(out.join("web"))?;
+    let stack = stack(&out, "reference").await?;
+    ensure!(names(&stack, "reference").await?.len() > 8);
     stack.stop(&[]).await
 }
 

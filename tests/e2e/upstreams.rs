@@ -22,7 +22,7 @@ trials! { upstreams:
 }
 
 /// Says on which port it came to listen: the reference server takes any, and prints the one it was told.
-const SAY_PORT: &str = "data:text/javascript,import http from 'node:http';\
+pub(crate) const SAY_PORT: &str = "data:text/javascript,import http from 'node:http';\
     const listen=http.Server.prototype.listen;\
     http.Server.prototype.listen=function(...all){this.once('listening',()=>\
     console.log(JSON.stringify({port:this.address().port})));return listen.apply(this,all)}";

@@ -77,7 +77,7 @@ pub enum Command {
     Diff(DiffArgs),
     /// Builds, pushes, pins and applies a directory of primitives, and waits until it is served (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Deploy(DeployArgs),
-    /// Imports an MCP server's tools, an A2A agent's skills, or an OpenAPI document, into a directory of primitives
+    /// Imports an MCP server's tools, an A2A agent's skills, an OpenAPI document or a client's file of servers into a directory of primitives
     Import(ImportArgs),
     /// Shows the published snapshot and which edges and gateways have it
     Status(JsonArgs),

@@ -334,7 +334,7 @@ mod tests {
     use reqwest::header::{AUTHORIZATION, HeaderValue};
 
     use super::*;
-    use crate::{compiled, write_import};
+    use crate::write::{compiled, write_import};
 
     fn args() -> ImportArgs {
         ImportArgs { mcp: None, a2a: Some("https://up.example".into()), ..crate::specs::tests::args() }

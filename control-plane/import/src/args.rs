@@ -6,9 +6,10 @@ use clap::Args;
 
 #[derive(Clone, Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("source").required(true).args(["mcp", "stdio", "a2a", "openapi"]),
+    group = clap::ArgGroup::new("source").required(true).args(["client", "mcp", "stdio", "a2a", "openapi"]),
     after_help = "\
 Examples:
+  asp import ~/.cursor/mcp.json                    every server of a client's file (Claude, VS Code, Cursor)
   asp import --mcp http://127.0.0.1:3001/mcp --server tickets
   asp import --stdio @modelcontextprotocol/server-everything@2.0.0 --server everything
   asp import --a2a https://agent.example.com --server agent
@@ -18,9 +19,15 @@ Examples:
 A tool without hints, and every skill of an agent, gets MCP's defaults: destructive and open-world. What an upstream MCP server
 lists, and what an agent's card says of its skills, is pinned: gateways keep serving what was imported, whatever the upstream
 lists later, until you import again and accept the changes.
-Exit code: 1, and nothing is written, if something differs from the previous import and --accept is not given."
+Exit code: 1, and nothing is written, if something differs from the previous import and --accept is not given; with FILE, 1 if a
+server of it is left out."
 )]
 pub struct ImportArgs {
+    /// A client's file of MCP servers (`mcpServers` or `servers`): each becomes a folder of specs. Packages of npx and uvx are
+    /// fetched and run in the sandbox; keys are written to ASP_SECRETS and ASP_CREDENTIALS [default: secrets.json and
+    /// credentials.json in ASP_STATE_DIR]
+    #[arg(value_name = "FILE", conflicts_with_all = ["proxy_url", "pages", "credential"])]
+    pub client: Option<PathBuf>,
     /// Streamable HTTP endpoint of the upstream
     #[arg(long, value_name = "URL")]
     pub mcp: Option<String>,
@@ -52,9 +59,18 @@ pub struct ImportArgs {
     /// Accepts and writes changes since the previous import
     #[arg(long)]
     pub accept: bool,
-    /// Name of the server here
-    #[arg(long, value_name = "NAME")]
+    /// Name of the server here; with FILE, the only one to import [default with FILE: all]
+    #[arg(
+        long,
+        value_name = "NAME",
+        required_unless_present = "client",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub server: String,
+    /// Host that a package on standard input and output may reach; repeat for more. Later imports keep it
+    #[arg(long = "allow-domain", value_name = "HOST", conflicts_with_all = ["mcp", "a2a", "openapi"])]
+    pub domains: Vec<String>,
     /// URL that the specs name (an upstream entry of the operator) [default: the URL of the upstream or of the document]
     #[arg(long, value_name = "URL", conflicts_with = "stdio")]
     pub proxy_url: Option<String>,

@@ -1,11 +1,16 @@
 //! Other people's servers as found in practice: what is served of them, and what is reported about the rest.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
 use asp_mcp_client::listing::Lists;
+use asp_registry::Source;
 use serde_json::{Value, json};
 
 use super::files::free_id;
 use super::specs::{Upstream, convert};
-use super::*;
+use super::write::{compiled, write_import};
+use super::{ImportArgs, edited, openapi};
 
 fn args(out: &Path) -> ImportArgs {
     ImportArgs { accept: true, out: out.to_owned(), ..super::specs::tests::args() }

@@ -28,10 +28,25 @@ const KEPT: [&str; 4] = ["resources", "pool", "minIsolation", "artifactSha256"];
 pub(super) struct Package<'a> {
     pub name: &'a str,
     pub sha256: String,
+    /// Whether specs without a digest get it: a package that the import fetched is theirs alone.
+    pub is_pinned: bool,
+}
+
+/// Runtime for the listing of a package.
+#[derive(Default)]
+pub(super) struct ListingRuntime {
+    /// Variable and path of the file of secrets, instead of those of the environment.
+    pub secrets: Option<(String, String)>,
+    /// Whether the specs pin the digest of the package.
+    pub is_pinned: bool,
 }
 
 /// Runs the package for as long as the listing takes.
-pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists, Package<'a>), Failure> {
+pub(super) async fn list<'a>(
+    args: &ImportArgs,
+    name: &'a str,
+    runtime: ListingRuntime,
+) -> Result<(Lists, Package<'a>), Failure> {
     let target = McpStdio { package: name.to_owned(), ..McpStdio::default() };
     let (id, version) = stdio_package(&target, VERSION);
     let folder = args.out.join(&args.server).join("plugins").join(&id);
@@ -60,12 +75,15 @@ pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists,
     unit.folder = Some(folder);
     // The package is listed as it is on disk, regardless of earlier pins.
     unit.pins.clear();
-    let mut local = Local::start(&[unit], Languages::find_async().await).await?;
+    let mut languages = Languages::find_async().await;
+    languages.environment.extend(runtime.secrets);
+    let mut local = Local::start(&[unit], languages).await?;
     let installed = local.installed.first().cloned().context("the package is not installed")?;
     let lists = local.lists(&installed, &args.server).await;
     let lists =
         lists.with_context(|| format!("read the lists of {name}:\n{}", local.plugin_output().join("\n")))?;
-    Ok((lists, Package { name, sha256: installed.artifact_sha256 }))
+    let (sha256, is_pinned) = (installed.artifact_sha256, runtime.is_pinned);
+    Ok((lists, Package { name, sha256, is_pinned }))
 }
 
 impl Package<'_> {
@@ -73,8 +91,8 @@ impl Package<'_> {
     pub(super) fn former_process(&self, args: &ImportArgs, id: &str) -> Map<String, Value> {
         let mut kept = former(&args.out.join(spec_path(&args.server, id)), "runtime");
         kept.retain(|key, _| KEPT.contains(&key.as_str()));
-        if let Some(pinned) = kept.get_mut("artifactSha256") {
-            *pinned = self.sha256.clone().into();
+        if self.is_pinned || kept.contains_key("artifactSha256") {
+            kept.insert("artifactSha256".to_owned(), self.sha256.clone().into());
         }
         kept
     }

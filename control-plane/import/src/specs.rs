@@ -293,7 +293,8 @@ impl Import<'_> {
         let runtime = match self.upstream {
             Upstream::Url(url) => self.proxy_runtime(url, upstream_name, item),
             Upstream::Package(package) => {
-                if let Some(domains) = Package::domains(self.args, &id)
+                let named = (!self.args.domains.is_empty()).then(|| json!(self.args.domains));
+                if let Some(domains) = Package::domains(self.args, &id).or(named)
                     && let Some(Value::Object(security)) = spec.get_mut("security")
                 {
                     security.insert("allowedDomains".into(), domains);

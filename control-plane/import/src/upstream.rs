@@ -14,26 +14,39 @@ use asp_outbound::Outbound;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Lists the upstream. The operator named the address, so it may be private. `named` reads the operator's credentials, if one
-/// is to be used.
+/// Lists the upstream with one of the operator's credentials, which `named` reads, or with none.
 pub(super) async fn list(
     url: &str,
     credential: Option<&str>,
     named: &dyn Fn() -> Result<NamedCredentials, Failure>,
 ) -> Result<Lists, Failure> {
-    let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
-    let http = super::openapi::http(match credential {
-        None => http_client::without_credential(&parsed),
-        Some(_) => http_client::with_credential(&parsed),
-    })?;
-    let proof = match credential {
-        None => Proof::default(),
-        Some(name) => Proof::fixed(HeaderMap::from_iter([credential_header(name, &parsed, named()?).await?])),
+    let header = match credential {
+        None => None,
+        Some(name) => {
+            let parsed =
+                reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
+            Some(credential_header(name, &parsed, named()?).await?)
+        }
     };
+    list_with(url, header).await
+}
+
+/// Lists the upstream with a header that authenticates. The operator named the address, so it may be private.
+pub(super) async fn list_with(
+    url: &str,
+    header: Option<(HeaderName, HeaderValue)>,
+) -> Result<Lists, Failure> {
+    let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
+    let has_credential = header.is_some();
+    let http = super::openapi::http(match has_credential {
+        false => http_client::without_credential(&parsed),
+        true => http_client::with_credential(&parsed),
+    })?;
+    let proof = header.map_or_else(Proof::default, |header| Proof::fixed(HeaderMap::from_iter([header])));
     let client = Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default(), proof };
     let greeted = client.initialize(listing::every_capability()).await;
     let session = greeted.map_err(|fault| {
-        anyhow::anyhow!("initialize a session at {url}: {fault}{}", remedy(&fault, credential))
+        anyhow::anyhow!("initialize a session at {url}: {fault}{}", remedy(&fault, has_credential))
     })?;
     let lists = listing::list(&client, &session).await;
     // The session is ended at its server before this process exits.
@@ -43,15 +56,15 @@ pub(super) async fn list(
 }
 
 /// Remedy for a server's refusal of the greeting with this credential; empty where none is known.
-fn remedy(fault: &ClientFault, credential: Option<&str>) -> &'static str {
+fn remedy(fault: &ClientFault, has_credential: bool) -> &'static str {
     match fault {
         ClientFault::Refused { status, .. } if status.is_redirection() => {
             "; redirects are not followed: import the address that it leads to, often the same with or without a slash at \
              the end"
         }
-        ClientFault::Refused { status: StatusCode::UNAUTHORIZED, .. } => match credential {
-            None => "; name a credential for it with --credential",
-            Some(_) => "; it does not accept this credential: look at its entry in ASP_CREDENTIALS",
+        ClientFault::Refused { status: StatusCode::UNAUTHORIZED, .. } => match has_credential {
+            false => "; name a credential for it with --credential",
+            true => "; it does not accept this credential: look at its entry in ASP_CREDENTIALS",
         },
         ClientFault::Refused { status: StatusCode::METHOD_NOT_ALLOWED, .. } => {
             "; it accepts no messages there: import its Streamable HTTP URL, which differs from its URL for HTTP \
@@ -84,11 +97,11 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap();
             let fault =
                 ClientFault::Refused { status, wait: None, names_session: false, said: String::new() };
-            let remedy = remedy(&fault, None);
+            let remedy = remedy(&fault, false);
             assert!(remedy.contains(explained) && remedy.is_empty() == explained.is_empty(), "{status}");
         }
         let status = StatusCode::UNAUTHORIZED;
         let fault = ClientFault::Refused { status, wait: None, names_session: false, said: String::new() };
-        assert!(remedy(&fault, Some("crm")).contains("does not accept"));
+        assert!(remedy(&fault, true).contains("does not accept"));
     }
 }

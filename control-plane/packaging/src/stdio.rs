@@ -68,7 +68,8 @@ pub fn launch(package: &Path) -> anyhow::Result<Launch> {
     Ok(Launch { command: words(command, args)?, env })
 }
 
-fn variable(name: &str, value: &Value) -> Result<Value, &'static str> {
+/// Rejects a name of a variable that a package cannot set.
+pub fn check_variable(name: &str) -> Result<(), &'static str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let upper = name.to_ascii_uppercase();
     if name.is_empty() || !name.bytes().all(plain) || name.starts_with(|first: char| first.is_ascii_digit()) {
@@ -77,6 +78,11 @@ fn variable(name: &str, value: &Value) -> Result<Value, &'static str> {
     if OWN.contains(&upper.as_str()) || upper.starts_with("ASP_") || upper.starts_with("LD_") {
         return Err("the runtime sets this variable");
     }
+    Ok(())
+}
+
+fn variable(name: &str, value: &Value) -> Result<Value, &'static str> {
+    check_variable(name)?;
     let text = value.as_str().ok_or("a variable is a text")?;
     let named = SECRETS.iter().find_map(|prefix| text.strip_prefix(prefix)?.strip_suffix('}'));
     if let Some(secret) = named {

@@ -236,7 +236,7 @@ fn invisible_characters_of_texts_leave_no_operation_out() {
         out: root.path().to_owned(),
         ..specs::tests::args()
     };
-    super::super::write_import(&args, import(&args, document.to_string().as_bytes()).unwrap()).unwrap();
+    crate::write::write_import(&args, import(&args, document.to_string().as_bytes()).unwrap()).unwrap();
     let spec: Value =
         serde_json::from_str(&std::fs::read_to_string(root.path().join("up/a.json")).unwrap()).unwrap();
     assert_eq!(spec["summary"], "Finds it");

@@ -5,6 +5,7 @@ use super::*;
 /// Arguments of an import from an upstream.
 pub(in super::super) fn args() -> ImportArgs {
     ImportArgs {
+        client: None,
         mcp: Some("https://up.example/mcp".into()),
         stdio: None,
         a2a: None,
@@ -16,6 +17,7 @@ pub(in super::super) fn args() -> ImportArgs {
         except: Vec::new(),
         accept: false,
         server: "up".into(),
+        domains: Vec::new(),
         proxy_url: None,
         pages: Vec::new(),
         credential: None,
@@ -121,7 +123,7 @@ fn what_an_upstream_says_in_names_of_the_protocol_is_dropped_and_told() {
 fn what_a_former_spec_says_of_a_packages_process_stays_and_its_package_is_pinned_as_it_is() {
     let root = tempfile::tempdir().unwrap();
     let args = ImportArgs { out: root.path().to_owned(), ..args() };
-    let package = || Upstream::Package(Package { name: "@a/s@2.0.0", sha256: "ab".into() });
+    let package = || Upstream::Package(Package { name: "@a/s@2.0.0", sha256: "ab".into(), is_pinned: false });
     let tool = json!({"name": "t", "inputSchema": {"type": "object"}});
     let lists = Lists { tools: vec![tool.clone()], ..Lists::default() };
     let first = spec(&convert(&args, &package(), &lists));
@@ -137,10 +139,17 @@ fn what_a_former_spec_says_of_a_packages_process_stays_and_its_package_is_pinned
     std::fs::create_dir(root.path().join("up")).unwrap();
     std::fs::write(root.path().join("up/t.json"), edited.to_string()).unwrap();
     let again = spec(&convert(&args, &package(), &lists));
-    let mut kept = own;
+    let mut kept = own.clone();
     kept["resources"] = json!({"memory": "1G"});
     kept["artifactSha256"] = json!("ab");
     assert_eq!((&again["runtime"], &again["security"]["allowedDomains"][0]), (&kept, &json!("a.example")));
+
+    let args = ImportArgs { out: root.path().join("fresh"), domains: vec!["b.example".into()], ..args };
+    let fetched = Upstream::Package(Package { name: "@a/s@2.0.0", sha256: "ab".into(), is_pinned: true });
+    let first = spec(&convert(&args, &fetched, &lists));
+    let mut pinned = own;
+    pinned["artifactSha256"] = json!("ab");
+    assert_eq!((&first["runtime"], &first["security"]["allowedDomains"]), (&pinned, &json!(["b.example"])));
 }
 
 #[test]

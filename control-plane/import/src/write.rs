@@ -1,0 +1,192 @@
+//! The end of an import: what of it can be served is compared with the previous import, and written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use asp_command::failure::Failure;
+use asp_command::print;
+use asp_control::catalog;
+use asp_registry::{CompiledServer, Source};
+use serde_json::Value;
+
+use crate::args::ImportArgs;
+use crate::files::{ImportResult, merge_sources};
+use crate::listing::list_primitives;
+use crate::{edited, protocols, served, versions};
+
+/// Writes an import into the directory of primitives; fails if its changes are not accepted.
+pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Result<(), Failure> {
+    let mut sources = existing(args)?;
+    let prefix = format!("{}/", args.server);
+    let server_file = format!("{prefix}server.yaml");
+    let before = compiled(&sources, &args.server);
+    if before.is_some() {
+        for line in edited::keep_edits(&mut imported.files, &sources) {
+            print::line(&line);
+        }
+    }
+    let ours = sources.iter().filter(|source| source.path.starts_with(&prefix));
+    protocols::expose(&mut imported.files, args, ours);
+    // The files of an earlier import are replaced, so that a tool that the upstream dropped disappears.
+    let stale: Vec<String> = sources
+        .iter()
+        .filter(|source| source.path.starts_with(&prefix) && source.path != server_file)
+        .map(|source| source.path.clone())
+        .collect();
+    let kept = sources.iter().find(|source| source.path == server_file).map(|source| source.text.clone());
+    sources.retain(|source| !stale.contains(&source.path) && source.path != server_file);
+    let (mut new, left_out) = servable_part(args, &imported, (kept, before.as_ref()), &sources)?;
+    check(&merge_sources(&sources, &new), &prefix)?;
+    if let (Some(before), Some(after)) = (&before, compiled(&merge_sources(&sources, &new), &args.server)) {
+        versions::raise(&mut new, before, &after);
+    }
+    let sources = merge_sources(&sources, &new);
+    match (&before, compiled(&sources, &args.server)) {
+        (Some(before), Some(after)) if !accepted(args, before, &after) => return Err(Failure::Refused),
+        (None, _) if !stale.is_empty() && !args.accept => {
+            print::error(&format!(
+                "nothing was written: the earlier import in {prefix} has faults, so the changes cannot be listed; \
+                 fix the faults that `asp lint` lists, or overwrite it with --accept"
+            ));
+            return Err(Failure::Refused);
+        }
+        _ => {}
+    }
+    write(&args.out, &stale, &new)?;
+    for line in &imported.dropped {
+        print::line(&format!("dropped: {line}"));
+    }
+    let left_out = if left_out > 0 { format!(" ({left_out} left out)") } else { String::new() };
+    print::line(&format!("{}{left_out} in {}", imported.said, args.out.join(&args.server).display()));
+    if let Some(line) = approvals(&new) {
+        print::line(&line);
+    }
+    Ok(())
+}
+
+/// Reads the sources in the directory; none if it does not exist.
+fn existing(args: &ImportArgs) -> Result<Vec<Source>, Failure> {
+    match asp_registry::read_dir(&args.out) {
+        Ok(sources) => Ok(sources),
+        Err(_) if !args.out.exists() => Ok(Vec::new()),
+        Err(error) => Err(anyhow!(error).context(format!("read {}", args.out.display())).into()),
+    }
+}
+
+/// Returns the part of an import that can be served, with the server's file, and the number of primitives that cannot. `kept`
+/// is the server's current file, and `before` its compiled form.
+fn servable_part(
+    args: &ImportArgs,
+    imported: &ImportResult,
+    (kept, before): (Option<String>, Option<&CompiledServer>),
+    others: &[Source],
+) -> Result<(BTreeMap<String, String>, usize), Failure> {
+    let server_file = format!("{}/server.yaml", args.server);
+    let mut new = imported.files.clone();
+    let fresh = new.remove(&server_file).unwrap_or_default();
+    let listing = protocols::listed(&kept.unwrap_or(fresh), args);
+    versions::keep_versions(&mut new, before);
+    let left = |left_out: &BTreeSet<String>| {
+        imported.ids.iter().filter(|id| !left_out.contains(*id)).cloned().collect::<Vec<_>>()
+    };
+    let listed = |left_out: &BTreeSet<String>| list_primitives(&listing, &args.server, &left(left_out));
+    let served::Selection { mut files, lines, left_out } =
+        served::select_servable(new, others, |left_out| (server_file.clone(), listed(left_out)));
+    for line in imported.renamed.iter().chain(&lines) {
+        print::line(line);
+    }
+    if let Some(file) = &args.report {
+        append(file, &lines)?;
+    }
+    if left(&left_out).is_empty() && !imported.ids.is_empty() {
+        print::error("nothing was written: no part of it can be served");
+        return Err(Failure::Refused);
+    }
+    files.insert(server_file.clone(), listed(&left_out));
+    Ok((files, left_out.len()))
+}
+
+/// Adds lines to the report that the conversion of the document wrote.
+fn append(file: &Path, lines: &[String]) -> Result<(), Failure> {
+    let named = || format!("write {}", file.display());
+    let mut report = OpenOptions::new().create(true).append(true).open(file).with_context(named)?;
+    for line in lines {
+        writeln!(report, "{line}").with_context(named)?;
+    }
+    Ok(())
+}
+
+/// Describes the tools whose calls need an approval, and both remedies.
+fn approvals(files: &BTreeMap<String, String>) -> Option<String> {
+    let specs = files.values().filter_map(|text| serde_json::from_str::<Value>(text).ok());
+    let marked = specs.filter(|spec| spec.get("mutation").is_some_and(|word| word == "destructive"));
+    let ids: Vec<String> =
+        marked.filter_map(|spec| spec.get("id").and_then(Value::as_str).map(str::to_owned)).collect();
+    let shown = ids.iter().take(20).cloned().collect::<Vec<_>>().join(", ");
+    let more = if ids.len() > 20 { format!(" and {} more", ids.len() - 20) } else { String::new() };
+    (!ids.is_empty()).then(|| {
+        format!(
+            "needs approval: each call of {shown}{more}. If a tool destroys nothing, write its `mutation` \
+             (read_only, idempotent or non_idempotent) into its spec, which later imports keep; to allow it without asking, run \
+             `asp policy ORG --allow ID`"
+        )
+    })
+}
+
+/// Compiles the server; `None` if it does not exist or has a fault.
+pub(super) fn compiled(sources: &[Source], server: &str) -> Option<CompiledServer> {
+    let prefix = format!("{server}/");
+    // Compiled alone, so that a fault in another server does not matter.
+    let own: Vec<Source> =
+        sources.iter().filter(|source| source.path.starts_with(&prefix)).cloned().collect();
+    let servers = asp_registry::check(&own).catalog?.servers;
+    servers.into_iter().find(|compiled| compiled.server.name == server)
+}
+
+fn check(sources: &[Source], prefix: &str) -> Result<(), Failure> {
+    let report = asp_registry::check(sources);
+    let ours = |file: &str| file.starts_with(prefix);
+    for warning in report.warnings.iter().filter(|warning| ours(&warning.file)) {
+        print::line(&format!("warning: {}", catalog::describe(warning)));
+    }
+    for fault in report.faults.iter().filter(|fault| ours(&fault.file)) {
+        print::line(&format!("error: {}", catalog::describe(fault)));
+    }
+    if report.faults.iter().any(|fault| ours(&fault.file)) {
+        print::error("nothing was written; an import with faults would not be served");
+        return Err(Failure::Refused);
+    }
+    Ok(())
+}
+
+/// Reports the changes since the previous import; returns whether they may be written.
+fn accepted(args: &ImportArgs, before: &CompiledServer, after: &CompiledServer) -> bool {
+    let changes = asp_registry::compare(before, after);
+    for change in &changes {
+        let breaking = if change.breaking { " (breaks callers)" } else { "" };
+        let what = if change.primitive.is_empty() { "server" } else { &change.primitive };
+        print::line(&format!("changed: {what}{}: {}{breaking}", change.path, change.message));
+    }
+    if !changes.is_empty() && !args.accept {
+        print::error("nothing was written: look at the changes, and accept them with --accept");
+        return false;
+    }
+    true
+}
+
+fn write(root: &Path, stale: &[String], new: &BTreeMap<String, String>) -> Result<(), Failure> {
+    for path in stale.iter().filter(|path| !new.contains_key(*path)) {
+        std::fs::remove_file(root.join(path)).with_context(|| format!("remove {path}"))?;
+    }
+    for (path, text) in new {
+        let file = root.join(path);
+        let folder = file.parent().unwrap_or(root);
+        std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+    }
+    Ok(())
+}
+
