@@ -5,6 +5,7 @@
 //! union with null.
 
 mod card;
+mod deprecation;
 mod mcp;
 mod server;
 
@@ -77,6 +78,7 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
         listed_by_runtime: spec.schema.listed.is_some(),
         watched_by_runtime: spec.schema.watched.is_some(),
         service_auth: service_auth(spec),
+        deprecation: deprecation::compiled(spec),
     }
 }
 

@@ -268,6 +268,7 @@ fn compare_rest(old: &Primitive, new: &Primitive, found: &mut ChangeCollector<'_
             listed_name(old) != listed_name(new),
             "the resource has another name in lists",
         ),
+        ("/deprecated", old.deprecation != new.deprecation, "the end of its support differs"),
         ("/runtime", old.runtime != new.runtime, "it runs differently"),
         ("/security/rateLimitMax", old.limit != new.limit, "the rate limit differs"),
         ("/security/riskClass", old.risk_class != new.risk_class, "the risk class differs"),

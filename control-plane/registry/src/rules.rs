@@ -5,6 +5,7 @@
 
 mod completion;
 mod delegate;
+mod deprecation;
 mod hints;
 mod listed;
 mod meta;
@@ -71,6 +72,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     listed::check(spec, findings);
     watched::check(spec, findings);
     meta::check(spec, findings);
+    deprecation::check(spec, findings);
     proxy::check(spec, findings);
     service_auth::check(spec, findings);
     delegate::check(spec, findings);

@@ -11,7 +11,7 @@
 //! - the JSON has no comments, and lines that were cut off at the edge of the page are complete;
 //! - added: `_meta`, `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
 //!   `capabilities.inputTimeoutSeconds|elicitationRequired|taskRequired|taskAfterInput|pollStream`, `exposure.rest`,
-//!   `exposure.a2a.skill.inputModes|outputModes|textArgument`, the runtime modes `builtin`, `mcp-stdio` and
+//!   `exposure.a2a.skill.inputModes|outputModes|textArgument`, `deprecated`, the runtime modes `builtin`, `mcp-stdio` and
 //!   `primitive`, `proxy.a2a`, `proxy.openai`, `roots` and `prefer` of delegates.
 
 /// Gives the values of an enum the words that stand for them in specs.
@@ -96,6 +96,8 @@ pub(crate) struct Spec {
     #[serde(default, rename = "_meta")]
     pub meta: Option<Map<String, Value>>,
     pub idempotency: Option<Idempotency>,
+    /// End of its support, which lists and the agent card announce.
+    pub deprecated: Option<Deprecation>,
     /// Path of the generated file from which some of its schemas come.
     #[serde(skip)]
     pub schema_file: Option<String>,
@@ -372,4 +374,28 @@ pub(crate) enum Theme {
 pub(crate) struct Idempotency {
     /// Name of the top-level text argument that carries the idempotency key.
     pub argument: String,
+}
+
+/// End of a primitive's support.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Deprecation {
+    /// First day without support, `YYYY-MM-DD` in UTC.
+    pub until: String,
+    /// Id of the primitive to call instead.
+    #[serde(rename = "use")]
+    pub replacement: Option<String>,
+    /// Reason, for people and models.
+    pub reason: Option<String>,
+    /// Whether calls are refused from that day on.
+    #[serde(default)]
+    pub refuse: bool,
+}
+
+impl Deprecation {
+    /// Returns the start of the first day without support in Unix seconds; `None` for a text that is no date.
+    pub(crate) fn until_unix_s(&self) -> Option<u64> {
+        let moment = asp_platform::time::from_rfc3339(&format!("{}T00:00:00Z", self.until))?;
+        u64::try_from(moment / 1000).ok()
+    }
 }

@@ -207,6 +207,23 @@ fn the_text_of_a_message_goes_to_a_text_argument() {
 }
 
 #[test]
+fn an_announced_end_is_a_day_with_another_primitive_to_call() {
+    let of = |deprecated: &str| tool(&format!("{BUILTIN}\ndeprecated: {deprecated}"));
+    assert_table("good", of("{until: 2027-03-01, use: other.find, reason: It is slow., refuse: true}"), &[]);
+    for until in ["2027-02-30", "2027-3-1", "soon", "2027-03-01T00:00:00Z"] {
+        assert_table(until, of(&format!("{{until: '{until}'}}")), &[("bad_value", "/deprecated/until")]);
+    }
+    for replacement in ["sample", "''", "a b"] {
+        let found = of(&format!("{{until: 2027-03-01, use: {replacement}}}"));
+        assert_table(replacement, found, &[("bad_value", "/deprecated/use")]);
+    }
+    let reason = of(&format!("{{until: 2027-03-01, reason: {}}}", "x".repeat(1001)));
+    assert_table("reason", reason, &[("text_too_long", "/deprecated/reason")]);
+    let question = "primitiveSchema: {message: Who?, fields: [{name: name, type: string}]}\ndeprecated: {until: 2027-03-01}";
+    assert_table("question", other("elicitation", question), &[("misplaced_key", "/deprecated")]);
+}
+
+#[test]
 fn an_agent_has_a_public_address_and_skills() {
     let with = |keys: &str| {
         tool(&format!("runtime: {{mode: proxy, a2a: {{url: \"https://agent.example.com/a2a\", {keys}}}}}"))

@@ -92,6 +92,26 @@ fn exposure_renames_and_hides_by_protocol() {
 }
 
 #[test]
+fn the_end_of_support_is_announced_in_lists_and_on_the_card() {
+    let server = compiled(&tool(&format!("{BUILTIN}\ndeprecated: {{until: 2027-03-01, use: y}}")));
+    let listed = |revision: &str| compile_mcp(&server, revision)["tools"][0].clone();
+    let note = "Deprecated: not supported from 2027-03-01 on. Use y instead.";
+    for (revision, meta) in [
+        ("2025-03-26", Value::Null),
+        ("2025-06-18", json!({"until": "2027-03-01", "use": "y", "refuse": false})),
+    ] {
+        let tool = listed(revision);
+        assert!(tool["description"].as_str().is_some_and(|text| text.ends_with(note)), "{tool}");
+        assert_eq!(tool["_meta"]["asp/deprecated"], meta, "{revision}");
+    }
+    let skill = json_of(&server.agent_card)["skills"][0].clone();
+    assert!(skill["description"].as_str().is_some_and(|text| text.ends_with(note)), "{skill}");
+    assert!(skill["tags"].as_array().is_some_and(|tags| tags.contains(&json!("deprecated"))), "{skill}");
+    let deprecation = server.primitives[0].deprecation.clone().unwrap_or_default();
+    assert_eq!((deprecation.until_unix_s, deprecation.refuse), (1_803_859_200, false));
+}
+
+#[test]
 fn nothing_of_a2a_reaches_the_snapshot_of_a_server_for_which_it_is_off() {
     let server = compiled(&tool(BUILTIN));
     assert_eq!(server.edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp, Protocol::A2a, Protocol::Rest]);

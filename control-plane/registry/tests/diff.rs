@@ -227,3 +227,12 @@ fn another_name_of_a_resource_in_lists_is_a_change_that_breaks_nobody() {
     let found: Vec<_> = changes.iter().map(|change| (change.path.as_str(), change.breaking)).collect();
     assert_eq!(found, [("/exposure/mcp/resource/name", false)]);
 }
+
+#[test]
+fn an_announced_end_is_a_change_that_breaks_nobody() {
+    let of = |rest: &str| server(LINES, &spec("1.0.0", "  input_schema: {type: object}", rest));
+    let changes =
+        compare(&of("mutation: read_only"), &of("mutation: read_only\ndeprecated: {until: 2027-03-01}"));
+    let found: Vec<_> = changes.iter().map(|change| (change.path.as_str(), change.breaking)).collect();
+    assert_eq!(found, [("/deprecated", false)]);
+}

@@ -14,6 +14,8 @@ pub enum ServersCommand {
     Offer(ServersOfferArgs),
     /// Switches A2A on for a server that a version without A2A applied
     Confirm(ServersConfirmArgs),
+    /// Shows the deprecated primitives of the stored servers and, with --callers, who still calls them
+    Deprecated(ServersDeprecatedArgs),
     /// Shows the latest versions of a server, newest first
     Versions(ServersVersionsArgs),
     /// Rolls a server back to one of its versions, even if the server was deleted
@@ -67,6 +69,26 @@ pub struct ServersConfirmArgs {
     /// Protocol to switch on
     #[arg(long, value_name = "PROTOCOL", value_parser = ["a2a"])]
     pub protocol: String,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  asp servers deprecated                  every primitive with `deprecated` in its spec
+  asp servers deprecated crm --callers    and the users and machines that call those of crm, from the audit log")]
+pub struct ServersDeprecatedArgs {
+    /// Shows only those of this server
+    #[arg(value_name = "SERVER")]
+    pub server: Option<String>,
+    /// Shows the callers in the latest events of the audit log
+    #[arg(long)]
+    pub callers: bool,
+    /// Number of events to read
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000, requires = "callers", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub events: u32,
     /// Prints JSON
     #[arg(long)]
     pub json: bool,

@@ -1,4 +1,6 @@
-//! `asp servers`: the stored servers, their offers, their confirmation, their versions, and rollback.
+//! `asp servers`: the stored servers, their offers, their deprecated primitives, their confirmation, their versions, and rollback.
+
+mod deprecated;
 
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
@@ -26,6 +28,7 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
             }
             ServersCommand::Show(args) => show(&api, args).await?,
             ServersCommand::Offer(args) => offer(&api, args).await?,
+            ServersCommand::Deprecated(args) => deprecated::run(&api, args).await?,
             ServersCommand::Confirm(args) => {
                 let ServersConfirmArgs { server, protocol, json } = args;
                 let answer = api.put(&of(server, protocol), &Value::Null).await?.accepted()?;

@@ -6,7 +6,11 @@ use anyhow::Context;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::catalog;
-use asp_registry::{Catalog, CheckReport, Source};
+use asp_registry::{Catalog, CheckReport, CompiledServer, Source};
+use asp_store::control::SourceFile;
+
+use super::answer::text;
+use super::client::{AdminClient, api_path};
 
 /// File names that make a folder a server's folder.
 const SERVER_FILES: [&str; 3] = ["server.yaml", "server.yml", "server.json"];
@@ -37,6 +41,28 @@ pub(super) fn checked(directory: &Path) -> Result<(Vec<Source>, Catalog), Failur
 /// Works like [`checked`], but accepts missing schemas of plugins' code, which are about to be generated.
 pub(super) fn checked_before_build(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
     read(directory, asp_registry::check_before_build)
+}
+
+/// Compiles the servers that the control plane has, or one of them. One that this version does not compile is reported.
+pub(super) async fn stored(api: &AdminClient, only: Option<&str>) -> Result<Vec<CompiledServer>, Failure> {
+    let listed = match only {
+        Some(name) => vec![name.to_owned()],
+        None => {
+            let records = api.get("/api/registry/servers").await?.accepted()?;
+            records.as_array().into_iter().flatten().map(|record| text(record, "server").to_owned()).collect()
+        }
+    };
+    let mut servers = Vec::new();
+    for name in &listed {
+        let stored = api.get(&api_path(&["api", "registry", "servers", name])).await?.accepted()?;
+        let files = stored.get("files").cloned().unwrap_or_default();
+        let files: Vec<SourceFile> = serde_json::from_value(files).context("read the stored files")?;
+        match catalog::compile(name, &files) {
+            Ok(server) => servers.push(server),
+            Err(_) => print::error(&format!("server {name} does not compile here; it is left out")),
+        }
+    }
+    Ok(servers)
 }
 
 fn read(directory: &Path, check: fn(&[Source]) -> CheckReport) -> Result<(Vec<Source>, Catalog), Failure> {

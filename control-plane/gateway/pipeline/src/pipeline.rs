@@ -8,6 +8,7 @@
 pub mod admission;
 pub mod approve;
 mod caller_input;
+mod deprecation;
 pub mod entitlement;
 pub mod execute;
 mod first_receiver;
@@ -48,6 +49,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::pipeline::admission::{AdmissionBounds, AdmissionPermit, CallTasks};
+use crate::pipeline::deprecation::DeprecationLog;
 use crate::pipeline::entitlement::Entitlement;
 use crate::pipeline::ledger::{HeldKey, LedgerDecision, Ledgers};
 use crate::pipeline::limits::{Grant, Limiter};
@@ -65,6 +67,7 @@ pub struct Pipeline {
     audit: Audit,
     /// The one place that logs failed calls.
     failures: FailureLog,
+    deprecations: DeprecationLog,
     calls: CallTasks,
     /// Every call, while it runs and as long as a client may return for it.
     registry: Arc<CallRegistry>,
@@ -122,6 +125,7 @@ impl Pipeline {
             metrics,
             audit,
             failures: FailureLog::default(),
+            deprecations: DeprecationLog::default(),
             calls: CallTasks::new(bounds),
             running: Arc::new(RunningCalls::of(registry.clone())),
             registry,
@@ -314,6 +318,7 @@ impl CallTask {
         let call = &self.call;
         let pipeline = &self.pipeline;
         let metrics = &self.pipeline.metrics;
+        pipeline.deprecations.admit(call)?;
         // At once, so that the client can try a gateway that reaches the store; and before the limits, because each
         // gateway that was tried would draw from them.
         if ledger::must_be_remembered(call, input.key.as_ref()) && pipeline.active.is_away() {

@@ -80,6 +80,45 @@ async fn a_missing_scope_is_listed_and_answered_with_a_challenge() {
     assert_eq!(answer.json()["result"]["isError"], false);
 }
 
+#[tokio::test]
+async fn a_deprecated_tool_says_so_in_lists_and_refuses_calls_only_if_its_spec_wants_that() {
+    let spec = |id: &str, deprecated: &str| {
+        let text = format!(
+            "id: {id}\nname: Echo\ntype: tool\nversion: 1.0.0\nowner: t@example.com\nsummary: Says it again.\n\
+             mutation: read_only\nprimitiveSchema: {{input_schema: {{type: object}}}}\n{deprecated}\n\
+             runtime: {{mode: builtin, entrypoint: echo}}\n"
+        );
+        asp_registry::Source { path: format!("ageing/{id}.yaml"), text }
+    };
+    let server = "apiVersion: asp/v1\nname: ageing\ndescription: For tests.\nprotocols: [mcp]\ndefaultExposure: allow\n\
+                  auth: {schemes: [jwt], issuers: [dev]}\n\
+                  primitives: [{ref: ageing/kept}, {ref: ageing/refused}, {ref: ageing/later}]\n";
+    let report = asp_registry::check(&[
+        asp_registry::Source { path: "ageing/server.yaml".into(), text: server.into() },
+        spec("kept", "deprecated: {until: 2020-01-01, use: later}"),
+        spec("refused", "deprecated: {until: 2020-01-01, use: later, reason: It is slow., refuse: true}"),
+        spec("later", "deprecated: {until: 9999-01-01, refuse: true}"),
+    ]);
+    assert!(report.faults.is_empty(), "{:#?}", report.faults);
+    let mut inputs = inputs();
+    inputs.servers.extend(report.catalog.unwrap().servers);
+    let fixture = Fixture::of(assemble(inputs));
+    let client = Legacy::connect(&fixture, "ageing", "alice", "2025-11-25", json!({})).await;
+    let list = client.request(2, "tools/list", json!({})).await.json();
+    let listed =
+        list["result"]["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "refused").unwrap();
+    let note =
+        "Says it again.\n\nDeprecated: calls are refused from 2020-01-01 on. Use later instead. It is slow.";
+    assert_eq!(listed["description"], note);
+    let meta = json!({"until": "2020-01-01", "use": "later", "reason": "It is slow.", "refuse": true});
+    assert_eq!(listed["_meta"]["asp/deprecated"], meta);
+    for (id, name, refused) in [(3, "kept", false), (4, "refused", true), (5, "later", false)] {
+        let answer = client.request(id, "tools/call", json!({"name": name, "arguments": {}})).await.json();
+        let why = "refused is not supported since 2020-01-01; use later instead";
+        assert_eq!(answer.to_string().contains(why), refused, "{name}: {answer}");
+    }
+}
+
 /// Two major versions of `both.echo`, whose arguments differ: 2.0.0 and an `older` one, of major version 1.
 pub(crate) fn with_two_versions(older: &str) -> asp_registry::Inputs {
     let spec = |version: &str, argument: &str| {

@@ -11,6 +11,7 @@
 use asp_proto::snapshot;
 use serde_json::{Map, Value, json};
 
+use super::deprecation;
 use crate::server_file::{Card, CardExtension, ServerFile};
 use crate::spec::{Scheme, Spec};
 
@@ -65,10 +66,18 @@ pub(super) fn skill(spec: &Spec) -> Option<Value> {
     let mut skill = Map::new();
     put(&mut skill, "id", id);
     put(&mut skill, "name", spec.name.as_str());
-    put(&mut skill, "description", first([spec.summary.as_deref(), Some(&spec.name), Some(&spec.id)]));
+    let description = first([spec.summary.as_deref(), Some(&spec.name), Some(&spec.id)]);
+    let note = deprecation::note(spec);
+    put(
+        &mut skill,
+        "description",
+        [description].into_iter().chain(note.as_deref()).collect::<Vec<_>>().join("\n\n"),
+    );
     // Both versions require a tag.
     let kind = [spec.kind.word().to_owned()];
-    put(&mut skill, "tags", if spec.tags.is_empty() { kind.as_slice() } else { spec.tags.as_slice() });
+    let tags = if spec.tags.is_empty() { kind.as_slice() } else { spec.tags.as_slice() };
+    let is_deprecated = spec.deprecated.as_ref().map(|_| deprecation::TAG);
+    put(&mut skill, "tags", tags.iter().map(String::as_str).chain(is_deprecated).collect::<Vec<_>>());
     put(&mut skill, "examples", examples(spec));
     if let Some(written) = written {
         put(&mut skill, "inputModes", written.input_modes.as_slice());

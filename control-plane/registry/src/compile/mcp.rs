@@ -8,6 +8,7 @@ use asp_proto::mcp_revision::{Feature, Revision};
 use asp_proto::snapshot;
 use serde_json::{Map, Value, json};
 
+use super::deprecation;
 use crate::compiled::CompiledServer;
 use crate::spec::{ContentType, Contents, Icon, Kind, Mutation, PromptMessage, Spec, Theme};
 
@@ -96,13 +97,18 @@ fn common_members(spec: &Spec, revision: Revision) -> Map<String, Value> {
     if revision.has(Feature::Titles) {
         object.insert("title".into(), json!(spec.name));
     }
-    if let Some(summary) = &spec.summary {
-        object.insert("description".into(), json!(summary));
+    let description = [spec.summary.clone(), deprecation::note(spec)];
+    let description: Vec<String> = description.into_iter().flatten().collect();
+    if !description.is_empty() {
+        object.insert("description".into(), json!(description.join("\n\n")));
     }
-    if let Some(meta) = &spec.meta
-        && revision.has(Feature::Meta)
-    {
-        object.insert("_meta".into(), Value::Object(meta.clone()));
+    let own = spec
+        .deprecated
+        .as_ref()
+        .map(|deprecated| (deprecation::META.to_owned(), deprecation::meta(deprecated)));
+    let meta: Map<String, Value> = spec.meta.clone().into_iter().flatten().chain(own).collect();
+    if (spec.meta.is_some() || !meta.is_empty()) && revision.has(Feature::Meta) {
+        object.insert("_meta".into(), Value::Object(meta));
     }
     if revision.has(Feature::Icons) && !spec.icons.is_empty() {
         object.insert("icons".into(), spec.icons.iter().map(icon).collect());

@@ -7,19 +7,16 @@ use anyhow::{Context, anyhow};
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
-use asp_control::catalog;
 use asp_control::package_format::Format;
 use asp_packaging::pack::{PackageFile, digest, pack};
 use asp_packaging::schemas::{self, PluginSchemas};
 use asp_packaging::{ConflictPolicy, InstallOutcome, InstalledUnit, Unit, build as sources};
 use asp_registry::Source;
-use asp_store::control::SourceFile;
 use asp_store::packages::MAX_PACKAGE;
 use serde::Serialize;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::super::answer::text;
 use super::super::client::{AdminClient, api_path, block_on};
 use super::super::specs;
 use super::read;
@@ -299,19 +296,7 @@ async fn install_once(
 
 /// Returns the units of every server that the control plane has.
 async fn registered(api: &AdminClient) -> Result<Vec<Unit>, Failure> {
-    let listed = api.get("/api/registry/servers").await?.accepted()?;
-    let mut servers = Vec::new();
-    for record in listed.as_array().into_iter().flatten() {
-        let name = text(record, "server");
-        let stored = api.get(&api_path(&["api", "registry", "servers", name])).await?.accepted()?;
-        let files = stored.get("files").cloned().unwrap_or_default();
-        let files: Vec<SourceFile> = serde_json::from_value(files).context("read the stored files")?;
-        match catalog::compile(name, &files) {
-            Ok(server) => servers.push(server),
-            Err(_) => print::error(&format!("server {name} does not compile here; its plugins are left out")),
-        }
-    }
-    Ok(asp_packaging::units(&servers, None))
+    Ok(asp_packaging::units(&specs::stored(api, None).await?, None))
 }
 
 /// Downloads a unit's package by its digest and installs it; `None` if its specs pin no package.

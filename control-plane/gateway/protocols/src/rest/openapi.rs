@@ -95,6 +95,7 @@ fn add(entry: &ListedPrimitive, paths: &mut Map<String, Value>, schemas: &mut Ma
         name,
         summary: if primitive.title.is_empty() { &primitive.id } else { &primitive.title },
         description: &primitive.summary,
+        is_deprecated: primitive.deprecation.is_some(),
         call: &format!("#/components/schemas/{call}"),
         arguments: &format!("#/components/schemas/{arguments}"),
     };

@@ -7,6 +7,7 @@ pub(super) struct Tool<'a> {
     pub name: &'a str,
     pub summary: &'a str,
     pub description: &'a str,
+    pub is_deprecated: bool,
     /// References to schemas.
     pub call: &'a str,
     pub arguments: &'a str,
@@ -71,7 +72,7 @@ fn list(tool: &Tool<'_>, operation: &str) -> Value {
 }
 
 fn call(tool: &Tool<'_>, to_put: &str, to_get: &str) -> Value {
-    json!({
+    let mut paths = json!({
         "parameters": [parameter("id")],
         "put": {
             "operationId": to_put,
@@ -97,7 +98,13 @@ fn call(tool: &Tool<'_>, to_put: &str, to_get: &str) -> Value {
                 "default": problem(),
             },
         },
-    })
+    });
+    if tool.is_deprecated
+        && let Some(put) = paths.pointer_mut("/put").and_then(Value::as_object_mut)
+    {
+        put.insert("deprecated".to_owned(), true.into());
+    }
+    paths
 }
 
 fn advance(tool: &Tool<'_>, operation: &str) -> Value {
