@@ -14,6 +14,7 @@ pub mod plugin;
 pub mod policy;
 pub mod push;
 pub mod servers;
+pub mod tools;
 pub mod upgrade;
 
 use std::path::PathBuf;
@@ -31,6 +32,7 @@ use mcp::McpArgs;
 use placement::{ArtifactsCommand, RegionsCommand, RoutesCommand};
 use plugin::PluginCommand;
 use policy::PolicyArgs;
+use tools::ToolsArgs;
 
 /// The Agentic Server Platform: a gateway for MCP
 #[derive(Debug, Parser)]
@@ -123,6 +125,8 @@ pub enum Command {
     Db(db::DbCommand),
     /// Connects a client that speaks MCP over standard input and output to a server
     Mcp(McpArgs),
+    /// Lists the tools of a server with their arguments or, without one, the stored servers with their tools
+    Tools(ToolsArgs),
     /// Calls a tool of a server over MCP, or a skill over A2A, and prints the result
     Call(CallArgs),
     /// Creates, builds, tests and installs plugins

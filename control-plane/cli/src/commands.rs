@@ -30,6 +30,7 @@ mod specs;
 pub mod status;
 pub mod stored_login;
 pub mod token;
+pub mod tools;
 pub mod upgrade;
 
 use std::process::ExitCode;
@@ -71,6 +72,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Undo(args) => history::undo(&args),
         Command::Machines(command) => machines::run(&command),
         Command::Mcp(args) => mcp::run(&args),
+        Command::Tools(args) => tools::run(&args),
         Command::Call(args) => call::run(&args),
         Command::Import(args) => asp_import::run(&args, &|| {
             credentials::from_environment(&ProcessEnvironment).map_err(Failure::Configuration)

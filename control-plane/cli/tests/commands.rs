@@ -39,7 +39,7 @@ fn help_lists_what_there_is_and_every_command_has_its_own() {
     let help = text(&output.stdout);
     for command in [
         "serve", "config", "token", "lint", "compile", "apply", "diff", "deploy", "import", "status",
-        "explain", "policy", "limits", "revoke", "history", "undo", "audit", "servers", "db",
+        "explain", "policy", "limits", "revoke", "history", "undo", "audit", "servers", "tools", "db",
     ] {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from {help}");
         assert!(run(asp(state.path()).args([command, "--help"])).status.success(), "{command}");
@@ -580,6 +580,7 @@ async fn a_server_goes_back_to_an_earlier_version_by_commands() {
     let list: Value = serde_json::from_str(&admin.good(&["servers", "list", "--json"])).unwrap();
     assert!(list.as_array().unwrap().iter().any(|server| server["server"] == "demo"), "{list}");
     assert!(admin.good(&["servers", "list"]).contains("demo"));
+    assert!(admin.good(&["tools"]).lines().any(|line| line.starts_with("demo ") && line.contains("echo")));
     let versions: Value =
         serde_json::from_str(&admin.good(&["servers", "versions", "demo", "--json"])).unwrap();
     let revision = versions[0]["revision"].to_string();

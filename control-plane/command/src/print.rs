@@ -26,6 +26,11 @@ pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(text, &LINES));
 }
 
+/// Prints the command that comes next to standard error.
+pub fn next_step(command: &str) {
+    note(&format!("next: {command}"));
+}
+
 /// Prints one line about a fault.
 pub fn error(text: &str) {
     let _ = writeln!(std::io::stderr(), "asp: {}", printable(text, &LINES));

@@ -72,12 +72,12 @@ pub(super) fn import(
     print::line(&format!("{imported} servers imported, {} left out", left_out.len()));
     if imported > 0 {
         for setting in import.keys.settings() {
-            print::line(&format!("next: start the platform with {setting}"));
+            print::next_step(&format!("start the platform with {setting}"));
         }
         for entry in &import.upstreams {
-            print::line(&format!("next: add the entry {entry} to ASP_UPSTREAMS"));
+            print::next_step(&format!("add the entry {entry} to ASP_UPSTREAMS"));
         }
-        print::line(&format!("next: asp deploy {}", args.out.display()));
+        print::next_step(&format!("asp deploy {}", args.out.display()));
     }
     if left_out.is_empty() { Ok(()) } else { Err(Failure::Refused) }
 }

@@ -26,6 +26,7 @@ mod write;
 use anyhow::Context;
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
+use asp_command::print;
 use asp_identity::issuers::credentials::NamedCredentials;
 
 pub use args::ImportArgs;
@@ -62,7 +63,9 @@ pub fn run(args: &ImportArgs, named: &dyn Fn() -> Result<NamedCredentials, Failu
             ));
         }
     };
-    write_import(args, imported)
+    write_import(args, imported)?;
+    print::next_step(&format!("asp deploy {}", args.out.display()));
+    Ok(())
 }
 
 #[cfg(test)]

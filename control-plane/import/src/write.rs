@@ -189,4 +189,3 @@ fn write(root: &Path, stale: &[String], new: &BTreeMap<String, String>) -> Resul
     }
     Ok(())
 }
-

@@ -7,6 +7,7 @@ use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::catalog::{self, Bundle};
+use asp_platform::shell;
 use asp_registry::CompiledServer;
 use asp_store::control::SourceFile;
 use reqwest::StatusCode;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use super::answer::{is, list, number, text};
 use super::client::{AdminClient, api_path, block_on, describe_change};
 use super::sarif::{self, Finding, Level};
-use super::specs;
+use super::{next_call, specs};
 use crate::args::{ApplyArgs, DiffArgs};
 
 /// Sends every server of the directory; the API skips unchanged servers, and rejects changes that break callers without a new
@@ -42,9 +43,30 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
         }
         if args.json {
             print::json(&results);
+        } else if !breaks_callers {
+            print_next_steps(args, &bundles);
         }
         if breaks_callers { Err(Failure::Breaking) } else { Ok(()) }
     })
+}
+
+/// Prints what comes after a plan, or after servers were applied: their code is not installed by that.
+fn print_next_steps(args: &ApplyArgs, bundles: &[Bundle]) {
+    let directory = shell::word(&args.directory.display().to_string());
+    if args.dry_run {
+        return print::next_step(&format!("asp apply {directory}"));
+    }
+    let servers: Vec<CompiledServer> = bundles.iter().map(|bundle| bundle.server.clone()).collect();
+    for unit in asp_packaging::units(&servers, None) {
+        print::note(&format!(
+            "{}@{} needs its code on a runtime: `asp deploy {directory}` does that, or `asp plugin install` where the \
+             runtime is",
+            unit.id, unit.version
+        ));
+    }
+    if let Some(command) = servers.iter().find_map(next_call::command) {
+        print::next_step(&command);
+    }
 }
 
 /// Stores a server; fails if that breaks callers without a new major version and is not forced.

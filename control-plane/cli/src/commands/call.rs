@@ -4,7 +4,7 @@
 //! cancels the call at the server.
 
 mod a2a;
-mod mcp;
+pub(super) mod mcp;
 pub(super) mod question;
 mod result;
 
@@ -31,7 +31,7 @@ const CANCEL: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_millis(100);
 
 /// A tool or skill to call, and the way to it.
-struct CallTarget {
+pub(super) struct CallTarget {
     http: reqwest::Client,
     url: Url,
     /// Those that authenticate the caller.
@@ -96,7 +96,7 @@ fn input(args: &CallArgs) -> CallInput {
 }
 
 impl CallTarget {
-    async fn new(endpoint: ServerEndpoint, name: &str) -> Result<CallTarget, Failure> {
+    pub(super) async fn new(endpoint: ServerEndpoint, name: &str) -> Result<CallTarget, Failure> {
         let http = endpoint.http_client()?.build().context("create the HTTP client")?;
         let mut headers = HeaderMap::new();
         let token = endpoint.credential.token().await.map_err(anyhow::Error::from)?;

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::catalog;
+use asp_platform::shell;
 use asp_registry::{CheckReport, FaultCode, Source};
 use serde_json::json;
 
@@ -93,6 +94,9 @@ pub fn run(args: &LintArgs) -> Result<(), Failure> {
             report.faults.len(),
             report.warnings.len()
         ));
+        if report.faults.is_empty() && args.path.is_dir() {
+            print::next_step(&format!("asp deploy {}", shell::word(&args.path.display().to_string())));
+        }
     }
     if report.faults.is_empty() { Ok(()) } else { Err(Failure::Refused) }
 }

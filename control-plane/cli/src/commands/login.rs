@@ -57,6 +57,7 @@ pub fn run(args: &LoginArgs) -> Result<(), Failure> {
         let kept = log_in((&device, &token), &method).await?;
         keep(&file, &url, kept)?;
         print::line(&format!("logged in at {} for {url}", method.name));
+        print::next_step("asp servers list");
         Ok(())
     })
 }

@@ -21,14 +21,18 @@ pub(super) fn command(server: &CompiledServer) -> Option<String> {
     let over_a2a = over_a2a.map(|listing| (of(listing), &listing.a2a_skill, " --a2a"));
     over_mcp.chain(over_a2a).find_map(|(primitive, name, option)| {
         let primitive = primitive.filter(|primitive| is_called(primitive))?;
-        let (server, name) = (shell::word(&server.server.name), shell::word(name));
-        Some(format!("asp call {server} {name}{option}{}", arguments(&primitive.input_schema)))
+        let schema = serde_json::from_str(&primitive.input_schema).unwrap_or_default();
+        Some(line(&server.server.name, name, option, &schema))
     })
 }
 
+/// Returns the command that calls a tool with its required arguments.
+pub(super) fn line(server: &str, name: &str, option: &str, schema: &Value) -> String {
+    format!("asp call {} {}{option}{}", shell::word(server), shell::word(name), arguments(schema))
+}
+
 /// Returns options for the required arguments of a schema, with the type of each as its value.
-fn arguments(schema: &str) -> String {
-    let schema: Value = serde_json::from_str(schema).unwrap_or_default();
+fn arguments(schema: &Value) -> String {
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
     let option = |name: &Value| {
         let name = name.as_str()?;
@@ -40,14 +44,16 @@ fn arguments(schema: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn required_arguments_are_named_with_their_types() {
-        let schema =
-            r#"{"properties": {"n": {"type": "integer"}, "it's": {}, "o": {}}, "required": ["n", "it's"]}"#;
-        assert_eq!(arguments(schema), r" --arg 'n=INTEGER' --arg 'it'\''s=VALUE'");
-        assert_eq!((arguments("{}"), arguments("")), (String::new(), String::new()));
+        let properties = json!({"n": {"type": "integer"}, "it's": {}, "o": {}});
+        let schema = json!({"properties": properties, "required": ["n", "it's"]});
+        assert_eq!(arguments(&schema), r" --arg 'n=INTEGER' --arg 'it'\''s=VALUE'");
+        assert_eq!((arguments(&Value::Null), arguments(&json!({}))), (String::new(), String::new()));
     }
 
     #[test]

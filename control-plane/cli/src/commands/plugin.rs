@@ -62,6 +62,7 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
     let here = args.directory.display();
     print::line(&format!("next: asp plugin test {here}   (calls it with the examples of its spec)"));
     print::line(&format!("      asp plugin run {} {here} --arguments '{{\"name\":\"Ada\"}}'", args.id));
+    print::line(&format!("      asp dev {here}   (serves it on this machine)"));
     Ok(())
 }
 
@@ -106,6 +107,7 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
         print_output(&local);
         return Err(Failure::Refused);
     }
+    print::next_step(&format!("asp deploy {}", args.directory.display()));
     Ok(())
 }
 

@@ -17,13 +17,13 @@ pub struct CommandArgs {
     /// Token for the admin API [default: the login of `asp login`]
     #[arg(long, env = "ASP_ADMIN_TOKEN", hide_env_values = true)]
     pub admin_token: Option<String>,
-    /// Address of the edge, for `asp mcp` and `asp call` [default: `http://127.0.0.1:8080`]
+    /// Address of the edge, for `asp mcp`, `asp tools` and `asp call` [default: `http://127.0.0.1:8080`]
     #[arg(long, env = "ASP_EDGE_URL")]
     pub edge_url: Option<String>,
-    /// Token of a caller, for `asp mcp` and `asp call`
+    /// Token of a caller, for `asp mcp`, `asp tools` and `asp call`
     #[arg(long, env = "ASP_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// File with the token of a caller, for `asp mcp` and `asp call`
+    /// File with the token of a caller, for `asp mcp`, `asp tools` and `asp call`
     #[arg(long, env = "ASP_TOKEN_FILE")]
     pub token_file: Option<String>,
     /// JSON file of named secrets for the stdio servers of `--stack` and `asp dev` (docs/upstreams.md) [default: none]

@@ -153,7 +153,7 @@ impl Problem {
         let count = changes.iter().filter(|change| change.breaks_callers()).count();
         let detail = format!(
             "{count} of the differences in `changes` break callers: raise the major version of each changed \
-             primitive (of the server, if a primitive was removed), or send ?force=true"
+             primitive (of the server, if a primitive was removed), or apply it with --force (API: ?force=true)"
         );
         Problem { changes, ..Problem::new(Code::BreakingChange, detail) }
     }

@@ -9,6 +9,7 @@ use asp_mcp_client::client::downstream::{Downstream, RpcError};
 use asp_mcp_client::client::modern::Eras;
 use asp_mcp_client::client::proof::Proof;
 use asp_mcp_client::client::{Client, ClientFault, ClientParams, Exchange, ServerEvent};
+use asp_mcp_client::listing;
 use async_trait::async_trait;
 use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
@@ -27,17 +28,8 @@ pub(super) async fn call(
     arguments: Json,
     stopped: &CancellationToken,
 ) -> anyhow::Result<CallResult> {
-    let client = Client {
-        http: target.http.clone(),
-        url: target.url.clone(),
-        tasks: Arc::default(),
-        eras: Eras::default(),
-        proof: Proof::fixed(target.headers.clone()),
-    };
-    let session = client
-        .initialize(json!({"elicitation": {"form": {}, "url": {}}}))
-        .await
-        .map_err(|fault| explain(target, fault))?;
+    let client = client(target);
+    let session = client.initialize(abilities()).await.map_err(|fault| explain(target, fault))?;
     let base = client.alone("tools/call", Value::Null);
     let exchange = Exchange {
         params: json!({"name": target.name, "_meta": {"progressToken": base.id}}),
@@ -53,6 +45,31 @@ pub(super) async fn call(
     let result = called.map_err(|fault| explain(target, fault))?;
     let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or_default();
     Ok(CallResult { pieces: pieces(&result), is_error, whole: result.sent.clone() })
+}
+
+/// Lists the tools that the caller sees.
+pub(in crate::commands) async fn tools(target: &CallTarget) -> anyhow::Result<Vec<Value>> {
+    let client = client(target);
+    let session = client.initialize(abilities()).await.map_err(|fault| explain(target, fault))?;
+    let listed = listing::list(&client, &session).await;
+    drop(session);
+    client.tasks.drained().await;
+    Ok(listed.map_err(|fault| explain(target, fault))?.tools)
+}
+
+/// Abilities of the person at the terminal, as MCP's client capabilities.
+fn abilities() -> Value {
+    json!({"elicitation": {"form": {}, "url": {}}})
+}
+
+fn client(target: &CallTarget) -> Client {
+    Client {
+        http: target.http.clone(),
+        url: target.url.clone(),
+        tasks: Arc::default(),
+        eras: Eras::default(),
+        proof: Proof::fixed(target.headers.clone()),
+    }
 }
 
 /// Returns a fault with its remedy, if one is known.

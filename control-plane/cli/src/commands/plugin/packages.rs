@@ -11,6 +11,7 @@ use asp_control::package_format::Format;
 use asp_packaging::pack::{PackageFile, digest, pack};
 use asp_packaging::schemas::{self, PluginSchemas};
 use asp_packaging::{ConflictPolicy, InstallOutcome, InstalledUnit, Unit, build as sources};
+use asp_platform::shell;
 use asp_registry::Source;
 use asp_store::packages::MAX_PACKAGE;
 use serde::Serialize;
@@ -112,6 +113,8 @@ fn pack_all(args: &PluginBuildArgs) -> Result<(), Failure> {
     }
     if args.json {
         print::json(&built);
+    } else if !built.is_empty() {
+        print::next_step(&format!("asp plugin push {}", shell::word(&args.out.display().to_string())));
     }
     Ok(())
 }
@@ -146,6 +149,8 @@ pub(super) async fn push(args: &PluginPushArgs) -> Result<(), Failure> {
     }
     if args.json {
         print::json(&results);
+    } else {
+        print::next_step("write each digest into `runtime.artifactSha256` of its spec, then asp apply DIR");
     }
     Ok(())
 }

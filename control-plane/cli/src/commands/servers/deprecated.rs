@@ -65,7 +65,7 @@ pub(super) async fn run(api: &AdminClient, args: &ServersDeprecatedArgs) -> Resu
     if let Some(since) = since {
         print::line(&format!("callers since {}", time::rfc3339(since)));
     } else if !args.callers && !found.is_empty() {
-        print::line("next: asp servers deprecated --callers");
+        print::next_step("asp servers deprecated --callers");
     }
     Ok(())
 }
