@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+/// Maximum length of a new name, which is part of an id: ids have 128 bytes, servers' names up to 63.
+const MAX_NAME: usize = 64;
+
 #[derive(Clone, Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("source").required(true).args(["client", "mcp", "stdio", "a2a", "openapi"]),
@@ -15,6 +18,7 @@ Examples:
   asp import --a2a https://agent.example.com --server agent
   asp import --openapi shop.json --server shop --tag orders
   asp import --openapi shop.json --server shop --protocols mcp,rest
+  asp import --openapi shop.json --server shop --rename get_order_orders__id__get=order --read-only 'list_*'
 
 A tool without hints, and every skill of an agent, gets MCP's defaults: destructive and open-world. What an upstream MCP server
 lists, and what an agent's card says of its skills, is pinned: gateways keep serving what was imported, whatever the upstream
@@ -56,6 +60,15 @@ pub struct ImportArgs {
     /// Leaves out this upstream tool, skill or operation; repeat for more
     #[arg(long, value_name = "NAME")]
     pub except: Vec<String>,
+    /// New name of a tool, skill, operation or prompt, here and in its id; repeat for more
+    #[arg(long = "rename", value_name = "OLD=NEW", value_parser = parse_rename)]
+    pub renames: Vec<(String, String)>,
+    /// YAML or JSON file of new names, with the old ones as keys; give it to later imports too
+    #[arg(long, value_name = "FILE")]
+    pub names: Option<PathBuf>,
+    /// Tool that only reads, by its name or `prefix*`, so that its calls need no approval; repeat for more. Later imports keep it
+    #[arg(long = "read-only", value_name = "NAME")]
+    pub read_only: Vec<String>,
     /// Accepts and writes changes since the previous import
     #[arg(long)]
     pub accept: bool,
@@ -89,4 +102,21 @@ pub struct ImportArgs {
     /// Directory of primitives to write to
     #[arg(long, default_value = "primitives", value_name = "DIR")]
     pub out: PathBuf,
+}
+
+/// Parses `old=new`.
+pub(crate) fn parse_rename(text: &str) -> Result<(String, String), String> {
+    let (old, new) = text.split_once('=').ok_or("a new name has the form OLD=NEW")?;
+    check_rename(old, new)?;
+    Ok((old.to_owned(), new.to_owned()))
+}
+
+/// Rejects a name that lists and ids cannot hold.
+pub(crate) fn check_rename(old: &str, new: &str) -> Result<(), String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let is_plain = (1..=MAX_NAME).contains(&new.len()) && !new.starts_with('.') && new.bytes().all(fits);
+    if old.is_empty() || !is_plain {
+        return Err(format!("`{new}` is not a name of 1 to {MAX_NAME} letters, digits, `_`, `.` and `-`"));
+    }
+    Ok(())
 }

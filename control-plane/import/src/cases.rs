@@ -254,6 +254,43 @@ fn a_change_that_breaks_callers_raises_the_major_version() {
 }
 
 #[test]
+fn an_item_that_is_gone_raises_the_version_of_the_server_and_nothing_else_does() {
+    let root = tempfile::tempdir().unwrap();
+    let version = |names: &[&str]| {
+        let tools = names.iter().map(|name| tool(name, json!({"type": "object"}))).collect();
+        import(root.path(), &Lists { tools, ..Lists::default() });
+        compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap().server.version
+    };
+    assert_eq!(version(&["a"]), "1.0.0");
+    assert_eq!(version(&["a", "b"]), "1.0.0");
+    assert_eq!(version(&["b"]), "2.0.0");
+    let file = root.path().join("up/server.yaml");
+    let text = std::fs::read_to_string(&file).unwrap().replace("version: 2.0.0\n", "");
+    std::fs::write(&file, text).unwrap();
+    assert_eq!(version(&["c"]), "1.0.0", "it had none");
+}
+
+#[test]
+fn a_name_and_a_mutation_that_the_operator_chose_survive_the_next_import() {
+    let root = tempfile::tempdir().unwrap();
+    let guess = json!({"name": "get_order_get", "description": "d", "inputSchema": {"type": "object"}});
+    let lists = Lists { tools: vec![guess], ..Lists::default() };
+    let renames = vec![("get_order_get".to_owned(), "order".to_owned())];
+    let first = ImportArgs { renames: renames.clone(), ..args(root.path()) };
+    let chosen = ImportArgs { renames, read_only: vec!["order".to_owned()], ..args(root.path()) };
+    let later = ImportArgs { accept: false, ..first.clone() };
+    for (args, mutation) in [(&first, "destructive"), (&chosen, "read_only"), (&later, "read_only")] {
+        write_import(args, convert(args, &Upstream::Url("https://up.example/mcp"), &lists)).unwrap();
+        let text = std::fs::read_to_string(root.path().join("up/order.json")).unwrap();
+        let spec: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(spec["mutation"], mutation);
+        assert!(!root.path().join("up/get_order_get.json").exists());
+    }
+    let server = compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap();
+    assert_eq!(server.server.listings[0].mcp_name, "order");
+}
+
+#[test]
 fn an_edited_mutation_stays_until_the_upstream_describes_the_tool_otherwise() {
     let root = tempfile::tempdir().unwrap();
     let args = ImportArgs { accept: false, ..args(root.path()) };

@@ -9,6 +9,7 @@
 
 mod agent;
 mod args;
+mod choices;
 mod client;
 mod edited;
 mod files;
@@ -38,6 +39,11 @@ use write::write_import;
 
 /// Reads, converts, checks and writes. `named` reads the operator's credentials, if the import names one.
 pub fn run(args: &ImportArgs, named: &dyn Fn() -> Result<NamedCredentials, Failure>) -> Result<(), Failure> {
+    let mut args = args.clone();
+    if let Some(file) = &args.names {
+        args.renames.extend(choices::read_names(file)?);
+    }
+    let args = &args;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     if let Some(file) = &args.client {

@@ -15,15 +15,43 @@ pub(super) fn keep_versions(files: &mut BTreeMap<String, String>, before: Option
     }
 }
 
-/// Increments the major version of each primitive whose change breaks callers.
-pub(super) fn raise(files: &mut BTreeMap<String, String>, before: &CompiledServer, after: &CompiledServer) {
+/// Increments the major version of each primitive whose change breaks callers. Returns a line for each.
+pub(super) fn raise(
+    files: &mut BTreeMap<String, String>,
+    before: &CompiledServer,
+    after: &CompiledServer,
+) -> Vec<String> {
+    let is_left = |id: &str| after.primitives.iter().any(|primitive| primitive.id == id);
+    let mut lines = Vec::new();
     let changes = asp_registry::compare(before, after);
     let broken: BTreeSet<&str> =
         changes.iter().filter(|change| change.breaking).map(|change| change.primitive.as_str()).collect();
-    for primitive in before.primitives.iter().filter(|primitive| broken.contains(primitive.id.as_str())) {
-        let major = asp_registry::version::major(&primitive.version);
-        write(files, &primitive.id, &format!("{}.0.0", major + 1));
+    let is_broken = |id: &str| broken.contains(id) && is_left(id);
+    for primitive in before.primitives.iter().filter(|primitive| is_broken(&primitive.id)) {
+        let version = next_major(&primitive.version);
+        write(files, &primitive.id, &version);
+        lines.push(format!("raised: {} to {version}, because its callers break", primitive.id));
     }
+    lines
+}
+
+/// Returns a `server.yaml` with the major version after `version`, and that version.
+pub(super) fn raise_server(text: &str, version: &str) -> (String, String) {
+    let version = next_major(version);
+    let line = format!("version: {version}");
+    let is_key = |key: &str| text.lines().any(|line| line.starts_with(key));
+    // A file without a version gets one after its name.
+    let replaced = if is_key("version:") { "version:" } else { "name:" };
+    let lines = text.lines().map(|former| match former.starts_with(replaced) {
+        true if replaced == "name:" => format!("{former}\n{line}"),
+        true => line.clone(),
+        false => former.to_owned(),
+    });
+    (lines.collect::<Vec<_>>().join("\n") + "\n", version)
+}
+
+fn next_major(version: &str) -> String {
+    format!("{}.0.0", asp_registry::version::major(version) + 1)
 }
 
 fn write(files: &mut BTreeMap<String, String>, id: &str, version: &str) {

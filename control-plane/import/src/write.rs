@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::args::ImportArgs;
 use crate::files::{ImportResult, merge_sources};
 use crate::listing::list_primitives;
-use crate::{edited, protocols, served, versions};
+use crate::{choices, edited, protocols, served, versions};
 
 /// Writes an import into the directory of primitives; fails if its changes are not accepted.
 pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Result<(), Failure> {
@@ -23,11 +23,13 @@ pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Res
     let prefix = format!("{}/", args.server);
     let server_file = format!("{prefix}server.yaml");
     let before = compiled(&sources, &args.server);
+    choices::rename(&mut imported, args)?;
     if before.is_some() {
         for line in edited::keep_edits(&mut imported.files, &sources) {
             print::line(&line);
         }
     }
+    choices::mark_read_only(&mut imported, args);
     let ours = sources.iter().filter(|source| source.path.starts_with(&prefix));
     protocols::expose(&mut imported.files, args, ours);
     // The files of an earlier import are replaced, so that a tool that the upstream dropped disappears.
@@ -40,9 +42,7 @@ pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Res
     sources.retain(|source| !stale.contains(&source.path) && source.path != server_file);
     let (mut new, left_out) = servable_part(args, &imported, (kept, before.as_ref()), &sources)?;
     check(&merge_sources(&sources, &new), &prefix)?;
-    if let (Some(before), Some(after)) = (&before, compiled(&merge_sources(&sources, &new), &args.server)) {
-        versions::raise(&mut new, before, &after);
-    }
+    let raised = raise_versions(&mut new, &sources, before.as_ref(), &server_file);
     let sources = merge_sources(&sources, &new);
     match (&before, compiled(&sources, &args.server)) {
         (Some(before), Some(after)) if !accepted(args, before, &after) => return Err(Failure::Refused),
@@ -56,6 +56,7 @@ pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Res
         _ => {}
     }
     write(&args.out, &stale, &new)?;
+    raised.iter().for_each(|line| print::line(line));
     for line in &imported.dropped {
         print::line(&format!("dropped: {line}"));
     }
@@ -65,6 +66,34 @@ pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Res
         print::line(&line);
     }
     Ok(())
+}
+
+/// Raises the major version of each primitive that breaks its callers and, where that is not enough because one is gone, of the
+/// server. Returns a line for each.
+fn raise_versions(
+    new: &mut BTreeMap<String, String>,
+    others: &[Source],
+    before: Option<&CompiledServer>,
+    server_file: &str,
+) -> Vec<String> {
+    let Some(before) = before else { return Vec::new() };
+    let after = |new: &BTreeMap<String, String>| compiled(&merge_sources(others, new), &before.server.name);
+    let Some(first) = after(new) else { return Vec::new() };
+    let mut lines = versions::raise(new, before, &first);
+    let breaks = |after: &CompiledServer| {
+        asp_registry::compare(before, after).iter().any(asp_registry::Change::breaks_callers)
+    };
+    if after(new).is_some_and(|after| breaks(&after))
+        && let Some(text) = new.get_mut(server_file)
+    {
+        let (raised, version) = versions::raise_server(text, &before.server.version);
+        *text = raised;
+        lines.push(format!(
+            "raised: the server {} to {version}, because callers of it break",
+            before.server.name
+        ));
+    }
+    lines
 }
 
 /// Reads the sources in the directory; none if it does not exist.
@@ -129,9 +158,9 @@ fn approvals(files: &BTreeMap<String, String>) -> Option<String> {
     let more = if ids.len() > 20 { format!(" and {} more", ids.len() - 20) } else { String::new() };
     (!ids.is_empty()).then(|| {
         format!(
-            "needs approval: each call of {shown}{more}. If a tool destroys nothing, write its `mutation` \
-             (read_only, idempotent or non_idempotent) into its spec, which later imports keep; to allow it without asking, run \
-             `asp policy ORG --allow ID`"
+            "needs approval: each call of {shown}{more}. If a tool only reads, import it with `--read-only NAME`; if it destroys \
+             nothing, write its `mutation` (idempotent or non_idempotent) into its spec; later imports keep both. To allow it \
+             without asking, run `asp policy ORG --allow ID`"
         )
     })
 }

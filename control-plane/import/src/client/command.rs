@@ -190,7 +190,9 @@ fn uvx(words: &[String]) -> Result<PackageCommand, String> {
         match words.next() {
             Some("--from") => named = words.next(),
             // The interpreter is that of the platform's plugins.
-            Some("--python" | "-p") => drop(words.next()),
+            Some("--python" | "-p") => {
+                words.next();
+            }
             Some(flag) if flag.starts_with('-') => {
                 return Err(format!("the flag `{flag}` of uvx has no meaning here"));
             }
