@@ -7,7 +7,10 @@ use super::Cli;
 /// Roles with their commands, in the order of the help. Commands that are not named follow as others.
 const ROLES: [(&str, &[&str]); 5] = [
     ("Authors of servers", &["plugin", "dev", "lint", "compile", "import", "call", "tools", "mcp"]),
-    ("Teams of servers (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)", &["deploy", "apply", "diff", "servers", "artifacts"]),
+    (
+        "Teams of servers (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)",
+        &["deploy", "apply", "diff", "servers", "artifacts"],
+    ),
     (
         "Admins of orgs (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)",
         &["policy", "limits", "explain", "revoke", "history", "undo", "audit", "machines", "push"],
