@@ -98,6 +98,7 @@ pub(super) fn access(
             )?,
             redirects: given.redirects.clone(),
             without_resource: !given.resource,
+            scopes_on_refresh: given.scopes_on_refresh,
             scopes: given.scopes.clone(),
         })
     };

@@ -227,6 +227,10 @@ pub struct Login {
     /// Whether requests to the issuer name the server that a token is for (RFC 8707); some issuers reject that.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub resource: bool,
+    /// Whether `scopes` are requested again when a client renews its token without naming any; some issuers reject the
+    /// renewal otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scopes_on_refresh: bool,
 }
 
 fn yes() -> bool {

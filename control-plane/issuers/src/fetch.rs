@@ -28,13 +28,26 @@ pub struct Fetcher {
 
 /// Members of a discovery document that are used.
 #[derive(Deserialize)]
-struct Discovery {
+pub(super) struct Discovery {
     issuer: String,
     jwks_uri: String,
     authorization_endpoint: Option<String>,
     token_endpoint: Option<String>,
     introspection_endpoint: Option<String>,
     device_authorization_endpoint: Option<String>,
+}
+
+impl Discovery {
+    /// Combines the document with the keys from its `jwks_uri`.
+    pub(super) fn with_keys(self, jwks: KeySet) -> IssuerMetadata {
+        IssuerMetadata {
+            jwks,
+            introspection_endpoint: self.introspection_endpoint,
+            authorization_endpoint: self.authorization_endpoint,
+            token_endpoint: self.token_endpoint,
+            device_authorization_endpoint: self.device_authorization_endpoint,
+        }
+    }
 }
 
 impl Fetcher {
@@ -89,13 +102,8 @@ impl Fetcher {
             if found.authorization_endpoint.as_ref().is_some_and(|url| url.len() > MAX_URL) {
                 return Err(format!("{url}: it names a URL of more than {MAX_URL} bytes"));
             }
-            return Ok(IssuerMetadata {
-                jwks: self.key_set(&found.jwks_uri).await?,
-                introspection_endpoint: found.introspection_endpoint,
-                authorization_endpoint: found.authorization_endpoint,
-                token_endpoint: found.token_endpoint,
-                device_authorization_endpoint: found.device_authorization_endpoint,
-            });
+            let jwks = self.key_set(&found.jwks_uri).await?;
+            return Ok(found.with_keys(jwks));
         }
         Err(first)
     }

@@ -25,7 +25,9 @@ pub mod faults;
 pub mod fetch;
 mod keys;
 mod metadata;
+pub mod preset;
 pub mod refresh;
+pub mod trial;
 pub mod trust;
 pub mod trusted_issuer;
 

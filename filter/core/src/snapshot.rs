@@ -19,12 +19,13 @@ use crate::machine::MACHINE_ISSUER;
 use crate::names;
 use crate::origin::{self, Hosts};
 use crate::path::PathKind;
+use crate::reason::Reason;
 use crate::region::Homes;
 use crate::revocation::{RecentList, Revocations};
 use crate::route::Routes;
 use crate::server::Server;
 use crate::token::issuer::Issuers;
-use crate::token::{self, Cause, ServerTrust};
+use crate::token::{self, Cause, Hashing, ServerTrust, Tokens};
 
 mod changes;
 
@@ -200,6 +201,14 @@ impl Snapshot {
         let server = self.servers.get(server).ok_or(unknown)?;
         let issuer = self.issuers.by_name(issuer).ok_or(unknown)?;
         token::introspected(issuer, said, (digest, &server.audiences, accepted), now)
+    }
+
+    /// Returns the caller of a signed token at `server`, or the reason and cause of its refusal; for an operator who
+    /// tries an issuer.
+    pub fn verified(&self, server: &str, token: &str, now: u64) -> Result<Caller, (Reason, Option<Cause>)> {
+        let server = self.server(server).ok_or((Reason::UnknownServer, None))?;
+        let caller = Tokens::new(Hashing::Always).evaluate(self.trust(server), token, now);
+        caller.map(Arc::unwrap_or_clone).map_err(|refusal| (refusal.reason, refusal.cause))
     }
 
     /// Returns the scopes that every caller of `server` needs.

@@ -37,6 +37,7 @@ fn front_at(token_endpoint: &str, redirects: &[&str]) -> GatewaySnapshot {
             redirects: redirects.iter().map(|redirect| (*redirect).to_owned()).collect(),
             scopes: vec!["openid".into()],
             without_resource: false,
+            scopes_on_refresh: false,
         }),
     });
     assemble(inputs)

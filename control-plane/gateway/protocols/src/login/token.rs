@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use asp_call::seal::Purpose;
 use asp_outbound::body;
+use asp_proto::snapshot::Login;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value};
@@ -116,7 +117,7 @@ fn request<'a>(
             let token =
                 text("refresh_token").ok_or_else(|| no("invalid_request", "refresh_token is needed"))?;
             sent.extend([("grant_type", "refresh_token".into()), ("refresh_token", token.into())]);
-            sent.extend(text("scope").map(|scope| ("scope", scope.into())));
+            sent.extend(renewed_scope(asked.front.login, text("scope")).map(|scope| ("scope", scope)));
         }
         _ => {
             let description = "grant_type must be authorization_code or refresh_token";
@@ -124,6 +125,13 @@ fn request<'a>(
         }
     }
     Ok(sent)
+}
+
+/// Returns the scope of a renewal: the client's or, for an issuer that needs one, that of every login.
+fn renewed_scope<'a>(login: &Login, named: Option<&'a str>) -> Option<Cow<'a, str>> {
+    let of_login =
+        || (login.scopes_on_refresh && !login.scopes.is_empty()).then(|| login.scopes.join(" ").into());
+    named.map(Cow::Borrowed).or_else(of_login)
 }
 
 async fn ask(
@@ -147,4 +155,22 @@ async fn ask(
     }
     let answer = serde_json::from_slice(&body).map_err(|_| "its answer is not a JSON object".to_owned())?;
     Ok((status, answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_names_the_clients_scope_or_that_of_the_login_where_the_issuer_needs_one() {
+        let login = |scopes_on_refresh| Login {
+            scopes: vec!["a/.default".into(), "offline_access".into()],
+            scopes_on_refresh,
+            ..Login::default()
+        };
+        assert_eq!(renewed_scope(&login(false), None), None);
+        assert_eq!(renewed_scope(&login(true), None).as_deref(), Some("a/.default offline_access"));
+        assert_eq!(renewed_scope(&login(true), Some("notes")).as_deref(), Some("notes"));
+        assert_eq!(renewed_scope(&Login { scopes_on_refresh: true, ..Login::default() }, None), None);
+    }
 }
