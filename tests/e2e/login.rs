@@ -6,6 +6,7 @@ mod admins;
 mod clients;
 mod consent;
 mod forgery;
+mod presets;
 mod realm;
 mod verdicts;
 
@@ -154,6 +155,7 @@ async fn a_companys_clients_log_in_its_opaque_tokens_are_asked_about_and_its_key
     admins::trusted(&company).await?;
     admins::log_in(&company).await.context("an admin logs in")?;
     admins::deploy(&company).await.context("a team's CI")?;
+    presets::added(&company).await.context("an issuer is added by its preset")?;
     consent::decided_in_a_browser(&company).await.context("the consent page in a browser")?;
     // None of these leaves the company otherwise than it was: all of them are told of.
     let outcomes = [

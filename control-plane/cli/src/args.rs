@@ -7,6 +7,7 @@ pub mod deploy;
 pub mod dev;
 pub mod help;
 pub mod history;
+pub mod issuer;
 pub mod machines;
 pub mod mcp;
 pub mod placement;
@@ -69,6 +70,9 @@ pub enum Command {
     Token(TokenArgs),
     /// Logs an admin in at the company's issuer (ASP_ADMIN_URL)
     Login(LoginArgs),
+    /// Adds, tries, lists and deletes the issuers whose users the platform lets in (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Issuer(issuer::IssuerCommand),
     /// Checks a directory of primitives and reports every fault
     Lint(LintArgs),
     /// Compiles a directory of primitives and shows the result

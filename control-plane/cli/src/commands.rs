@@ -12,8 +12,10 @@ pub mod config;
 pub mod db;
 pub mod deploy;
 pub mod dev;
+mod device_login;
 pub mod explain;
 pub mod history;
+pub mod issuer;
 pub mod lint;
 pub mod login;
 pub mod machines;
@@ -56,6 +58,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Config(args) => config::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Login(args) => login::run(&args),
+        Command::Issuer(command) => issuer::run(&command),
         Command::Lint(args) => lint::run(&args),
         Command::Compile(args) => compile::run(&args),
         Command::Completions(args) => completions::run(&args),

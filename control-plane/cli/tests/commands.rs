@@ -38,8 +38,9 @@ fn help_lists_what_there_is_and_every_command_has_its_own() {
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
     for command in [
-        "serve", "config", "token", "lint", "compile", "apply", "diff", "deploy", "import", "status",
-        "explain", "policy", "limits", "revoke", "history", "undo", "audit", "servers", "tools", "db",
+        "serve", "config", "token", "issuer", "lint", "compile", "apply", "diff", "deploy", "import",
+        "status", "explain", "policy", "limits", "revoke", "history", "undo", "audit", "servers", "tools",
+        "db",
     ] {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from {help}");
         assert!(run(asp(state.path()).args([command, "--help"])).status.success(), "{command}");

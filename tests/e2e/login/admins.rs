@@ -111,7 +111,7 @@ async fn checked(company: &Company, served: &Value, token: &str) -> Result<()> {
 }
 
 /// `asp`, for the company's platform.
-fn asp(company: &Company, home: &Path, arguments: &[&str]) -> Result<Command> {
+pub(super) fn asp(company: &Company, home: &Path, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(tool::asp()?);
     command.args(arguments).env("ASP_ADMIN_URL", format!("http://{}", company.stack.admin()));
     command.env("HOME", home).env_remove("XDG_CONFIG_HOME").kill_on_drop(true);

@@ -17,9 +17,9 @@ const ROLES: [(&str, &[&str]); 5] = [
     ),
     (
         "Operators of the platform",
-        &["serve", "config", "status", "runtimes", "routes", "regions", "db", "upgrade"],
+        &["serve", "config", "status", "issuer", "runtimes", "routes", "regions", "db", "upgrade"],
     ),
-    ("Everybody", &["login", "token", "completions"]),
+    ("Everybody", &["login", "token", "connect", "completions"]),
 ];
 const OTHERS: &str = "Others";
 

@@ -1,7 +1,5 @@
 //! `asp login`: logs an admin in at the company's issuer, on a machine without a browser (RFC 8628).
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail};
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
@@ -12,14 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::client::block_on;
-use super::stored_login::{SOON, StoredLogin, TIMEOUT, TokenResponse, admin_url, ask, file, keep, now};
+use super::device_login::DeviceLogin;
+use super::stored_login::{SOON, StoredLogin, TIMEOUT, admin_url, file, keep, now};
 use crate::args::LoginArgs;
-
-/// Seconds between requests for the token: the default if the issuer names none (RFC 8628 section 3.2), and the maximum.
-const INTERVAL: u64 = 5;
-const MAX_INTERVAL: u64 = 60;
-/// Maximum seconds that the user has to log in, unless the issuer allows less.
-const MAX_WAIT: u64 = 900;
 
 /// A way for admins to log in, as the control plane announces it.
 #[derive(Clone, Deserialize)]
@@ -33,17 +26,6 @@ struct LoginMethod {
     token_endpoint: String,
 }
 
-/// Response with a device code (RFC 8628 section 3.2).
-#[derive(Deserialize)]
-struct Device {
-    device_code: String,
-    user_code: String,
-    verification_uri: String,
-    verification_uri_complete: Option<String>,
-    expires_in: u64,
-    interval: Option<u64>,
-}
-
 /// Logs in and stores the token.
 pub fn run(args: &LoginArgs) -> Result<(), Failure> {
     let environment = ProcessEnvironment;
@@ -51,12 +33,23 @@ pub fn run(args: &LoginArgs) -> Result<(), Failure> {
     let file = file(&environment).context("find the file of logins: set HOME or XDG_CONFIG_HOME")?;
     block_on(async {
         let method = method(&client(&url, &environment)?, &url, args.issuer.as_deref()).await?;
-        // Both endpoints receive the device code; the control plane has named both.
-        let device = client(&method.device_authorization_endpoint, &environment)?;
-        let token = client(&method.token_endpoint, &environment)?;
-        let kept = log_in((&device, &token), &method).await?;
-        keep(&file, &url, kept)?;
-        print::line(&format!("logged in at {} for {url}", method.name));
+        let login = DeviceLogin {
+            client_id: &method.client_id,
+            scopes: &method.scopes,
+            audience: None,
+            device_authorization_endpoint: &method.device_authorization_endpoint,
+            token_endpoint: &method.token_endpoint,
+        };
+        let tokens = login.run(&environment).await?;
+        let expires_at = now() + tokens.expires_in.unwrap_or(SOON);
+        let (access_token, refresh_token) = (tokens.access_token, tokens.refresh_token);
+        let LoginMethod { name, client_id, token_endpoint, .. } = method;
+        keep(
+            &file,
+            &url,
+            StoredLogin { client_id, token_endpoint, access_token, refresh_token, expires_at },
+        )?;
+        print::line(&format!("logged in at {name} for {url}"));
         print::next_step("asp servers list");
         Ok(())
     })
@@ -85,47 +78,4 @@ async fn method(client: &Client, url: &str, name: Option<&str>) -> Result<LoginM
         }
         (None, _) => bail!("no admin issuer with this name has a login; existing ones: {names}"),
     }
-}
-
-async fn log_in((for_device, for_token): (&Client, &Client), method: &LoginMethod) -> Result<StoredLogin> {
-    let scopes = method.scopes.join(" ");
-    let mut form = vec![("client_id", method.client_id.as_str())];
-    if !scopes.is_empty() {
-        form.push(("scope", scopes.as_str()));
-    }
-    let device: Device = ask(for_device, &method.device_authorization_endpoint, &form).await?;
-    match &device.verification_uri_complete {
-        Some(url) => print::line(&format!("open {url}\nand see that it shows {}", device.user_code)),
-        None => print::line(&format!("open {}\nand enter {}", device.verification_uri, device.user_code)),
-    }
-    let deadline = now() + device.expires_in.min(MAX_WAIT);
-    let mut interval = device.interval.unwrap_or(INTERVAL).clamp(1, MAX_INTERVAL);
-    while now() < deadline {
-        tokio::time::sleep(Duration::from_secs(interval)).await;
-        let form = [
-            ("grant_type", "urn:ietf:params:oauth:grant-type:device_code"),
-            ("device_code", device.device_code.as_str()),
-            ("client_id", method.client_id.as_str()),
-        ];
-        let response: TokenResponse = ask(for_token, &method.token_endpoint, &form).await?;
-        match (response.access_token, response.error.as_deref()) {
-            (Some(access_token), _) => {
-                return Ok(StoredLogin {
-                    client_id: method.client_id.clone(),
-                    token_endpoint: method.token_endpoint.clone(),
-                    access_token,
-                    refresh_token: response.refresh_token,
-                    expires_at: now() + response.expires_in.unwrap_or(SOON),
-                });
-            }
-            (None, Some("authorization_pending")) => {}
-            (None, Some("slow_down")) => interval = (interval + INTERVAL).min(MAX_INTERVAL),
-            (None, error) => {
-                let why =
-                    response.error_description.unwrap_or_else(|| error.unwrap_or("no token").to_owned());
-                bail!("the login failed: {why}");
-            }
-        }
-    }
-    bail!("the login was not completed in time: run `asp login` again")
 }

@@ -40,6 +40,16 @@ pub fn run(args: &McpArgs) -> Result<(), Failure> {
     Ok(outcome?)
 }
 
+/// Returns the platform's URL of the command line, or else of the environment.
+pub(super) fn edge_url(stated: Option<&str>, environment: &dyn Environment) -> Result<Url, Failure> {
+    let base = stated.map(str::to_owned).or_else(|| environment.get(ENV_EDGE_URL));
+    let base = base.unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_PORT}"));
+    let name = if stated.is_some() { "--url" } else { ENV_EDGE_URL };
+    let is_good = |url: &Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
+    let url = Url::parse(&base).ok().filter(is_good);
+    url.ok_or_else(|| Failure::bad(name, format!("`{base}` is not an http or https URL")))
+}
+
 /// Returns the endpoint of a server's protocol below the URL of the command line, or else of the environment.
 pub(super) fn endpoint(
     stated: Option<&str>,
@@ -47,12 +57,8 @@ pub(super) fn endpoint(
     protocol: &str,
     environment: &dyn Environment,
 ) -> Result<ServerEndpoint, Failure> {
-    let base = stated.map(str::to_owned).or_else(|| environment.get(ENV_EDGE_URL));
-    let base = base.unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_PORT}"));
-    let name = if stated.is_some() { "--url" } else { ENV_EDGE_URL };
-    let is_good = |url: &Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
-    let url = Url::parse(&base).ok().filter(is_good).and_then(|url| bridge::below(url, server, protocol));
-    let url = url.ok_or_else(|| Failure::bad(name, format!("`{base}` is not an http or https URL")))?;
+    let url = bridge::below(edge_url(stated, environment)?, server, protocol);
+    let url = url.context("the URL of the platform has no path below it")?;
     let credential = match (environment.get(ENV_TOKEN), environment.get(ENV_TOKEN_FILE)) {
         (Some(_), Some(_)) => {
             return Err(Failure::bad(ENV_TOKEN, format!("and {ENV_TOKEN_FILE} are both set; one is enough")));
