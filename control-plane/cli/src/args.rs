@@ -2,6 +2,7 @@
 
 pub mod call;
 pub mod config;
+pub mod connect;
 pub mod db;
 pub mod deploy;
 pub mod dev;
@@ -131,6 +132,8 @@ pub enum Command {
     Mcp(McpArgs),
     /// Lists the tools of a server with their arguments or, without one, the stored servers with their tools
     Tools(ToolsArgs),
+    /// Prints or writes the entry of a client for a server
+    Connect(connect::ConnectArgs),
     /// Calls a tool of a server over MCP, or a skill over A2A, and prints the result
     Call(CallArgs),
     /// Creates, builds, tests and installs plugins

@@ -9,6 +9,7 @@ pub mod client;
 pub mod compile;
 pub mod completions;
 pub mod config;
+pub mod connect;
 pub mod db;
 pub mod deploy;
 pub mod dev;
@@ -77,6 +78,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Mcp(args) => mcp::run(&args),
         Command::Tools(args) => tools::run(&args),
         Command::Call(args) => call::run(&args),
+        Command::Connect(args) => connect::run(&args),
         Command::Import(args) => asp_import::run(&args, &|| {
             credentials::from_environment(&ProcessEnvironment).map_err(Failure::Configuration)
         }),

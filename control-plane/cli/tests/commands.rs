@@ -76,6 +76,27 @@ fn config_prints_every_setting_and_what_serve_would_refuse() {
 }
 
 #[test]
+fn a_client_gets_its_entry_printed_or_written_and_no_token() {
+    let state = tempfile::tempdir().unwrap();
+    let connect = |arguments: &[&str]| {
+        let mut command = asp(state.path());
+        command.args(["connect", "demo", "--client"]).args(arguments).current_dir(state.path());
+        run(command.env("ASP_EDGE_URL", "https://mcp.example.com").env("ASP_TOKEN", "hunter2"))
+    };
+    let printed = connect(&["claude-code", "--token"]);
+    assert_eq!(printed.status.code(), Some(0), "{}", text(&printed.stderr));
+    let shown = text(&printed.stdout);
+    assert!(shown.contains("https://mcp.example.com/demo/mcp") && shown.contains("${ASP_TOKEN}"), "{shown}");
+    assert!(shown.contains("claude mcp add --transport http demo ") && !shown.contains("hunter2"), "{shown}");
+    let file = state.path().join(".cursor/mcp.json");
+    assert_eq!(connect(&["cursor", "--write"]).status.code(), Some(0));
+    let entries: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(entries["mcpServers"]["demo"]["url"], "https://mcp.example.com/demo/mcp");
+    assert_eq!(connect(&["inspector", "--write"]).status.code(), Some(64));
+    assert_eq!(connect(&["nobody"]).status.code(), Some(64));
+}
+
+#[test]
 fn a_token_is_printed_alone() {
     let state = tempfile::tempdir().unwrap();
     let mint = || run(asp(state.path()).args(["token", "--org", "acme", "--user", "alice"]));
