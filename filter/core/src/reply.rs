@@ -183,10 +183,14 @@ fn add(object: Option<&mut Value>, trace: Option<Trace>) {
 /// `server` names the protected resource `<public_url>/<server>/mcp`; `scopes` are those that every caller needs.
 pub fn challenge(reason: Reason, public_url: &str, server: &str, scopes: &[String]) -> String {
     let mut value = String::from("Bearer ");
-    match reason {
-        Reason::TokenMissing => {}
-        Reason::InsufficientScope => value.push_str("error=\"insufficient_scope\", "),
-        _ => value.push_str("error=\"invalid_token\", "),
+    let error = match reason {
+        Reason::TokenMissing => None,
+        Reason::InsufficientScope => Some("insufficient_scope"),
+        _ => Some("invalid_token"),
+    };
+    if let Some(error) = error {
+        // Clients show it to their users. No message has a quote or a backslash (RFC 6750 section 3).
+        value.push_str(&format!("error=\"{error}\", error_description=\"{}\", ", reason.message()));
     }
     if !scopes.is_empty() {
         value.push_str("scope=\"");
@@ -348,11 +352,13 @@ mod tests {
         );
         assert_eq!(
             challenge(Reason::TokenRevoked, "https://h", "demo", &scopes),
-            r#"Bearer error="invalid_token", scope="a:read a:write", resource_metadata="https://h/.well-known/oauth-protected-resource/demo/mcp""#
+            r#"Bearer error="invalid_token", error_description="the bearer token has been revoked", scope="a:read a:write", resource_metadata="https://h/.well-known/oauth-protected-resource/demo/mcp""#
         );
         assert!(
             challenge(Reason::InsufficientScope, "https://h", "demo", &scopes)
-                .starts_with(r#"Bearer error="insufficient_scope", scope="a:read a:write", "#)
+                .starts_with(
+                    r#"Bearer error="insufficient_scope", error_description="the bearer token lacks a required scope", scope="a:read a:write", "#
+                )
         );
     }
 }

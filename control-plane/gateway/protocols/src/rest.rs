@@ -28,6 +28,7 @@ pub mod openapi;
 pub mod path;
 mod problem;
 mod resource;
+mod tools;
 mod waiting;
 
 use conditions::{Preferences, Tags};
@@ -61,6 +62,14 @@ async fn answer(request: &ProtocolRequest) -> Result<Response, Problem> {
         Resource::OpenApi => match *method {
             Method::GET => openapi::get(request),
             _ => Err(Problem::no_method("GET, HEAD")),
+        },
+        Resource::Tools => match *method {
+            Method::GET => Ok(tools::list(request)),
+            _ => Err(Problem::no_method("GET, HEAD")),
+        },
+        Resource::Tool { tool } => match *method {
+            Method::POST => begin::post(request, tool).await,
+            _ => Err(Problem::no_method("POST")),
         },
         Resource::Calls { tool } => match *method {
             Method::GET => list::list(request, tool).await,

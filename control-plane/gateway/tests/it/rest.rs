@@ -19,6 +19,8 @@ mod chosen;
 mod events;
 #[path = "rest/history.rs"]
 mod history;
+#[path = "rest/once.rs"]
+mod once;
 #[path = "rest/versions.rs"]
 mod versions;
 #[path = "rest/waits.rs"]

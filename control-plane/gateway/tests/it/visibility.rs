@@ -72,7 +72,7 @@ async fn a_missing_scope_is_listed_and_answered_with_a_challenge() {
     let challenge = answer.headers["www-authenticate"].to_str().unwrap();
     assert_eq!(
         challenge,
-        "Bearer error=\"insufficient_scope\", scope=\"x:read x:write\", \
+        "Bearer error=\"insufficient_scope\", error_description=\"the bearer token lacks a required scope\", scope=\"x:read x:write\", \
          resource_metadata=\"https://mcp.example.com/.well-known/oauth-protected-resource/policy/mcp\""
     );
     let answer = call(&token_with_scopes("alice", "x:read x:write other")).send(&fixture).await;

@@ -1,4 +1,5 @@
-//! `PUT` of a call: begins it, or returns the existing call with that id.
+//! `PUT` of a call: begins it, or returns the existing call with that id. `POST` to a tool: begins a call under an id of the
+//! platform's, and returns its result.
 //!
 //! Keeps true: one id is one call of one principal at one server, at whichever gateway and however often it is put; a
 //! call rejected before it started leaves the id free, unless the call was reported to its client; a client that
@@ -6,11 +7,12 @@
 //! to the client (I-3).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use asp_call::call::chosen::ChosenId;
 use asp_call::call::outcome::Refusal;
 use asp_call::call::terms::{self, TermFault};
-use asp_call::call::{ClientAbilities, IdempotencyKey, Invocation};
+use asp_call::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
 use asp_json::Json;
 use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_pipeline::pipeline::promise::{Keeper, PromiseFault};
@@ -19,12 +21,17 @@ use asp_snapshot::ListedPrimitive;
 use axum::response::Response;
 use http::{StatusCode, header};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::calls::respond_once_settled;
 use super::problem::Problem;
+use super::resource::CallView;
 use crate::ProtocolRequest;
 
-/// The content of a `PUT`.
+/// Time for which a `POST` is held open until its call ends, unless the client prefers another one.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// The content of a request that begins a call.
 struct PutRequest {
     entry: Arc<ListedPrimitive>,
     name: String,
@@ -39,7 +46,49 @@ pub(super) async fn put(request: &ProtocolRequest, tool: &str, name: &str) -> Re
     if let Some(known) = request.find(asked.chosen.id()).await? {
         return joined(request, &asked, known).await;
     }
-    let invocation = invocation(request, &asked);
+    match begin(request, &asked).await? {
+        BegunCall::Known(known) => joined(request, &asked, known).await,
+        BegunCall::New(call) => {
+            let found = FoundCall::Here(call);
+            let mut response = respond_once_settled(request, found, StatusCode::CREATED).await?;
+            super::set(&mut response, header::LOCATION, request.uri.path());
+            Ok(response)
+        }
+    }
+}
+
+/// Calls a tool once: answers with the result or, if the call has not ended within the client's wait or asks something,
+/// with the call, under whose path it continues.
+pub(super) async fn post(request: &ProtocolRequest, tool: &str) -> Result<Response, Problem> {
+    let name = Uuid::now_v7().to_string();
+    let asked = parse_put(request, tool, &name)?;
+    let found = match begin(request, &asked).await? {
+        BegunCall::New(call) => FoundCall::Here(call),
+        BegunCall::Known(known) => known,
+    };
+    let wait = request.preferences().wait.unwrap_or(WAIT);
+    let mut view = request.view_within(wait, found, CallView::waits_or_has_ended).await?;
+    if let Some(refusal) = &view.refusal {
+        return Err(Problem::of(refusal).of_call());
+    }
+    if let Some(result) = view.members.remove("result") {
+        return Ok(super::json(StatusCode::OK, &result));
+    }
+    let path = format!("{}/calls/{name}", request.uri.path());
+    let mut response = super::json(StatusCode::ACCEPTED, &view.body(&path));
+    super::set(&mut response, header::LOCATION, &path);
+    Ok(response)
+}
+
+/// A call that a request has begun, or found under its id.
+enum BegunCall {
+    New(Arc<Call>),
+    Known(FoundCall),
+}
+
+/// Begins the call, and stores it before it is reported.
+async fn begin(request: &ProtocolRequest, asked: &PutRequest) -> Result<BegunCall, Problem> {
+    let invocation = invocation(request, asked);
     let pipeline = &request.gateway.pipeline;
     let begun = pipeline.begin_once(request.snapshot.clone(), invocation).map_err(|refusal| {
         let problem = match refusal {
@@ -51,17 +100,14 @@ pub(super) async fn put(request: &ProtocolRequest, tool: &str, name: &str) -> Re
         problem.of_call()
     })?;
     if !begun.is_new {
-        return joined(request, &asked, FoundCall::Here(begun.call)).await;
+        return Ok(BegunCall::Known(FoundCall::Here(begun.call)));
     }
-    let call = begun.call;
-    let promised = pipeline.promise_chosen(&call).await.map_err(unpromised)?;
+    let promised = pipeline.promise_chosen(&begun.call).await.map_err(unpromised)?;
     if matches!(promised, Keeper::AnotherGateway) {
         let known = request.find(asked.chosen.id()).await?.ok_or_else(Problem::runs_remotely)?;
-        return joined(request, &asked, known).await;
+        return Ok(BegunCall::Known(known));
     }
-    let mut response = respond_once_settled(request, FoundCall::Here(call), StatusCode::CREATED).await?;
-    super::set(&mut response, header::LOCATION, request.uri.path());
-    Ok(response)
+    Ok(BegunCall::New(begun.call))
 }
 
 fn parse_put(request: &ProtocolRequest, tool: &str, name: &str) -> Result<PutRequest, Problem> {

@@ -4,8 +4,6 @@
 //! give the same bytes; schemas are the specs' own, with only their references adapted to their new location.
 
 use asp_call::digest;
-use asp_pipeline::pipeline::entitlement::ServerView;
-use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -13,6 +11,7 @@ use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::problem::Problem;
+use super::tools;
 use crate::ProtocolRequest;
 
 #[path = "openapi/parts.rs"]
@@ -35,15 +34,13 @@ pub(super) fn get(request: &ProtocolRequest) -> Result<Response, Problem> {
 
 fn document(request: &ProtocolRequest) -> Value {
     let server = &request.server.message;
-    let mut view = ServerView::of(&request.snapshot, &request.server, &request.caller, Protocol::Rest);
     let mut paths = Map::new();
     let mut schemas = parts::schemas();
-    let tools = request.server.entries.iter().filter(|entry| !entry.listing.rest_name.is_empty());
-    let pipeline = &request.gateway.pipeline;
-    for entry in tools.filter(|entry| view.shows(entry) && pipeline.offers(&request.server, entry)) {
+    for entry in tools::visible(request) {
         add(entry, &mut paths, &mut schemas);
     }
     paths.insert("/openapi.json".into(), parts::own_path());
+    paths.insert("/tools".into(), parts::tools_path());
     let title = if server.title.is_empty() { &server.name } else { &server.title };
     let mut info = json!({"title": title, "version": server.version});
     if let (Some(info), false) = (info.as_object_mut(), server.description.is_empty()) {
@@ -90,9 +87,10 @@ fn add(entry: &ListedPrimitive, paths: &mut Map<String, Value>, schemas: &mut Ma
     }
     let call = format!("{name}.call");
     let shared = json!({"$ref": "#/components/schemas/Call"});
-    schemas.insert(call.clone(), json!({"allOf": [shared, {"properties": {"result": result}}]}));
+    schemas.insert(call.clone(), json!({"allOf": [shared, {"properties": {"result": &result}}]}));
     let tool = parts::Tool {
         name,
+        result: &result,
         summary: if primitive.title.is_empty() { &primitive.id } else { &primitive.title },
         description: &primitive.summary,
         is_deprecated: primitive.deprecation.is_some(),

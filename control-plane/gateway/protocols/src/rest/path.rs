@@ -13,6 +13,10 @@ pub const MAX_ID: usize = 128;
 pub enum Resource<'a> {
     /// `openapi.json`
     OpenApi,
+    /// `tools`
+    Tools,
+    /// `tools/{tool}`
+    Tool { tool: &'a str },
     /// `tools/{tool}/calls`
     Calls { tool: &'a str },
     /// `tools/{tool}/calls/{id}` and the paths below it.
@@ -42,9 +46,14 @@ pub fn parse(path: &str) -> Option<Resource<'_>> {
         "tools" => {}
         _ => return None,
     }
-    let tool = segments.next().filter(|tool| is_tool(tool))?;
-    if segments.next() != Some("calls") {
+    let Some(tool) = segments.next() else { return Some(Resource::Tools) };
+    if !is_tool(tool) {
         return None;
+    }
+    match segments.next() {
+        None => return Some(Resource::Tool { tool }),
+        Some("calls") => {}
+        Some(_) => return None,
     }
     let Some(id) = segments.next() else { return Some(Resource::Calls { tool }) };
     let part = match segments.next() {
@@ -79,6 +88,8 @@ mod tests {
     fn each_resource_has_one_path() {
         let call = |part| Some(Resource::Call { tool: "a.b", id: "x~1", part });
         assert_eq!(parse("/demo/rest/openapi.json"), Some(Resource::OpenApi));
+        assert_eq!(parse("/demo/rest/tools"), Some(Resource::Tools));
+        assert_eq!(parse("/demo/rest/tools/a.b"), Some(Resource::Tool { tool: "a.b" }));
         assert_eq!(parse("/demo/rest/tools/a.b/calls"), Some(Resource::Calls { tool: "a.b" }));
         for (path, part) in [
             ("", CallPart::Whole),
@@ -100,8 +111,9 @@ mod tests {
             "/demo/mcp/tools/a/calls/1",
             "/demo/rest/openapi.json/x",
             "/demo/rest/openapi",
-            "/demo/rest/tools",
-            "/demo/rest/tools/a",
+            "/demo/rest/tools/",
+            "/demo/rest/tools/a:b",
+            "/demo/rest/tools/a/call",
             "/demo/rest/tools/a/call/1",
             "/demo/rest/tools/a:b/calls/1",
             "/demo/rest/tools//calls/1",

@@ -31,6 +31,8 @@ pub(super) struct CallView {
     pub etag: String,
     pub status: &'static str,
     pub members: Members,
+    /// Reason why the call ended without a result.
+    pub refusal: Option<Refusal>,
 }
 
 impl CallView {
@@ -151,7 +153,7 @@ impl CallView {
         let id = id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let tag = digest::shortened(&[&id, status, at]);
         let etag: String = tag.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let mut view = CallView { etag: etag.clone(), status, members: Members::default() };
+        let mut view = CallView { etag: etag.clone(), status, members: Members::default(), refusal: None };
         view.put("id", name);
         view.put("etag", etag);
         view.put("status", status);
@@ -188,7 +190,10 @@ impl CallView {
     fn end(&mut self, call: &Call, outcome: &Outcome) {
         match outcome {
             Outcome::Done { output, replayed } => self.put("result", result(output, *replayed)),
-            Outcome::Refused(refusal) => self.put("error", error(call, refusal)),
+            Outcome::Refused(refusal) => {
+                self.put("error", error(call, refusal));
+                self.refusal = Some(refusal.clone());
+            }
         }
     }
 }

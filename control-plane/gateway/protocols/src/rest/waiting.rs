@@ -33,11 +33,21 @@ impl ProtocolRequest {
     /// client's wait or at the shutdown of this gateway.
     pub(super) async fn view_once(
         &self,
+        found: FoundCall,
+        is_enough: impl Fn(&CallView) -> bool,
+    ) -> Result<CallView, Problem> {
+        self.view_within(self.preferences().wait.unwrap_or_default(), found, is_enough).await
+    }
+
+    /// The same within a time of this protocol.
+    pub(super) async fn view_within(
+        &self,
+        within: Duration,
         mut found: FoundCall,
         is_enough: impl Fn(&CallView) -> bool,
     ) -> Result<CallView, Problem> {
         let id = found.id();
-        let until = Instant::now() + self.preferences().wait.unwrap_or_default();
+        let until = Instant::now() + within;
         let mut waits = None;
         loop {
             if found.has_moved() {

@@ -11,6 +11,8 @@ pub(super) struct Tool<'a> {
     /// References to schemas.
     pub call: &'a str,
     pub arguments: &'a str,
+    /// Schema of the result.
+    pub result: &'a Value,
 }
 
 fn parameter(name: &str) -> Value {
@@ -44,16 +46,40 @@ fn problem() -> Value {
     json!({"$ref": "#/components/responses/Problem"})
 }
 
-pub(super) fn paths(tool: &Tool<'_>) -> [(String, Value); 5] {
+pub(super) fn paths(tool: &Tool<'_>) -> [(String, Value); 6] {
     let path = |end: &str| format!("/tools/{}/calls{end}", tool.name);
     let operation = |verb: &str| format!("{}.{verb}", tool.name);
     [
+        (format!("/tools/{}", tool.name), once(tool, &operation("once"))),
         (path(""), list(tool, &operation("list"))),
         (path("/{id}"), call(tool, &operation("put"), &operation("get"))),
         (path("/{id}/advance"), advance(tool, &operation("advance"))),
         (path("/{id}/cancel"), cancel(tool, &operation("cancel"))),
         (path("/{id}/events"), events(tool, &operation("events"))),
     ]
+}
+
+fn once(tool: &Tool<'_>, operation: &str) -> Value {
+    json!({"post": {
+        "operationId": operation,
+        "summary": format!("{}: call it once", tool.summary),
+        "description": tool.description,
+        "parameters": [parameter("idempotencyKey"), parameter("prefer"), parameter("deadline")],
+        "requestBody": {
+            "content": {"application/json": {"schema": {"$ref": tool.arguments}}},
+        },
+        "responses": {
+            "200": {
+                "description": "The result.",
+                "content": {"application/json": {"schema": tool.result}},
+            },
+            "202": {
+                "description": "The call has not ended, or asks something; it continues at `links.self`.",
+                "content": {"application/json": {"schema": {"$ref": tool.call}}},
+            },
+            "default": problem(),
+        },
+    }})
 }
 
 fn list(tool: &Tool<'_>, operation: &str) -> Value {
@@ -155,6 +181,20 @@ pub(super) fn own_path() -> Value {
                 "content": {"application/json": {"schema": {"type": "object", "required": ["openapi"]}}},
             },
             "304": {"description": "It has not changed."},
+            "default": problem(),
+        },
+    }})
+}
+
+pub(super) fn tools_path() -> Value {
+    json!({"get": {
+        "operationId": "tools",
+        "summary": "The tools that you may call",
+        "responses": {
+            "200": {
+                "description": "The tools, with their schemas.",
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Tools"}}},
+            },
             "default": problem(),
         },
     }})
@@ -271,6 +311,15 @@ fn of_answers() -> Value {
             "type": "object",
             "properties": {"serverData": {}, "result": {"type": "object"}, "error": {"type": "object"}},
             "anyOf": [{"required": ["result"]}, {"required": ["error"]}],
+        },
+        "Tools": {
+            "type": "object",
+            "required": ["tools"],
+            "properties": {"tools": {"type": "array", "items": {
+                "type": "object",
+                "required": ["name", "inputSchema", "links"],
+                "properties": {"name": {"type": "string"}, "title": {"type": "string"}, "description": {"type": "string"}},
+            }}},
         },
         "Calls": {
             "type": "object",
