@@ -25,6 +25,7 @@ mod conformance;
 mod crowd;
 mod dev;
 mod dev_failures;
+mod dev_login;
 mod doors;
 mod embedded;
 mod faithful;
@@ -138,6 +139,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     plugins::trials,
     dev::trials,
     dev_failures::trials,
+    dev_login::trials,
     embedded::trials,
     plugin_delegates::trials,
     sample_agent::trials,

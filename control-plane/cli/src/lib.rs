@@ -7,6 +7,7 @@ pub mod break_glass;
 mod bridge;
 pub mod commands;
 pub mod dev_issuer;
+mod dev_login;
 pub mod local_key;
 pub mod serve;
 pub mod settings;

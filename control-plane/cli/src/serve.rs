@@ -41,6 +41,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::args::ServeArgs;
 use crate::dev_issuer::DevIssuer;
+use crate::dev_login::DevLogin;
 use crate::settings::Settings;
 use crate::settings::source::{Coverage, ListNote};
 use crate::stack::runtime::LocalRuntime;
@@ -89,6 +90,8 @@ struct Process {
     public_url: String,
     ports: Ports,
     dev_issuer: Option<Arc<DevIssuer>>,
+    /// Login of clients at the development issuer.
+    dev_login: Option<Arc<DevLogin>>,
     /// Keys of the platform's tokens; `None` if this process neither signs nor publishes any.
     token_keys: Option<Arc<TokenKeys>>,
     certificates: Certificates,
@@ -135,6 +138,7 @@ async fn serve(settings: Settings, certificates: Certificates, session: Option<D
     warn_of_exposure(&settings, &public_url);
     log_operator_lists(&settings);
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
+    let dev_login = dev_login(&settings, dev_issuer.as_ref(), &public_url, ports.admin);
     let (stores, calls, token_keys) = Box::pin(open_stores(&settings)).await?;
     let mut signalled = std::pin::pin!(stop::wait_for_signal());
     let languages = tokio::select! {
@@ -155,6 +159,7 @@ async fn serve(settings: Settings, certificates: Certificates, session: Option<D
         public_url,
         ports,
         dev_issuer,
+        dev_login,
         token_keys,
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
@@ -267,6 +272,25 @@ fn dev_issuer(settings: &Settings, public_url: &str) -> Result<Arc<DevIssuer>> {
     let mut issuer = DevIssuer::load_or_create(&settings.state_dir).context("open the development issuer")?;
     issuer.set_audience(public_url).context("record the audience")?;
     Ok(Arc::new(issuer))
+}
+
+/// Returns the login of clients in development, if only this machine can reach it: it asks for no password.
+fn dev_login(
+    settings: &Settings,
+    issuer: Option<&Arc<DevIssuer>>,
+    public_url: &str,
+    admin_port: u16,
+) -> Option<Arc<DevLogin>> {
+    let admin = settings.listen.admin();
+    // A gateway of its own does not know where to log in.
+    let is_whole = settings.roles.control && settings.roles.gateway;
+    let is_local = is_whole
+        && admin.is_loopback()
+        && settings.admin_tls.is_none()
+        && !is_beyond_this_machine(public_url);
+    let origin = format!("http://{}", SocketAddr::new(admin, admin_port));
+    let issuer = issuer.filter(|_| is_local)?;
+    Some(Arc::new(DevLogin::new(Arc::clone(issuer), public_url, origin)))
 }
 
 /// Opens the stores, including those of a gateway if there is one, and the keys of its tokens: the operator's key or

@@ -104,8 +104,7 @@ pub(super) fn access(
     };
     let exchange = |given: &Exchange| -> Result<_, String> {
         let url = said(&given.url, |fetched| fetched.token_endpoint.as_ref(), "token_endpoint")?;
-        let audiences = given.audiences.iter();
-        let audiences = audiences.map(|(name, audience)| snapshot::ServiceAudience {
+        let audiences = given.audiences.iter().map(|(name, audience)| snapshot::ServiceAudience {
             name: name.clone(),
             origins: audience.origins().to_vec(),
             primitives: match audience.primitives() {

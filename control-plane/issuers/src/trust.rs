@@ -31,6 +31,8 @@ pub struct StaticIssuers {
     pub file: File,
     /// The development issuer.
     pub clients: Vec<snapshot::Issuer>,
+    /// Logins of clients at those.
+    pub access: Vec<snapshot::IssuerAccess>,
     pub admins: Vec<TrustedIssuer>,
     /// Whether an audience of token exchange without `for` serves every primitive.
     pub dev: bool,
@@ -158,6 +160,7 @@ impl Trust {
             in_force: InForce {
                 revision: state.revision,
                 clients: self.given.clients.clone(),
+                access: self.given.access.clone(),
                 admins: self.given.admins.clone(),
                 ..InForce::default()
             },

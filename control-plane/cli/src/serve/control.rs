@@ -45,6 +45,7 @@ use tokio_util::task::TaskTracker;
 use super::ports::ControlListeners;
 use super::{Process, objects, runtimes, stores};
 use crate::break_glass::BreakGlass;
+use crate::dev_login;
 use crate::stack::everything;
 use crate::stack::plugins::MissingPlugin;
 use crate::stack::runtime::LocalRuntime;
@@ -210,7 +211,10 @@ fn endpoints(process: &Process, stores: &stores::Stores) -> Arc<Endpoints> {
 
 /// Serves the admin API, over TLS if it has a certificate.
 fn serve_admin(process: &Process, listener: TcpListener, state: AdminState, drains: &TaskTracker) {
-    let router = admin::router(Arc::new(state));
+    let mut router = admin::router(Arc::new(state));
+    if let Some(login) = &process.dev_login {
+        router = router.merge(dev_login::router(Arc::clone(login)));
+    }
     let (stop, limit) = (process.stop.clone(), process.drain_limit());
     match process.certificates.admin.clone() {
         Some(certificate) => drains.spawn(asp_inbound::serve_tls(listener, router, certificate, stop, limit)),
@@ -335,6 +339,7 @@ fn configured_issuers(process: &Process) -> anyhow::Result<StaticIssuers> {
     }
     if let Some(development) = &process.dev_issuer {
         given.clients.push(development.snapshot());
+        given.access.extend(process.dev_login.iter().map(|login| login.access()));
         given.admins.push(development.trusted().context("read the development issuer's key")?);
     }
     if process.settings.break_glass {

@@ -231,10 +231,11 @@ fn target(process: &Process) -> anyhow::Result<SubscriptionTarget> {
 /// Returns what the gateway needs to talk to issuers.
 fn issuers(process: &Process) -> anyhow::Result<IssuerDeps> {
     let settings = &process.settings;
+    let of_login = process.dev_login.iter().map(|login| login.origin().to_owned());
     Ok(IssuerDeps {
         control: Some(Arc::new(ControlClient(keys::KeysClient::new(target(process)?)))),
         credentials: settings.gateway.credentials.clone(),
-        origins: settings.issuer_origins.clone(),
+        origins: settings.issuer_origins.iter().cloned().chain(of_login).collect(),
     })
 }
 
