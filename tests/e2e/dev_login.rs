@@ -1,4 +1,5 @@
-//! Login in development: a client without a token registers, its person chooses who to be, and it calls.
+//! What a person on the first day meets: the pages of the platform in a browser, and the login in development, by which a client
+//! without a token registers, its person chooses who to be, and it calls.
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::browser::encoded;
@@ -15,6 +16,7 @@ const REDIRECT: &str = "http://127.0.0.1:4711/callback";
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
 trials! { dev_login:
+    a_browser_finds_the_servers_and_how_to_connect,
     a_client_without_a_token_logs_in_as_bob,
 }
 
@@ -67,6 +69,22 @@ async fn a_client_without_a_token_logs_in_as_bob(shared: &Shared) -> Result<()> 
     ensure!(listed.status == 200 && listed.text().contains("\"echo\""), "{}", listed.text());
     let again = http1::post(edge, "/demo/oauth/token", &[FORM], &body).await?;
     ensure!(again.status == 400, "a code is good once: {}", again.text());
+    Ok(())
+}
+
+async fn a_browser_finds_the_servers_and_how_to_connect(shared: &Shared) -> Result<()> {
+    let edge = shared.stack().await?.edge();
+    let browser = [("accept", "text/html")];
+    let list = http1::get(edge, "/", &browser).await?;
+    ensure!(list.status == 200 && list.text().contains("<a href=\"/demo\">demo</a>"), "{}", list.text());
+    let demo = http1::get(edge, "/demo", &browser).await?;
+    ensure!(
+        demo.text().contains(&format!("claude mcp add --transport http demo http://{edge}/demo/mcp")),
+        "{}",
+        demo.text()
+    );
+    let program = http1::get(edge, "/demo", &[]).await?;
+    ensure!(program.reason().as_deref() == Some("unknown_server"), "{}", program.text());
     Ok(())
 }
 

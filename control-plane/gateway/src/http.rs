@@ -16,7 +16,9 @@ use asp_edge::{
 use asp_pipeline::pipeline::entitlement::identify;
 use asp_protocols::refusal_mark::RefusalMark;
 use asp_protocols::replica::Replica;
-use asp_protocols::{ProtocolRequest, ReachedServer, a2a, login, mcp, registry, rest, unserved, wellknown};
+use asp_protocols::{
+    ProtocolRequest, ReachedServer, a2a, home, login, mcp, registry, rest, unserved, wellknown,
+};
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -453,6 +455,9 @@ async fn public(
         return refusal;
     }
     if let Some(response) = registry::serve(gateway, snapshot, &parts.method, &parts.uri) {
+        return response;
+    }
+    if let Some(response) = home::serve(gateway, snapshot, parts) {
         return response;
     }
     let found = wellknown::serve(gateway, snapshot, parts).await;

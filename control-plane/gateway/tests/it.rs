@@ -36,6 +36,8 @@ mod failure_log;
 mod follower;
 #[path = "it/gate.rs"]
 mod gate;
+#[path = "it/home.rs"]
+mod home;
 #[path = "it/hosted.rs"]
 mod hosted;
 #[path = "it/idempotency.rs"]

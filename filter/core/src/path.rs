@@ -18,8 +18,8 @@ pub enum PathKind {
     /// gRPC of A2A: `/lf.a2a.v1.A2AService/…` (1.0) and `/a2a.v1.A2AService/…` (0.3). Host names the server.
     A2aGrpc,
     Rest,
-    /// Public, without a token: `/<server>/.well-known/…`, `/<server>/oauth/…`, `/.well-known/*` and the MCP registry
-    /// API `/v0.1/*`.
+    /// Public, without a token: `/<server>/.well-known/…`, `/<server>/oauth/…`, `/.well-known/*`, the MCP registry
+    /// API `/v0.1/*`, and the pages `/` and `/<server>`.
     Public,
     /// `/healthz`
     Health,
@@ -58,6 +58,9 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
         return None;
     }
     let path = std::str::from_utf8(path).ok()?.strip_prefix('/')?;
+    if path.is_empty() {
+        return Some(RequestTarget { path_kind: PathKind::Public, server: "" });
+    }
     if path == "healthz" {
         return Some(RequestTarget { path_kind: PathKind::Health, server: "" });
     }
@@ -68,7 +71,11 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
         return None;
     }
     let first = segments.next()?;
-    let second = segments.next()?;
+    let Some(second) = segments.next() else {
+        // Paths that aim at a protocol are answered in it.
+        let is_page = names::is_label(first) && guess(path.as_bytes()).is_none();
+        return is_page.then_some(RequestTarget { path_kind: PathKind::Public, server: first });
+    };
     let more = segments.next().is_some();
     if first == ".well-known" {
         return Some(RequestTarget { path_kind: PathKind::Public, server: "" });
@@ -170,6 +177,9 @@ mod tests {
         assert_eq!(path_kind("/.well-known/oauth-protected-resource/demo/mcp"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/.well-known/agent-card.json"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/healthz"), Some((PathKind::Health, "")));
+        assert_eq!(path_kind("/"), Some((PathKind::Public, "")));
+        assert_eq!(path_kind("/?x"), Some((PathKind::Public, "")));
+        assert_eq!(path_kind("/demo"), Some((PathKind::Public, "demo")));
     }
 
     #[test]
@@ -261,9 +271,9 @@ mod tests {
         let long = format!("/{}/mcp", "a".repeat(64));
         let bad = [
             "",
-            "/",
+            "//",
             "demo/mcp",
-            "/demo",
+            "/Demo",
             "/demo/",
             "/demo/mcp/",
             "/demo/mcp/x",

@@ -20,6 +20,7 @@ use http::{HeaderMap, Method, Uri};
 pub mod a2a;
 pub mod connect;
 mod events;
+pub mod home;
 pub mod html;
 pub mod login;
 pub mod mcp;

@@ -176,7 +176,8 @@ impl Registry<'_> {
     }
 }
 
-fn is_listed(server: &VirtualServer) -> bool {
+/// Whether a server is in the list.
+pub(crate) fn is_listed(server: &VirtualServer) -> bool {
     server.edge.default_allow
         && !server.message.undiscovered
         && server.edge.protocols().any(|protocol| protocol == Protocol::Mcp)
