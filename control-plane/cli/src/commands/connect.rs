@@ -62,7 +62,7 @@ fn write(file: &Path, name: &str, document: &Value) -> anyhow::Result<()> {
     let mut known = known.ok_or_else(|| {
         anyhow!("{shown} is not a plain JSON object, maybe it has comments: add the entry by hand, without --write")
     })?;
-    merge(&mut known, name, document).with_context(|| format!("add {name} to {shown}"))?;
+    merge(&mut known, document).with_context(|| format!("add {name} to {shown}"))?;
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     }
@@ -71,7 +71,7 @@ fn write(file: &Path, name: &str, document: &Value) -> anyhow::Result<()> {
 }
 
 /// Adds the entry and the questions of a document to those of a file.
-fn merge(known: &mut Map<String, Value>, name: &str, document: &Value) -> anyhow::Result<()> {
+fn merge(known: &mut Map<String, Value>, document: &Value) -> anyhow::Result<()> {
     for (member, added) in document.as_object().into_iter().flatten() {
         let own = known.entry(member.clone()).or_insert_with(|| match added {
             Value::Array(_) => Value::Array(Vec::new()),
