@@ -61,6 +61,8 @@ impl RefusalContent {
             "data": {
                 "reason": self.reason.as_str(),
                 "code": self.reason.taxonomy(),
+                "recoveryHint": self.reason.recovery_hint(),
+                // Former spelling.
                 "recovery_hint": self.reason.recovery_hint(),
             },
         });
@@ -167,6 +169,8 @@ pub fn problem(reason: Reason, title: &str, status: u16) -> Value {
         "status": status,
         "reason": reason.as_str(),
         "code": reason.taxonomy(),
+        "recoveryHint": reason.recovery_hint(),
+        // Former spelling.
         "recovery_hint": reason.recovery_hint(),
     })
 }
@@ -275,7 +279,7 @@ mod tests {
         assert_eq!(reply.status, 401);
         assert_eq!(
             String::from_utf8(reply.body).unwrap(),
-            r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"a bearer token is required","data":{"reason":"token_missing","code":4001,"recovery_hint":"SEND_BEARER_TOKEN"}}}"#
+            r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"a bearer token is required","data":{"reason":"token_missing","code":4001,"recoveryHint":"SEND_BEARER_TOKEN","recovery_hint":"SEND_BEARER_TOKEN"}}}"#
         );
         let reply = refuse(Reason::UnknownMethod, Era::Modern, Some("\"a\\\"b\""), None);
         assert_eq!(reply.status, 404);
@@ -288,7 +292,7 @@ mod tests {
         assert_eq!((reply.status, reply.headers[0].1.as_str()), (404, "application/problem+json"));
         assert_eq!(
             String::from_utf8(reply.body).unwrap(),
-            r#"{"type":"urn:asp:reason:unknown_server","title":"no such server","status":404,"reason":"unknown_server","code":6012,"recovery_hint":"CHECK_SERVER_NAME"}"#
+            r#"{"type":"urn:asp:reason:unknown_server","title":"no such server","status":404,"reason":"unknown_server","code":6012,"recoveryHint":"CHECK_SERVER_NAME","recovery_hint":"CHECK_SERVER_NAME"}"#
         );
     }
 

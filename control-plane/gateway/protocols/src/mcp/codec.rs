@@ -141,6 +141,8 @@ impl RpcFailure {
         let mut data = Map::new();
         data.insert("reason".into(), reason.as_str().into());
         data.insert("code".into(), reason.taxonomy().into());
+        data.insert("recoveryHint".into(), reason.recovery_hint().into());
+        // Former spelling.
         data.insert("recovery_hint".into(), reason.recovery_hint().into());
         RpcFailure {
             code: reason.jsonrpc_code(),

@@ -306,7 +306,9 @@ fn relayed(mut failure: RpcFailure, code: i64, data: Option<&Json>) -> RpcFailur
         (_, Ok(code)) => code,
     };
     if failure.is(Reason::UpstreamUnavailable) {
-        failure = failure.data("recovery_hint", Reason::OutcomeUnknown.recovery_hint().into());
+        for spelling in ["recoveryHint", "recovery_hint"] {
+            failure = failure.data(spelling, Reason::OutcomeUnknown.recovery_hint().into());
+        }
     }
     let mut upstream = Members::default();
     upstream.insert("code", Value::from(code));

@@ -138,7 +138,8 @@ async fn an_upstreams_own_error_keeps_its_code_and_data_and_has_the_right_advice
         assert_eq!(error["code"], shown, "{code}: {answer}");
         assert_eq!(error["message"], "no", "{code}");
         let data = &error["data"];
-        assert_eq!((&data["reason"], &data["recovery_hint"]), (&json!(reason), &json!(hint)), "{code}");
+        assert_eq!((&data["reason"], &data["recoveryHint"]), (&json!(reason), &json!(hint)), "{code}");
+        assert_eq!(data["recovery_hint"], json!(hint), "{code}");
         assert_eq!(data["upstream"], json!({"code": code, "data": {"issues": [1]}}), "{code}");
     }
 }

@@ -343,7 +343,7 @@ fn of_problems() -> Value {
             "type": "object",
             "required": ["type", "title", "status", "reason", "code"],
             "properties": {
-                "type": text(), "title": text(), "detail": text(), "reason": text(), "recovery_hint": text(),
+                "type": text(), "title": text(), "detail": text(), "reason": text(), "recoveryHint": text(), "recovery_hint": text(),
                 "traceId": text(), "status": {"type": "integer"}, "code": {"type": "integer"},
             },
         },
