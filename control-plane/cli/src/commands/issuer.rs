@@ -55,7 +55,8 @@ fn lines(issuers: &Value) -> Vec<String> {
         list(issuers, "fetched").find(|one| text(one, "side") == side && text(one, "name") == name)
     };
     let of = |side: &str, name: &str, iss: &str, fault: &str| {
-        let keys = fetched(side, name).map_or(String::new(), |one| format!(" keys={}", number(one, "keys")));
+        let keys =
+            fetched(side, name).map(|one| format!(" keys={}", number(one, "keys"))).unwrap_or_default();
         let fault = if fault.is_empty() { String::new() } else { format!(" fault: {fault}") };
         format!("{side:<8} {name:<20} {iss}{keys}{fault}")
     };

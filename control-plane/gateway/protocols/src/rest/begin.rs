@@ -12,7 +12,7 @@ use std::time::Duration;
 use asp_call::call::chosen::ChosenId;
 use asp_call::call::outcome::Refusal;
 use asp_call::call::terms::{self, TermFault};
-use asp_call::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
+use asp_call::call::{ClientAbilities, IdempotencyKey, Invocation};
 use asp_json::Json;
 use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_pipeline::pipeline::promise::{Keeper, PromiseFault};
@@ -46,15 +46,13 @@ pub(super) async fn put(request: &ProtocolRequest, tool: &str, name: &str) -> Re
     if let Some(known) = request.find(asked.chosen.id()).await? {
         return joined(request, &asked, known).await;
     }
-    match begin(request, &asked).await? {
-        BegunCall::Known(known) => joined(request, &asked, known).await,
-        BegunCall::New(call) => {
-            let found = FoundCall::Here(call);
-            let mut response = respond_once_settled(request, found, StatusCode::CREATED).await?;
-            super::set(&mut response, header::LOCATION, request.uri.path());
-            Ok(response)
-        }
+    let (found, is_new) = begin(request, &asked).await?;
+    if !is_new {
+        return joined(request, &asked, found).await;
     }
+    let mut response = respond_once_settled(request, found, StatusCode::CREATED).await?;
+    super::set(&mut response, header::LOCATION, request.uri.path());
+    Ok(response)
 }
 
 /// Calls a tool once: answers with the result or, if the call has not ended within the client's wait or asks something,
@@ -62,10 +60,7 @@ pub(super) async fn put(request: &ProtocolRequest, tool: &str, name: &str) -> Re
 pub(super) async fn post(request: &ProtocolRequest, tool: &str) -> Result<Response, Problem> {
     let name = Uuid::now_v7().to_string();
     let asked = parse_put(request, tool, &name)?;
-    let found = match begin(request, &asked).await? {
-        BegunCall::New(call) => FoundCall::Here(call),
-        BegunCall::Known(known) => known,
-    };
+    let (found, _) = begin(request, &asked).await?;
     let wait = request.preferences().wait.unwrap_or(WAIT);
     let mut view = request.view_within(wait, found, CallView::waits_or_has_ended).await?;
     if let Some(refusal) = &view.refusal {
@@ -80,14 +75,8 @@ pub(super) async fn post(request: &ProtocolRequest, tool: &str) -> Result<Respon
     Ok(response)
 }
 
-/// A call that a request has begun, or found under its id.
-enum BegunCall {
-    New(Arc<Call>),
-    Known(FoundCall),
-}
-
-/// Begins the call, and stores it before it is reported.
-async fn begin(request: &ProtocolRequest, asked: &PutRequest) -> Result<BegunCall, Problem> {
+/// Begins the call, and stores it before it is reported; returns it, and whether its id was free.
+async fn begin(request: &ProtocolRequest, asked: &PutRequest) -> Result<(FoundCall, bool), Problem> {
     let invocation = invocation(request, asked);
     let pipeline = &request.gateway.pipeline;
     let begun = pipeline.begin_once(request.snapshot.clone(), invocation).map_err(|refusal| {
@@ -100,14 +89,14 @@ async fn begin(request: &ProtocolRequest, asked: &PutRequest) -> Result<BegunCal
         problem.of_call()
     })?;
     if !begun.is_new {
-        return Ok(BegunCall::Known(FoundCall::Here(begun.call)));
+        return Ok((FoundCall::Here(begun.call), false));
     }
     let promised = pipeline.promise_chosen(&begun.call).await.map_err(unpromised)?;
     if matches!(promised, Keeper::AnotherGateway) {
         let known = request.find(asked.chosen.id()).await?.ok_or_else(Problem::runs_remotely)?;
-        return Ok(BegunCall::Known(known));
+        return Ok((known, false));
     }
-    Ok(BegunCall::New(begun.call))
+    Ok((FoundCall::Here(begun.call), true))
 }
 
 fn parse_put(request: &ProtocolRequest, tool: &str, name: &str) -> Result<PutRequest, Problem> {
