@@ -2,7 +2,7 @@
 //!
 //! Owns, for each provider: the form of its `iss`, the claims of its access tokens, audiences, scopes, and what it refuses.
 //! Keeps true: a proposal identifies users only by a claim that the provider gives to nobody else, and has no org that the
-//! admin did not name. The facts are those of `docs/issuers`, which cites the providers' own pages.
+//! admin did not name. `docs/issuers` describes each provider.
 
 mod remedy;
 
