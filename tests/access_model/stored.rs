@@ -132,6 +132,7 @@ fn server(name: &str, file: &ServerFile, revision: u64) -> ServerRecord {
         revision,
         updated_at: 0,
         a2a_confirmed: true,
+        disabled: Vec::new(),
     }
 }
 

@@ -346,10 +346,23 @@ pub struct JsonArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  asp audit --org acme --user alice
+  asp audit --trace 4bf92f3577b34da6a3ce929d0e0e4736")]
 pub struct AuditArgs {
     /// Shows only calls of this org
     #[arg(long)]
     pub org: Option<String>,
+    /// Shows only calls of this user or machine
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Shows only calls of this server
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
+    /// Shows only calls with this trace: `traceId` in the client's error
+    #[arg(long, value_name = "ID")]
+    pub trace: Option<String>,
     /// Number of events
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,

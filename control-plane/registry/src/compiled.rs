@@ -39,6 +39,14 @@ impl CompiledServer {
         self.server.listings.iter_mut().for_each(|listing| listing.a2a_skill.clear());
     }
 
+    /// Removes these primitives; elicitations and delegates, which are not listed, stay.
+    pub fn unlist(&mut self, ids: &[String]) {
+        let listings = &self.server.listings;
+        let is_listed = |id: &str| listings.iter().any(|listing| listing.id == id);
+        self.primitives.retain(|primitive| !(ids.contains(&primitive.id) && is_listed(&primitive.id)));
+        self.server.listings.retain(|listing| !ids.contains(&listing.id));
+    }
+
     /// Returns the encoded size of the server and its primitives, in bytes.
     pub(crate) fn encoded_bytes(&self) -> usize {
         let primitives: usize = self.primitives.iter().map(prost::Message::encoded_len).sum();

@@ -9,6 +9,7 @@ pub mod auth;
 pub mod bounds;
 pub mod calls;
 pub mod certificates;
+pub mod disabled;
 pub mod emergency;
 pub mod explain;
 pub mod ids;

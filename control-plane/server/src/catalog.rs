@@ -9,6 +9,7 @@ mod agent_hosts;
 pub mod budget;
 pub mod build;
 mod declarations;
+pub(crate) mod disabled;
 pub mod edge_form;
 pub mod fault;
 mod form;
@@ -435,6 +436,7 @@ mod tests {
             revision: 1,
             updated_at: 0,
             a2a_confirmed: true,
+            disabled: Vec::new(),
         }
     }
 

@@ -127,7 +127,12 @@ pub struct ServerRecord {
     /// Whether A2A may be on: it is off for a server that a version without A2A wrote, until
     /// [`ControlStore::confirm_a2a`](sql::ControlStore::confirm_a2a). Always false for an earlier version of a server.
     pub a2a_confirmed: bool,
+    /// Entries that are not published, sorted: ids of primitives, and [`WHOLE_SERVER`]. Empty for an earlier version of a server.
+    pub disabled: Vec<String>,
 }
+
+/// Entry of [`ServerRecord::disabled`] for the server as a whole.
+pub const WHOLE_SERVER: &str = "*";
 
 /// A version of a server: its content since the write with this revision.
 #[derive(Clone, Debug, PartialEq, Eq)]

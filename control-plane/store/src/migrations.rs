@@ -55,6 +55,7 @@ pub(crate) static CONTROL: Schema = Schema {
         (102, "revocations created", include_str!("../migrations/control/0102_revocations_created.sql")),
         (103, "a2a confirmed", include_str!("../migrations/control/0103_a2a_confirmed.sql")),
         (104, "undo", include_str!("../migrations/control/0104_undo.sql")),
+        (105, "disabled", include_str!("../migrations/control/0105_disabled.sql")),
     ],
 };
 

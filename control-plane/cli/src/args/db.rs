@@ -14,8 +14,10 @@ pub enum DbCommand {
     /// Shows the database and the number of rows in each table
     Status(JsonArgs),
     /// Writes the whole database to a file, as a backup or for another database
+    #[command(alias = "backup")]
     Export(DbExportArgs),
     /// Imports an exported file into an empty database and verifies every table
+    #[command(alias = "restore")]
     Import(DbImportArgs),
     /// Raises the revision after an older database was restored, so that edges and gateways accept what is stored
     RaiseRevision(DbRaiseArgs),

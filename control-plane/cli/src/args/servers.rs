@@ -16,6 +16,10 @@ pub enum ServersCommand {
     Confirm(ServersConfirmArgs),
     /// Shows the deprecated primitives of the stored servers and, with --callers, who still calls them
     Deprecated(ServersDeprecatedArgs),
+    /// Disables a server, or some of its primitives, until they are enabled
+    Disable(ServersDisableArgs),
+    /// Enables a disabled server, or some of its primitives
+    Enable(ServersDisableArgs),
     /// Shows the latest versions of a server, newest first
     Versions(ServersVersionsArgs),
     /// Rolls a server back to one of its versions, even if the server was deleted
@@ -89,6 +93,27 @@ pub struct ServersDeprecatedArgs {
     /// Number of events to read
     #[arg(long, value_name = "COUNT", default_value_t = 20_000, requires = "callers", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub events: u32,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Within a second callers get the answer for an unknown server or primitive, and running calls are cancelled. The stored version,
+its offers and the orgs' policy stay as they are, and a new version is stored disabled as well.
+Admins of the platform and of the server may do this.
+
+Examples:
+  asp servers disable crm
+  asp servers disable crm --primitive export-all
+  asp servers enable crm --primitive export-all")]
+pub struct ServersDisableArgs {
+    #[arg(value_name = "SERVER")]
+    pub server: String,
+    /// Primitive to disable or enable, instead of the whole server; repeat for more
+    #[arg(long = "primitive", value_name = "ID")]
+    pub primitives: Vec<String>,
     /// Prints JSON
     #[arg(long)]
     pub json: bool,

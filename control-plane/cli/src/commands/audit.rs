@@ -8,20 +8,51 @@ use serde_json::Value;
 use super::client::{AdminClient, block_on, with_query};
 use crate::args::AuditArgs;
 
-/// Gets one page of `/api/audit/calls`.
+/// Maximum number of events in a response of the control plane.
+const PAGE: u32 = 1000;
+/// Maximum number of pages that one command searches for calls of a user, server or trace.
+const SEARCHED_PAGES: u32 = 100;
+
+/// Shows events of `/api/audit/calls`: one page or, if only some are wanted, those of many pages.
 pub fn run(args: &AuditArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let page = block_on(async { api.get(&path(args)?).await?.accepted() })?;
-    for record in page.as_array().into_iter().flatten() {
-        let shown = if args.json { record.to_string() } else { line(record) };
-        print::line(&shown);
-    }
-    Ok(())
+    let is_search = args.user.is_some() || args.server.is_some() || args.trace.is_some();
+    let (size, pages) = if is_search { (PAGE, SEARCHED_PAGES) } else { (args.limit, 1) };
+    let mut left = args.limit as usize;
+    let mut before = args.before;
+    block_on(async {
+        for _ in 0..pages {
+            let page = api.get(&path(args, size, before)?).await?.accepted()?;
+            let records = page.as_array().map(Vec::as_slice).unwrap_or_default();
+            for record in records.iter().filter(|record| is_wanted(args, record)).take(left) {
+                left -= 1;
+                print::line(&if args.json { record.to_string() } else { line(record) });
+            }
+            before = records.last().and_then(|record| record.get("seq")).and_then(Value::as_i64);
+            if left == 0 || records.len() < size as usize {
+                return Ok(());
+            }
+        }
+        if let Some(before) = before.filter(|_| is_search) {
+            let searched = PAGE * SEARCHED_PAGES;
+            print::note(&format!("{searched} events were searched; --before {before} searches earlier ones"));
+        }
+        Ok(())
+    })
 }
 
-fn path(args: &AuditArgs) -> Result<String, Failure> {
-    let mut asked = vec![("limit", args.limit.to_string())];
-    asked.extend(args.before.map(|before| ("before", before.to_string())));
+/// Whether an event is of the user, server and trace that were asked for.
+fn is_wanted(args: &AuditArgs, record: &Value) -> bool {
+    let wanted = [("user", &args.user), ("server", &args.server), ("trace", &args.trace)];
+    wanted.into_iter().all(|(member, wanted)| {
+        let found = record.get("event").and_then(|event| event.get(member)).and_then(Value::as_str);
+        wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+    })
+}
+
+fn path(args: &AuditArgs, size: u32, before: Option<i64>) -> Result<String, Failure> {
+    let mut asked = vec![("limit", size.to_string())];
+    asked.extend(before.map(|before| ("before", before.to_string())));
     asked.extend(args.org.clone().map(|org| ("org", org)));
     with_query("/api/audit/calls", &asked)
 }
@@ -65,6 +96,24 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn events_are_chosen_by_all_that_was_asked_for() {
+        let args = |user: Option<&str>, trace: Option<&str>| AuditArgs {
+            org: None,
+            user: user.map(str::to_owned),
+            server: Some("demo".to_owned()),
+            trace: trace.map(str::to_owned),
+            limit: 100,
+            before: None,
+            json: false,
+        };
+        let record = json!({ "event": { "user": "alice", "server": "demo", "trace": "4bf9" } });
+        assert!(is_wanted(&args(None, None), &record));
+        assert!(is_wanted(&args(Some("alice"), Some("4bf9")), &record));
+        assert!(!is_wanted(&args(Some("bob"), Some("4bf9")), &record));
+        assert!(!is_wanted(&args(Some("alice"), None), &json!({ "event": { "user": "alice" } })));
+    }
 
     #[test]
     fn a_finish_tells_its_outcome_and_a_start_who_calls_what() {

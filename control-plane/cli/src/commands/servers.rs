@@ -1,4 +1,5 @@
-//! `asp servers`: the stored servers, their offers, their deprecated primitives, their confirmation, their versions, and rollback.
+//! `asp servers`: the stored servers, their offers, their deprecated primitives, their confirmation, their versions, rollback, and
+//! disabling.
 
 mod deprecated;
 
@@ -9,10 +10,12 @@ use asp_platform::shell;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::answer::{self, is, list, number};
+use super::answer::{self, is, list, number, texts};
 use super::client::{AdminClient, api_path, block_on};
 use super::server_access::{self, CallPermission, ServerAccess};
-use crate::args::servers::{ServersCommand, ServersConfirmArgs, ServersOfferArgs, ServersShowArgs};
+use crate::args::servers::{
+    ServersCommand, ServersConfirmArgs, ServersDisableArgs, ServersOfferArgs, ServersShowArgs,
+};
 
 pub fn run(command: &ServersCommand) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
@@ -23,7 +26,8 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
                 let servers = api.get("/api/registry/servers").await?.accepted()?;
                 answer::rows(&servers, args.json, |server| {
                     let revision = number(server, "revision");
-                    format!("{:<24} revision {revision:<8} {}", text(server, "server"), hash(server))
+                    let (name, disabled) = (text(server, "server"), describe_disabled(server));
+                    format!("{name:<24} revision {revision:<8} {}{disabled}", hash(server))
                 });
             }
             ServersCommand::Show(args) => show(&api, args).await?,
@@ -41,6 +45,8 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
                 };
                 answer::show(&answer, *json, &words);
             }
+            ServersCommand::Disable(args) => disable(&api, args, true).await?,
+            ServersCommand::Enable(args) => disable(&api, args, false).await?,
             ServersCommand::Versions(args) => {
                 let versions = api.get(&of(&args.server, "versions")).await?.accepted()?;
                 answer::rows(&versions, args.json, |version| {
@@ -62,6 +68,43 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// Disables or enables a server, or each of the given primitives.
+async fn disable(api: &AdminClient, args: &ServersDisableArgs, is_disabled: bool) -> Result<(), Failure> {
+    let ServersDisableArgs { server, primitives, json } = args;
+    let path = |entry: &[&str]| {
+        let whole: [&str; 5] = ["api", "registry", "servers", server, "disabled"];
+        api_path(&[&whole[..], entry].concat())
+    };
+    let of_primitive = |id: &String| (format!("{id} of {server}"), path(&[id]));
+    let entries: Vec<(String, String)> = match primitives.is_empty() {
+        true => vec![(server.clone(), path(&[]))],
+        false => primitives.iter().map(of_primitive).collect(),
+    };
+    for (what, path) in entries {
+        let answer = match is_disabled {
+            true => api.put(&path, &Value::Null).await?.accepted()?,
+            false => api.delete(&path).await?.accepted()?,
+        };
+        let state = if is_disabled { "disabled" } else { "enabled" };
+        let words = match is(&answer, "changed") {
+            true => format!("{what} is {state}; revision {}", number(&answer, "revision")),
+            false => format!("{what} is {state} already"),
+        };
+        answer::show(&answer, *json, &words);
+    }
+    Ok(())
+}
+
+/// Describes what of a listed server is disabled; empty if nothing is.
+fn describe_disabled(server: &Value) -> String {
+    let entries = texts(server, "disabled");
+    match entries.as_slice() {
+        [] => String::new(),
+        some if some.contains(&"*") => "  disabled".to_owned(),
+        some => format!("  disabled: {}", some.join(", ")),
+    }
 }
 
 /// Prints the orgs that a server is offered to, or its state for one org; fails if it is not offered to that org.
@@ -165,6 +208,15 @@ fn hash(of: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_listed_server_shows_what_of_it_is_disabled() {
+        let of = |disabled: Value| describe_disabled(&json!({ "server": "crm", "disabled": disabled }));
+        assert_eq!(of(json!([])), "");
+        assert_eq!(of(json!(["*", "echo"])), "  disabled");
+        assert_eq!(of(json!(["count", "echo"])), "  disabled: count, echo");
+        assert_eq!(describe_disabled(&json!({ "server": "crm" })), "", "an earlier control plane");
+    }
 
     #[test]
     fn an_offer_names_only_what_is_left_to_switch_on() {

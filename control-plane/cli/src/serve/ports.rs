@@ -59,8 +59,9 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
     }
     if settings.roles.control {
         let (admin, admin_address) =
-            asp_inbound::bind(listen.admin(), listen.admin_port, "admin API").await?;
-        let (xds, xds_address) = asp_inbound::bind(listen.xds(), listen.xds_port, "xDS server").await?;
+            listener(listen.admin(), listen.admin_port, "admin API", "ASP_ADMIN_PORT").await?;
+        let (xds, xds_address) =
+            listener(listen.xds(), listen.xds_port, "xDS server", "ASP_XDS_PORT").await?;
         (ports.admin, ports.xds) = (admin_address.port(), xds_address.port());
         listeners.control = Some(ControlListeners { admin, xds });
     }
@@ -70,7 +71,7 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
         let mut mtls = None;
         if let Some(port) = listen.gateway_mtls_port {
             let (listener, address) =
-                asp_inbound::bind(listen.gateway(), port, "gateway's mutual TLS").await?;
+                listener(listen.gateway(), port, "gateway's mutual TLS", "ASP_GATEWAY_MTLS_PORT").await?;
             ports.gateway_mtls = address.port();
             mtls = Some(listener);
         }
@@ -80,6 +81,25 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
         ports.edge = ports.gateway;
     }
     Ok((ports, listeners))
+}
+
+/// Binds a listener whose port a setting chooses.
+async fn listener(
+    address: IpAddr,
+    port: u16,
+    what: &str,
+    setting: &str,
+) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let bound = asp_inbound::bind(address, port, what).await;
+    bound.map_err(|error| if is_in_use(&error) { in_use(port, what, setting) } else { error })
+}
+
+/// Returns the error for a port that another process uses.
+fn in_use(port: u16, what: &str, setting: &str) -> anyhow::Error {
+    anyhow!(
+        "port {port} of the {what} is in use by another process: stop that one (`ss -ltnp` shows it), or choose another port \
+         with {setting}"
+    )
 }
 
 async fn gateway(settings: &Settings) -> anyhow::Result<(TcpListener, SocketAddr)> {
@@ -102,10 +122,13 @@ fn is_in_use(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().map(io::Error::kind) == Some(io::ErrorKind::AddrInUse)
 }
 
-/// Adds the remedy for a developer whose port is in use by another process.
+/// Adds the remedy if the port is in use by another process.
 fn with_remedy(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
-    if !settings.is_direct() || !is_in_use(&error) {
+    if !is_in_use(&error) {
         return error;
+    }
+    if !settings.is_direct() {
+        return in_use(settings.listen.gateway_port, "gateway", "ASP_GATEWAY_PORT");
     }
     anyhow!(
         "another process listens on port {}, maybe another `asp dev`: end that, or take a free port with --port 0",
@@ -177,6 +200,16 @@ mod tests {
         assert_eq!((ports.edge, ports.gateway), (bound, bound));
         let refused = bind(&read(Some(port))).await.err().unwrap().to_string();
         assert!(refused.contains(&port.to_string()) && refused.contains("--port 0"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_reported_with_the_setting_that_chooses_another() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let refused = listener([127, 0, 0, 1].into(), port, "admin API", "ASP_ADMIN_PORT").await;
+        let refused = refused.err().unwrap().to_string();
+        assert!(refused.contains(&format!("port {port} of the admin API is in use")), "{refused}");
+        assert!(refused.ends_with("with ASP_ADMIN_PORT"), "{refused}");
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@
 
 pub(super) mod depends;
 mod limits;
+mod not_served;
 mod revoked;
 pub(super) mod rules;
 
@@ -156,8 +157,10 @@ pub async fn explain(
     if let Some(id) = &exposed_as {
         question.primitive.clone_from(id);
     }
+    let stored = state.store.server(&question.server).await?.filter(|_| is_offered);
     let is_off = |server: &Arc<CompiledServer>| server.server.name == question.server && server.is_a2a_off();
     let is_a2a_off = protocol == Protocol::A2a && state.compiler.last_compiled().iter().any(is_off);
+    let not_served = stored.and_then(|stored| not_served::reason(&stored, &question.primitive, is_a2a_off));
     let asked = Arc::clone(&published);
     // The server's team must not learn about callers of an org to which its server is not offered.
     let revoked = match is_team && !is_offered {
@@ -175,9 +178,9 @@ pub async fn explain(
             let limits = limits::of(&org, call_of(&question));
             let part = part.filter(|_| is_offered);
             let switches = part.map(|part| switches(&part, &org)).unwrap_or_default();
-            let decided = match is_offered && is_a2a_off {
-                true => ("not_served", rules::a2a_off(&question.server)).into(),
-                false => decide(&asked, &question, protocol, is_offered)?,
+            let decided = match not_served {
+                Some(rule) => ("not_served", rule).into(),
+                None => decide(&asked, &question, protocol, is_offered)?,
             };
             let is_unknown = matches!(decided.outcome, "unknown_server" | "unknown_primitive");
             let hides = of_org && !is_offered && is_unknown;

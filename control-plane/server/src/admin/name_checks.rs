@@ -396,6 +396,6 @@ fn unknown_primitive(servers: &[&CompiledServer], pattern: &str) -> String {
     format!("no primitive is called {pattern}{}", question(nearest(pattern, ids())))
 }
 
-fn question(near: Option<&str>) -> String {
+pub(super) fn question(near: Option<&str>) -> String {
     near.map(|near| format!(": did you mean {near}?")).unwrap_or_default()
 }

@@ -10,9 +10,9 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy, primitives,
-    problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo,
-    versions,
+    artifacts, bounds, calls, certificates, disabled, explain, ids, issuers, machines, offers, policy,
+    primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes,
+    status, undo, versions,
 };
 
 #[derive(OpenApi)]
@@ -26,6 +26,10 @@ use super::{
         registry::get_server,
         registry::delete_server,
         registry::confirm_a2a,
+        disabled::disable,
+        disabled::enable,
+        disabled::disable_primitive,
+        disabled::enable_primitive,
         versions::list,
         versions::get,
         versions::rollback,

@@ -337,6 +337,7 @@ pub(super) fn server_response(record: &ServerRecord) -> Response {
         "contentHash": record.content_hash,
         "updatedAt": record.updated_at,
         "a2aConfirmed": record.a2a_confirmed,
+        "disabled": record.disabled,
         "files": record.files,
     });
     if let (Some(fault), Some(members)) = (&record.unreadable, body.as_object_mut()) {
@@ -361,6 +362,7 @@ pub async fn list_servers(admin: Admin, State(state): ApiState) -> Result<Json<V
                 "contentHash": record.content_hash,
                 "updatedAt": record.updated_at,
                 "a2aConfirmed": record.a2a_confirmed,
+                "disabled": record.disabled,
             })
         })
         .collect();

@@ -10,8 +10,9 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy,
-    primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions,
+    AdminState, artifacts, bounds, calls, certificates, disabled, explain, ids, issuers, machines, offers,
+    policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo,
+    versions,
 };
 
 /// A path of the admin API.
@@ -40,6 +41,8 @@ pub(super) fn router() -> Router<Arc<AdminState>> {
 /// Servers, their versions and offers, and the ids of their primitives.
 fn servers() -> Vec<Resource> {
     let server = put(registry::put_server).get(registry::get_server).delete(registry::delete_server);
+    let whole = put(disabled::disable).delete(disabled::enable);
+    let primitive = put(disabled::disable_primitive).delete(disabled::enable_primitive);
     let offer = put(offers::put).get(offers::get).delete(offers::delete);
     vec![
         resource("/api/registry/validate", Permission::Question, post(registry::validate)),
@@ -47,6 +50,8 @@ fn servers() -> Vec<Resource> {
         resource("/api/registry/servers", Permission::Servers, get(registry::list_servers)),
         resource("/api/registry/servers/{server}", Permission::Server, server),
         resource("/api/registry/servers/{server}/a2a", Permission::Server, put(registry::confirm_a2a)),
+        resource("/api/registry/servers/{server}/disabled", Permission::Server, whole),
+        resource("/api/registry/servers/{server}/disabled/{primitive}", Permission::Server, primitive),
         resource("/api/registry/servers/{server}/versions", Permission::Server, get(versions::list)),
         resource(
             "/api/registry/servers/{server}/versions/{revision}",

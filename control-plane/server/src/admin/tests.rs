@@ -6,6 +6,7 @@ mod arbitrary;
 mod artifacts;
 mod bounds;
 mod certificates;
+mod disabled;
 mod explained;
 mod host_check;
 mod hostile_issuers;

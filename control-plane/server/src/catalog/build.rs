@@ -23,14 +23,13 @@ use asp_store::control::{ControlState, Position, StateUpdate};
 use asp_xds::parts::{EncodedPart, Parts, PartsBuilder};
 
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
-use super::edge_form;
 use super::fault::{Fault, HOMES_CUT, LAST_FORM, NOT_SERVED, Part, ROUTES_CLOSED};
 use super::orgs::{OrgPolicy, Size};
 use super::revoked::{Cut, EncodedRevocations, RevocationSplit};
 use super::servers::{edge_bytes, server_fault};
 use super::stored_state::{ORG_REMEDY, OrgForm, StoredState};
 use super::usage::Totals;
-use super::{Compiler, Settlement, server_part};
+use super::{Compiler, Settlement, disabled, edge_form, server_part};
 use crate::placement;
 use faults::{misplaced, not_in_force, too_large, unknown_revocation, unreadable_issuer};
 use last_forms::StoredOrgForm;
@@ -70,7 +69,7 @@ pub struct SnapshotBuild {
 pub struct Builder {
     compiler: Compiler,
     held: StoredState,
-    /// Published servers, sorted by name; `server_faults` are the faults of the others.
+    /// Published servers, sorted by name; the others are disabled or have `server_faults`.
     servers: Vec<Arc<CompiledServer>>,
     server_faults: Vec<Fault>,
     /// Issuers against which the servers were evaluated.
@@ -291,7 +290,8 @@ impl Builder {
             return;
         }
         self.issuers = issuers;
-        let Settlement { mut servers, mut faults } = self.compiler.settle(&self.held.servers);
+        let Settlement { servers, mut faults } = self.compiler.settle(&self.held.servers);
+        let mut servers = disabled::enabled(servers, &self.held.servers);
         self.add_all_servers(&mut servers, &mut faults);
         servers.sort_by(|a, b| a.server.name.cmp(&b.server.name));
         let before: BTreeMap<&str, &Arc<CompiledServer>> =

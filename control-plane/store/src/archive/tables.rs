@@ -134,7 +134,8 @@ impl ArchiveTable {
 pub(super) const TABLES: [ArchiveTable; 26] = [
     ArchiveTable { seeded: true, ..table!("control_revision", 1, id: Integer, revision: Integer) },
     table!("resources", 1, name: Text, revision: Integer),
-    table!("servers", 1, name: Text, sources: Text, content_hash: Text, updated_at: Integer, a2a_at: Integer),
+    table!("servers", 1, name: Text, sources: Text, content_hash: Text, updated_at: Integer, a2a_at: Integer,
+        disabled: Text),
     table!("server_versions", 2, name: Text, revision: Integer, sources: Text, content_hash: Text,
         stored_at: Integer, actor: Text, gone_at: Integer),
     table!("primitive_servers", 2, id: Text, server: Text, first: Integer),

@@ -6,6 +6,7 @@
 
 mod certificates;
 mod changes;
+mod disabled;
 mod forms;
 mod machines;
 mod offers;
@@ -30,6 +31,7 @@ pub async fn run(store: &ControlStore) {
     versions_of_a_server_are_kept_the_newest_first(store).await;
     followed.catch_up(store).await;
     a2a_is_confirmed_for_a_server_that_another_version_wrote(store, &mut followed).await;
+    disabled::stay_so_until_they_are_enabled(store, &mut followed).await;
     preconditions_hold_or_refuse(store).await;
     followed.catch_up(store).await;
     a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store).await;

@@ -334,8 +334,13 @@ impl Scheduler {
         self.draining = true;
     }
 
+    /// Admits calls again. What was drained starts without its quarantines: an operator may disable and enable a plugin to end
+    /// them.
     pub fn undrain(&mut self) {
-        self.draining = false;
+        if std::mem::take(&mut self.draining) {
+            self.quarantine = Quarantine::default();
+            self.blame = Blame::default();
+        }
     }
 
     pub fn is_draining(&self) -> bool {

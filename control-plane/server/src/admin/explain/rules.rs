@@ -12,15 +12,6 @@ pub(super) const fn outcome(effect: Effect) -> &'static str {
     }
 }
 
-/// Returns the rule for a server that lists a2a while A2A is off.
-pub(super) fn a2a_off(server: &str) -> Value {
-    let rule = format!(
-        "A2A is off: {server} was applied by a version that did not serve it; apply it again, or confirm it with `asp \
-         servers confirm {server} --protocol a2a`"
-    );
-    json!({ "stage": "protocol", "rule": rule })
-}
-
 pub(super) fn danger() -> Value {
     json!({ "stage": "bindings", "rule": "destructive or high-risk, and no binding allows it" })
 }

@@ -17,7 +17,7 @@ use super::{Answer, Api, DEMO, MAX_BODY, openapi, read, resources, sample};
 const PUBLIC: [&str; 2] = ["/.well-known/jwks.json", "/api/login"];
 
 fn concrete(path: &str) -> String {
-    path.replace("{org}", "acme").replace("{server}", "demo").replace("{id}", "x")
+    path.replace("{org}", "acme").replace("{server}", "demo").replace("{primitive}", "x").replace("{id}", "x")
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn every_operation_of_the_document_exists_and_wants_a_token() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 76);
+    assert_eq!(operations, 80);
 }
 
 /// Roles that a permission refuses, and how.

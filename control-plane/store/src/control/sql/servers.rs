@@ -1,5 +1,7 @@
 //! Servers: their sources, verbatim, and their earlier versions.
 
+use std::collections::BTreeSet;
+
 use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
@@ -12,9 +14,9 @@ use crate::control::{
 
 /// Action of a deletion; the server's offers are deleted with it.
 pub(super) const DELETED: &str = "server.delete";
-const SELECT_ALL: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, s.a2a_at, r.revision \
+const SELECT_ALL: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, s.a2a_at, s.disabled, r.revision \
      FROM servers s JOIN resources r ON r.name = 'server/' || s.name ORDER BY s.name";
-const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, s.a2a_at, r.revision \
+const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, s.a2a_at, s.disabled, r.revision \
      FROM servers s JOIN resources r ON r.name = 'server/' || s.name WHERE s.name = $1";
 
 /// Query for conflicting writes: of other servers, because a primitive has one meaning and all servers share a
@@ -129,6 +131,33 @@ impl ControlStore {
         .await
     }
 
+    /// Disables a primitive of the server, or [`WHOLE_SERVER`](crate::control::WHOLE_SERVER), or enables it again.
+    pub async fn set_disabled(
+        &self,
+        change: &Change,
+        name: &str,
+        entry: &str,
+        is_disabled: bool,
+    ) -> Result<Commit> {
+        self.within(async {
+            let mut write = self.write(change, format!("server/{name}")).await?;
+            let stored = one(&mut *write.tx, name).await?.ok_or(StoreError::NotFound)?;
+            let mut disabled: BTreeSet<&str> = stored.disabled.iter().map(String::as_str).collect();
+            let is_changed = if is_disabled { disabled.insert(entry) } else { disabled.remove(entry) };
+            if !is_changed {
+                return write.unchanged().await;
+            }
+            let disabled = disabled.into_iter().collect::<Vec<_>>().join(" ");
+            // The write moves the server's revision, which A2A must follow to stay as it is.
+            let a2a_at = rows::signed(if stored.a2a_confirmed { write.revision } else { 0 })?;
+            let update = "UPDATE servers SET disabled = $1, a2a_at = $2 WHERE name = $3";
+            query!(update, &disabled, a2a_at, name).execute(&mut *write.tx).await?;
+            write.stamp(true).await?;
+            write.commit(if is_disabled { "server.disable" } else { "server.enable" }, entry).await
+        })
+        .await
+    }
+
     /// Writes a server as it is, like a version that does not serve A2A.
     #[cfg(any(test, feature = "testing"))]
     pub async fn touch_server(&self, change: &Change, name: &str) -> Result<Commit> {
@@ -167,7 +196,7 @@ impl ControlStore {
             // Callers may pass any number.
             let Ok(revision) = i64::try_from(revision) else { return Ok(None) };
             let select = "SELECT name, sources, content_hash, stored_at AS updated_at, CAST(0 AS BIGINT) AS a2a_at, \
-                 revision FROM server_versions WHERE name = $1 AND revision = $2";
+                 CAST('' AS TEXT) AS disabled, revision FROM server_versions WHERE name = $1 AND revision = $2";
             query!(select, name, revision).fetch_optional(&self.pool).await?.as_ref().map(record).transpose()
         })
         .await
@@ -216,6 +245,7 @@ fn record(row: &AnyRow) -> Result<ServerRecord> {
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
     let revision = rows::get(row, "revision")?;
+    let disabled: String = row.try_get("disabled")?;
     Ok(ServerRecord {
         name: row.try_get("name")?,
         files,
@@ -224,5 +254,6 @@ fn record(row: &AnyRow) -> Result<ServerRecord> {
         revision,
         updated_at: rows::get(row, "updated_at")?,
         a2a_confirmed: rows::get::<u64>(row, "a2a_at")? == revision,
+        disabled: disabled.split_whitespace().map(str::to_owned).collect(),
     })
 }

@@ -90,6 +90,20 @@ fn only_the_crashes_of_three_tenants_set_a_plugin_aside() {
 }
 
 #[test]
+fn a_plugin_that_was_drained_starts_without_its_quarantines() {
+    let mut rig = rig(policy());
+    for tenant in ["a", "b", "a", "b", "c"] {
+        crash_with(&mut rig, &[tenant]);
+    }
+    rig.scheduler.undrain();
+    let refused = rig.call("d", false);
+    assert!(matches!(refused, Err(Refusal::Quarantined { .. })), "a gateway ensures plugins again and again");
+    rig.scheduler.drain();
+    rig.scheduler.undrain();
+    assert!(is_served(&mut rig, "d"));
+}
+
+#[test]
 fn after_a_crash_with_several_tenants_each_of_them_is_served_apart() {
     let mut rig = rig(policy());
     assert_eq!(crash_with(&mut rig, &["hostile", "good"]), QuarantineScope::Nobody);
