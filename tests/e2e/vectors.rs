@@ -167,6 +167,9 @@ impl Bench {
         let private = http1::get(self.envoy.address, "/own/private", &[]).await?;
         assert_eq!(private.status, 401, "the owner's jwt_authn still guards: {}", private.text());
         assert_eq!(private.reason(), None, "and answers in its own words");
+        let neighbour = [("host", "neighbour.example")];
+        let left_alone = http1::get(self.envoy.address, "/demo/mcp", &neighbour).await?;
+        assert_eq!((left_alone.status, left_alone.text().as_str()), (200, "neighbour"), "another virtual host");
         Ok(())
     }
 
