@@ -33,6 +33,7 @@ mod freeze;
 mod gateway_loss;
 mod hosted_calls;
 mod hostile_plugins;
+mod insert;
 mod istio;
 mod local_replies;
 mod login;
@@ -103,6 +104,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     login::trials,
     silent::trials,
     local_replies::trials,
+    insert::trials,
     istio::trials,
     stores::trials,
     admin_api::trials,

@@ -169,7 +169,11 @@ impl Bench {
         assert_eq!(private.reason(), None, "and answers in its own words");
         let neighbour = [("host", "neighbour.example")];
         let left_alone = http1::get(self.envoy.address, "/demo/mcp", &neighbour).await?;
-        assert_eq!((left_alone.status, left_alone.text().as_str()), (200, "neighbour"), "another virtual host");
+        assert_eq!(
+            (left_alone.status, left_alone.text().as_str()),
+            (200, "neighbour"),
+            "another virtual host"
+        );
         Ok(())
     }
 
