@@ -10,6 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "health.proto",
         "xds",
         "a2a",
+        "otlp",
     ] {
         println!("cargo:rerun-if-changed={file}");
     }
@@ -17,6 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = prost_build::Config::new();
     config.btree_map(["."]);
     config.compile_fds(protox::compile(["snapshot.proto"], ["."])?)?;
+    #[cfg(feature = "otlp")]
+    prost_build::Config::new().compile_fds(protox::compile(["otlp/trace.proto"], ["."])?)?;
     grpc()?;
     a2a()?;
     xds()

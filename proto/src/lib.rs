@@ -3,7 +3,8 @@
 //! Owns nothing but the generated code, the envelope of a tunnel's messages, the revisions of MCP, the service of a primitive,
 //! the grace periods of a cancelled call and the bounds of the storage of plugins: the `.proto` files in this crate document the
 //! messages. Builds for `wasm32-wasip1`, because the edge filter reads the edge snapshot; the gRPC contracts require the feature
-//! `grpc`, the APIs of Envoy and of the control plane the feature `xds`, the gRPC binding of A2A the feature `a2a`.
+//! `grpc`, the APIs of Envoy and of the control plane the feature `xds`, the gRPC binding of A2A the feature `a2a`, OTLP the
+//! feature `otlp`.
 
 /// The compiled configuration that the control plane pushes (`snapshot.proto`).
 pub mod snapshot {
@@ -51,6 +52,20 @@ pub mod health {
 pub mod a2a {
     #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
     include!(concat!(env!("OUT_DIR"), "/a2a/a2a.rs"));
+}
+
+/// The sender's part of the OpenTelemetry Protocol (`otlp/`).
+#[cfg(feature = "otlp")]
+pub mod otlp {
+    #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
+    include!(concat!(env!("OUT_DIR"), "/asp.otlp.v1.rs"));
+
+    impl ExportTraceServiceRequest {
+        /// Returns the body of the request over HTTP.
+        pub fn to_bytes(&self) -> Vec<u8> {
+            prost::Message::encode_to_vec(self)
+        }
+    }
 }
 
 #[cfg(feature = "grpc")]

@@ -16,6 +16,7 @@ mod stack;
 mod standing;
 pub(crate) mod stop;
 pub(crate) mod stores;
+mod traces;
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -19,6 +19,7 @@ pub mod source;
 pub mod stack;
 pub mod suggestions;
 pub mod tls;
+pub mod traces;
 mod values;
 
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ use s3::S3Section;
 use source::{Checks, ListNote};
 use stack::StackSection;
 use tls::{Tls, TlsArgs};
+use traces::TraceSection;
 use values::{List, absolute, choice, is_origin, list_entries, number, origin, origins, server_name};
 
 pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
@@ -116,6 +118,8 @@ pub struct Settings {
     pub calls: CallSection,
     #[command(flatten)]
     pub s3: S3Section,
+    #[command(flatten)]
+    pub traces: TraceSection,
     #[arg(skip = Database::Memory)]
     pub database: Database,
     /// Hosts, private or plain http, that requests of some primitives may reach

@@ -1,8 +1,8 @@
 //! The trace of a request (W3C Trace Context), so that the client's error, the logs and the audit can be found by one
 //! id.
 //!
-//! Owns: parsing `traceparent`, and the choice of an id if there is none. Refuses: `tracestate`, and spans of its own:
-//! the received values are passed on unchanged. Keeps true: a trace has an id that is not zero, and its text consists
+//! Owns: parsing `traceparent`, and the choice of an id if there is none. Refuses: `tracestate`. The received values are
+//! passed on unchanged, unless the gateway makes spans of its own. Keeps true: a trace has an id that is not zero, and its text consists
 //! of hex digits only, whatever the client sent; at most the first 56 bytes of a header are read.
 
 use std::fmt;
@@ -11,14 +11,18 @@ use std::fmt;
 const LENGTH: usize = 55;
 /// Flags defined by this version: sampled, and that the id is random (level 2, section 3.2.2.5).
 const KNOWN_FLAGS: u8 = 0b11;
+/// Flag of a recorded trace.
+const SAMPLED: u8 = 0b1;
 
 /// Trace of one request, displayed as its id: 32 hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     id: u128,
-    /// Span of the caller.
+    /// Span of the caller, or one that stands for it.
     parent: u64,
     flags: u8,
+    /// Whether the caller sent it.
+    is_received: bool,
 }
 
 impl Trace {
@@ -37,7 +41,7 @@ impl Trace {
     /// Creates a trace. Neither of its ids may be zero, which random bytes practically never are.
     pub fn new(random: [u8; 24]) -> Trace {
         let [id @ .., _, _, _, _, _, _, _, _] = random;
-        Trace { id: u128::from_be_bytes(id).max(1), parent: span(random), flags: 0 }
+        Trace { id: u128::from_be_bytes(id).max(1), parent: span(random), flags: 0, is_received: false }
     }
 
     /// Parses a well-formed `traceparent` (sections 3.2.2 and 4.3); of a later version, only the part that all versions
@@ -57,12 +61,32 @@ impl Trace {
         let is_whole = ends_well && parts.next().is_none() && id != 0 && parent != 0;
         let parent = u64::try_from(parent).ok()?;
         let flags = u8::try_from(flags).ok()? & KNOWN_FLAGS;
-        is_whole.then_some(Trace { id, parent, flags })
+        is_whole.then_some(Trace { id, parent, flags, is_received: true })
     }
 
     /// Returns the corresponding `traceparent`.
     pub fn traceparent(&self) -> String {
         format!("00-{:032x}-{:016x}-{:02x}", self.id, self.parent, self.flags)
+    }
+
+    pub fn id(&self) -> u128 {
+        self.id
+    }
+
+    /// Returns the span of the caller; `None` if it sent none.
+    pub fn parent(&self) -> Option<u64> {
+        self.is_received.then_some(self.parent)
+    }
+
+    /// Whether the caller records the trace.
+    pub fn is_sampled(&self) -> bool {
+        self.flags & SAMPLED != 0
+    }
+
+    /// Returns the trace for what is sent on below a recorded span.
+    #[must_use]
+    pub fn below(self, span: u64) -> Trace {
+        Trace { parent: span, flags: self.flags | SAMPLED, is_received: true, ..self }
     }
 
     /// Returns the trace whose id consists of the digits of a UUID.
@@ -74,7 +98,7 @@ impl Trace {
         let parts = a?.iter().chain(b?).chain(c?).chain(d?).chain(e?);
         digits.iter_mut().zip(parts).for_each(|(digit, byte)| *digit = byte.to_ascii_lowercase());
         let id = hex(&digits, 32).filter(|id| separated && *id != 0)?;
-        Some(Trace { id, parent: span(random), flags: 0 })
+        Some(Trace { id, parent: span(random), flags: 0, is_received: false })
     }
 }
 
@@ -153,6 +177,15 @@ mod tests {
         }
         assert_eq!(Trace::parse(&[0xff; 55]), None);
         assert_eq!(Trace::parse(&vec![b'a'; 1 << 20]), None);
+    }
+
+    #[test]
+    fn only_a_received_trace_has_a_parent_and_what_is_below_a_span_is_recorded() {
+        let sent = Trace::parse(SENT.as_bytes()).unwrap();
+        assert_eq!((sent.parent(), sent.is_sampled()), (Some(0xb7ad_6b71_6920_3331), true));
+        let own = Trace::new(RANDOM);
+        assert_eq!((own.parent(), own.is_sampled()), (None, false));
+        assert_eq!(own.below(0xf).traceparent(), format!("00-{}-000000000000000f-01", "ab".repeat(16)));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::ports::GatewayListeners;
-use super::{Process, objects, ports, runtimes, shared, stores};
+use super::{Process, objects, ports, runtimes, shared, stores, traces};
 use crate::settings::Settings;
 
 /// File of the generated seal key, below the state directory.
@@ -99,6 +99,7 @@ pub(super) async fn start(
     if let Some(listener) = &process.call_ends {
         gateway.pipeline.listen_to_ends(Arc::clone(listener));
     }
+    traces::start(process, &gateway)?;
     subscribe(process, &gateway, drains)?;
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));

@@ -46,6 +46,7 @@ pub mod registry;
 pub mod remote;
 pub mod ruling;
 pub mod sampling;
+pub mod span;
 pub mod started;
 pub mod terms;
 #[cfg(test)]
@@ -62,6 +63,7 @@ use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
 use question::Questions;
 use ruling::Ruling;
+use span::CallSpan;
 use started::DeliveryMark;
 
 /// Request for a call, from its protocol to its end.
@@ -139,6 +141,8 @@ struct CallClock {
 pub struct Call {
     pub id: Uuid,
     pub request: CallRequest,
+    /// Span of the call, if it is traced.
+    pub span: Option<CallSpan>,
     /// Token that it was started with, if that may be exchanged for another; dropped at the end.
     subject: Mutex<Option<Arc<Secret>>>,
     /// Clients attached now, and the token that counts.
@@ -211,6 +215,7 @@ impl Call {
             // A nested call is attended if the outer call is.
             authority: Authority::new(request.caller.clone(), request.parent.is_none(), invocation.abilities),
             request,
+            span: None,
             idempotency_key: match &invocation.idempotency_key {
                 Some(IdempotencyKey::Explicit(key)) => Some(key.clone()),
                 Some(IdempotencyKey::SessionRequest { .. }) | None => None,
@@ -233,6 +238,12 @@ impl Call {
             changed_ms: AtomicU64::new(unix_ms()),
             outcome: watch::Sender::new(None),
         }
+    }
+
+    /// Gives the call a span; what it sends on is below the span of its execution.
+    pub fn trace_as(&mut self, span: CallSpan) {
+        self.request.trace = self.request.trace.below(span.execution);
+        self.span = Some(span);
     }
 
     /// Continues the event log of another gateway: the events `said` there, and `next`, the number of the first event

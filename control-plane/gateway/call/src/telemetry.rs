@@ -3,3 +3,4 @@ pub mod audit;
 pub mod failures;
 pub mod log_limit;
 pub mod metrics;
+pub mod traces;

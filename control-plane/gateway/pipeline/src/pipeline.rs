@@ -42,6 +42,7 @@ use asp_call::telemetry::audit;
 use asp_call::telemetry::audit::{Audit, RecordingError};
 use asp_call::telemetry::failures::{FailureLog, RequestRefusal};
 use asp_call::telemetry::metrics::{Metrics, Stage};
+use asp_call::telemetry::traces::Tracer;
 use asp_json::Json;
 use asp_proto::snapshot::{Kind, Mutation};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
@@ -87,6 +88,8 @@ pub struct Pipeline {
     listener: OnceLock<Weak<dyn ResourceListener>>,
     /// Receiver of the end of every call; set once, in development.
     end_listener: OnceLock<EndListener>,
+    /// Maker of spans; set once, if there is a collector.
+    tracer: OnceLock<Arc<Tracer>>,
 }
 
 /// Receiver of the end of every call. Must not block.
@@ -136,6 +139,7 @@ impl Pipeline {
             listings: Listings::default(),
             listener: OnceLock::new(),
             end_listener: OnceLock::new(),
+            tracer: OnceLock::new(),
         }
     }
 
@@ -183,7 +187,7 @@ impl Pipeline {
         let waits = u32::from(asks) + u32::from(invocation.abilities.late_arguments);
         let longest = started + lifetime_bound(&entry.primitive, waits);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
-        let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
+        let call = self.new_call(&invocation, started, deadline);
         if entitled.is_ok()
             && call.chosen.is_some()
             && let Err(call) = self.registry.enter_new(&call, started + retention(&entry.primitive))
@@ -229,6 +233,15 @@ impl Pipeline {
         }
     }
 
+    /// Creates a call, with a span if its trace is sampled.
+    fn new_call(&self, invocation: &Invocation, started: Instant, deadline: Instant) -> Arc<Call> {
+        let mut call = Call::new(invocation, started, deadline, self.calls.child());
+        if let Some(tracer) = self.tracer.get() {
+            tracer.begin(&mut call);
+        }
+        Arc::new(call)
+    }
+
     /// Whether the server's primitive may run here. One that cannot run at present is in no list and unknown to every
     /// call, for every caller (I-10).
     pub fn offers(&self, server: &VirtualServer, entry: &ListedPrimitive) -> bool {
@@ -261,6 +274,9 @@ impl Pipeline {
     fn close(&self, call: &Call, outcome: Outcome) {
         self.metrics.call_ended(call, &outcome);
         self.failures.ended(call, &outcome);
+        if let Some(tracer) = self.tracer.get() {
+            tracer.ended(call, &outcome);
+        }
         if let Some(listener) = self.end_listener.get() {
             listener(call, &outcome);
         }
@@ -326,7 +342,7 @@ impl CallTask {
         }
         let started = Instant::now();
         let granted = pipeline.limiter.admit(snapshot, &call.server, &call.caller, &call.entry).await;
-        metrics.stage(Stage::Limits, started);
+        metrics.stage(call, Stage::Limits, started);
         metrics.limited(match &granted {
             Err(Refusal::Limited { limit, .. }) => Some(limit),
             _ => None,
@@ -358,7 +374,7 @@ impl CallTask {
 
         let started = Instant::now();
         let entered = self.enter(key.as_ref(), &arguments).await;
-        metrics.stage(Stage::Ledger, started);
+        metrics.stage(call, Stage::Ledger, started);
         match entered? {
             LedgerDecision::Replay(output) => Ok((output, true)),
             LedgerDecision::Keyless => {
@@ -385,7 +401,7 @@ impl CallTask {
         let started = Instant::now();
         let checked = input::check(call, &mut input.arguments);
         let ruled = checked.and_then(|()| input::check_rules(snapshot, metrics, call, &input.arguments));
-        metrics.stage(Stage::Input, started);
+        metrics.stage(call, Stage::Input, started);
         let misfit = match ruled {
             Err(misfit @ Refusal::InvalidArguments { .. }) if call.authority.begun_with().late_arguments => {
                 misfit
@@ -490,7 +506,7 @@ impl CallTask {
             self.keep(&arguments, grant, false).await?;
             let started = Instant::now();
             let approved = approve::approve(&self.call).await;
-            metrics.stage(Stage::Approve, started);
+            metrics.stage(&self.call, Stage::Approve, started);
             approved?;
         }
         // The runtime counts from the end of the wait for an approval, or from here if there turned out to be none.
@@ -514,7 +530,7 @@ impl CallTask {
         let execution = self.execution(snapshot, arguments, grant.remaining, None);
         let started = Instant::now();
         let executed = execute::execute(self.pipeline.backends.as_ref(), execution).await;
-        metrics.stage(Stage::Execute, started);
+        metrics.stage(&self.call, Stage::Execute, started);
         let executed = executed.map_err(|refusal| match (refusal, uri) {
             // A resource that its backend no longer has is refused by its URI, like one that never existed (I-10).
             (Refusal::Unknown, Some(Value::String(uri))) => Refusal::UnknownResource { uri },

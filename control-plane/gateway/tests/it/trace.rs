@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use asp_call::telemetry::traces::{EndedSpan, Sampling, SpanKind, Tracer};
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -14,6 +15,70 @@ use crate::support::{Answer, Fixture, Legacy, Modern, snapshot, token};
 const ID: &str = "0af7651916cd43dd8448eb211c80319c";
 const SENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const OTHER: &str = "00-11111111111111111111111111111111-b7ad6b7169203331-01";
+
+/// Returns the text of a span's attribute.
+fn attribute<'a>(span: &'a EndedSpan, name: &str) -> Option<&'a str> {
+    span.attributes.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_ref())
+}
+
+#[tokio::test]
+async fn a_sampled_call_has_a_span_and_its_plugin_is_below_that_of_the_execution() {
+    let got: Arc<Mutex<String>> = Arc::default();
+    let gets = got.clone();
+    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
+        let gets = gets.clone();
+        async move {
+            let invoke = worker.begin(&[]).await;
+            *gets.lock() = invoke.attrs["traceparent"].clone();
+            worker.complete(&invoke, &json!({"ok": true})).await;
+        }
+    }));
+    let fixture = Fixture::with(snapshot(), 7, runtime.runtimes());
+    let (tracer, mut spans) = Tracer::new(Sampling { by_parent: true, ratio: 0.0 }, 8);
+    fixture.gateway.pipeline.trace_to(Arc::new(tracer));
+    let params = json!({"name": "sweep", "arguments": {}});
+    let request = || Modern::new("plugins", &token("alice"), "tools/call", params.clone());
+    request().with("traceparent", SENT).send(&fixture).await;
+    let ended = spans.recv().await.unwrap();
+    let call = &ended[0];
+    assert_eq!((&*call.name, call.kind), ("tools/call sweep", SpanKind::Server));
+    assert_eq!((format!("{:032x}", call.trace), call.parent), (ID.to_owned(), Some(0xb7ad_6b71_6920_3331)));
+    for (name, value) in [
+        ("mcp.method.name", "tools/call"),
+        ("gen_ai.tool.name", "sweep"),
+        ("asp.server", "plugins"),
+        ("asp.call.outcome", "completed"),
+    ] {
+        assert_eq!(attribute(call, name), Some(value), "{call:?}");
+    }
+    assert!(!call.is_error && attribute(call, "error.type").is_none(), "{call:?}");
+    assert!(!format!("{ended:?}").contains("alice"), "a span names no user");
+    let execution = ended.iter().find(|span| span.name == "execute").unwrap();
+    assert_eq!((execution.kind, execution.parent), (SpanKind::Client, Some(call.id)));
+    assert!(call.began_ns <= execution.began_ns && execution.ended_ns <= call.ended_ns, "{ended:?}");
+    assert_eq!(*got.lock(), format!("00-{ID}-{:016x}-01", execution.id));
+    // Neither the caller nor the ratio samples these.
+    let unsampled = SENT.replace("-01", "-00");
+    request().with("traceparent", &unsampled).send(&fixture).await;
+    assert_eq!(*got.lock(), unsampled, "it is passed on as it came");
+    assert!(spans.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_failed_call_has_its_reason_in_its_span_and_a_full_queue_delays_nothing() {
+    let fixture = Fixture::new();
+    let (tracer, mut spans) = Tracer::new(Sampling { by_parent: false, ratio: 1.0 }, 1);
+    let tracer = Arc::new(tracer);
+    fixture.gateway.pipeline.trace_to(Arc::clone(&tracer));
+    let params = json!({"name": "echo", "arguments": {"message": 7}});
+    for _ in 0..3 {
+        Modern::new("demo", &token("alice"), "tools/call", params.clone()).send(&fixture).await;
+    }
+    let ended = spans.recv().await.unwrap();
+    assert_eq!(attribute(&ended[0], "error.type"), Some("invalid_params"), "{ended:?}");
+    assert!(ended[0].is_error);
+    assert_eq!(tracer.take_dropped(), 2);
+}
 
 /// Returns the trace in an answer of any form.
 fn told(answer: &Answer) -> String {

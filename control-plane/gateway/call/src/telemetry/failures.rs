@@ -81,7 +81,7 @@ struct FailureSummary {
 /// Logs a failed call at a level, which `tracing` needs as a constant.
 macro_rules! log_failure {
     ($level:ident, $call:ident, $outcome:ident, $failure:ident) => {{
-        let target = FailureTarget::of(&$call.entry.primitive);
+        let target = ExecutionTarget::of(&$call.entry.primitive);
         tracing::$level!(
             trace = %$call.trace,
             call = %$call.id,
@@ -266,22 +266,22 @@ fn bounded(text: &str) -> &str {
 
 /// Executor of a primitive's calls; neither is set for the gateway itself.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct FailureTarget<'a> {
+pub(super) struct ExecutionTarget<'a> {
     /// Host and port of the service.
-    upstream: Option<&'a str>,
+    pub(super) upstream: Option<&'a str>,
     /// Language of the plugin runtime.
-    runtime: Option<&'a str>,
+    pub(super) runtime: Option<&'a str>,
 }
 
-impl FailureTarget<'_> {
-    fn of(primitive: &Primitive) -> FailureTarget<'_> {
+impl ExecutionTarget<'_> {
+    pub(super) fn of(primitive: &Primitive) -> ExecutionTarget<'_> {
         let upstream = primitive.service_url().and_then(authority);
         let runtime = match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
             Some(Mode::Plugin(plugin)) => Some(plugin.language.as_str()),
             Some(Mode::McpStdio(_)) => Some("mcp-stdio"),
             _ => None,
         };
-        FailureTarget { upstream, runtime }
+        ExecutionTarget { upstream, runtime }
     }
 }
 
@@ -386,9 +386,9 @@ mod tests {
         let of = |mode| Primitive { runtime: Some(Runtime { mode: Some(mode) }), ..Primitive::default() };
         let url = "https://user:pass@a.example.com:8443/x/{id}?q=1".to_owned();
         let service = of(Mode::ProxyHttp(ProxyHttp { url, ..ProxyHttp::default() }));
-        assert_eq!(FailureTarget::of(&service).upstream, Some("a.example.com:8443"));
+        assert_eq!(ExecutionTarget::of(&service).upstream, Some("a.example.com:8443"));
         let plugin = of(Mode::Plugin(Plugin { language: "python".into(), ..Plugin::default() }));
-        assert_eq!(FailureTarget::of(&plugin).runtime, Some("python"));
-        assert_eq!(FailureTarget::of(&Primitive::default()), FailureTarget::default());
+        assert_eq!(ExecutionTarget::of(&plugin).runtime, Some("python"));
+        assert_eq!(ExecutionTarget::of(&Primitive::default()), ExecutionTarget::default());
     }
 }

@@ -51,7 +51,7 @@ pub enum Stage {
 const STAGES: usize = Stage::Output as usize + 1;
 
 impl Stage {
-    const fn as_str(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Stage::Limits => "limits",
             Stage::Input => "input",
@@ -235,8 +235,12 @@ impl Metrics {
     }
 
     /// Records the time since `started` that a call spent in `stage`.
-    pub fn stage(&self, stage: Stage, started: Instant) {
-        let seconds = Instant::now().saturating_duration_since(started).as_secs_f64();
+    pub fn stage(&self, call: &Call, stage: Stage, started: Instant) {
+        let now = Instant::now();
+        if let Some(span) = &call.span {
+            span.pass(stage.as_str(), started, now);
+        }
+        let seconds = now.saturating_duration_since(started).as_secs_f64();
         let Some(used) = self.usual.stages.get(stage as usize) else { return };
         let first = || self.stages.get_or_create_owned(&[("stage", stage.as_str())]);
         used.get_or_init(first).observe(seconds);

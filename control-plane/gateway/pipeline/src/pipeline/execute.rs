@@ -149,7 +149,7 @@ impl CallTask {
         // There is an output after all; only what is wrong with it counts from here on.
         self.call.forget_failure_cause();
         let fitted = fitted(&self.call, output);
-        self.pipeline.metrics.stage(Stage::Output, started);
+        self.pipeline.metrics.stage(&self.call, Stage::Output, started);
         fitted
     }
 

@@ -9,6 +9,7 @@ use asp_call::execution::{
     Availability, ResourceListener, ResourceSubscription, SessionNote, SubscriptionGuard,
 };
 use asp_call::telemetry::metrics::Metrics;
+use asp_call::telemetry::traces::Tracer;
 use asp_proto::snapshot::Primitive;
 use asp_snapshot::Snapshot;
 
@@ -78,6 +79,11 @@ impl Pipeline {
     /// Sets the receiver of the end of every call. Only the first one counts.
     pub fn listen_to_ends(&self, listener: EndListener) {
         let _ = self.end_listener.set(listener);
+    }
+
+    /// Makes spans of calls from now on. Only the first tracer counts.
+    pub fn trace_to(&self, tracer: Arc<Tracer>) {
+        let _ = self.tracer.set(tracer);
     }
 
     /// Notes that the client of a legacy session reported a change of its roots.
