@@ -8,7 +8,7 @@ target := $(abspath $(or $(CARGO_TARGET_DIR),target))
 export ASP_TRUST_BUILDS ?= true
 export ASP_FILTER_WASM ?= $(target)/wasm32-wasip1/wasm/asp_filter.wasm
 
-.PHONY: help setup wasm build filter binaries run package quick test bench chaos fuzz k8s check
+.PHONY: help setup wasm build filter binaries run package release quick test bench chaos fuzz k8s check
 
 help: ## Lists the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 16
@@ -39,6 +39,17 @@ package: ## Packs the binaries as a Python wheel and npm packages, in target/pac
 	@scripts/setup package
 	cargo build --locked --profile dist -p asp -p asp-runtime -p asp-launcher
 	@scripts/package dist
+
+# IMAGES=yes makes the images too, as root with buildah; BEFORE is the release before, a tarball, folder or binary.
+release: ## Cuts VERSION and collects what is published of it in target/release-files/ (docs/release.md)
+	@scripts/release cut $(VERSION)
+	@$(MAKE) --no-print-directory package
+	@scripts/setup run
+	@scripts/build-wasm
+	@source .tools/env; scripts/test-packages dist
+	@if [[ -n "$(BEFORE)" ]]; then scripts/test-upgrade "$(BEFORE)" $(target)/dist/asp; fi
+	@if [[ -n "$(IMAGES)" ]]; then scripts/images --profile dist --tag $(VERSION); fi
+	@scripts/release files $(if $(IMAGES),--images)
 
 quick: ## Builds the crate CRATE and its unit tests, runs these, and checks the prose: make quick CRATE=asp-call
 	@if [[ -e .tools/env ]]; then source .tools/env; fi; exec scripts/quick $(CRATE)
