@@ -252,15 +252,20 @@ fn check_pins(unit: &Unit, package: &PackageFile) -> Result<()> {
 
 /// Returns the content of `plugin.json`.
 fn manifest(unit: &Unit, code: &Path, sha256: &str) -> Result<String> {
+    let primitives: Vec<_> = unit.primitives.iter().collect();
+    let named = (unit.id.as_str(), unit.version.as_str());
     if unit.language == MCP_STDIO {
         let launch = stdio::launch(code)
             .with_context(|| format!("plugin {}: manifest.json of the package", unit.id))?;
-        let primitives: Vec<_> = unit.primitives.iter().collect();
-        let (named, launch) = ((unit.id.as_str(), unit.version.as_str()), (&*launch.command, &launch.env));
-        return Ok(stdio_manifest(named, &primitives, launch, sha256).to_string());
+        return Ok(stdio_manifest(named, &primitives, (&*launch.command, &launch.env), sha256).to_string());
     }
-    let made = unit.primitives.first().and_then(|primitive| plugin_manifest(primitive, sha256));
-    Ok(made.map(|manifest| manifest.to_string()).unwrap_or_default())
+    let made = plugin_manifest(named, &primitives, sha256).with_context(|| {
+        format!(
+            "plugin {}: its primitives may reach different hosts; state the same security.allowedDomains",
+            unit.id
+        )
+    })?;
+    Ok(made.to_string())
 }
 
 /// Makes a folder readable for workers, which run as other users.

@@ -64,6 +64,13 @@ pub struct Callable {
     installed: InstalledUnit,
 }
 
+impl Callable {
+    /// Whether this is the name of the primitive or of the package that runs it.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.id == name || self.installed.id == name
+    }
+}
+
 /// Input of a call.
 #[derive(Debug)]
 pub struct Request<'a> {
@@ -258,6 +265,7 @@ impl Local {
                 entrypoint: String::new(),
                 artifact_sha256: plugin.artifact_sha256.clone(),
                 called_as: format!("{server}/{primitive}"),
+                primitive: (if plugin.language == MCP_STDIO { "" } else { primitive }).to_owned(),
                 ..PluginRef::default()
             }),
             ctx: Some(Caller {

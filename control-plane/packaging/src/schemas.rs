@@ -20,7 +20,7 @@ pub const OUTPUT: &str = "the plugin's output:";
 /// Maximum number of lines shown of one difference.
 const MAX_SHOWN: usize = 40;
 
-/// Schemas of one plugin, from its code and as committed.
+/// Schemas of one primitive, from its code and as committed.
 #[derive(Debug)]
 pub struct PluginSchemas {
     pub id: String,
@@ -31,25 +31,30 @@ pub struct PluginSchemas {
     committed: Option<String>,
 }
 
-/// Derives the schemas of every unit that should have a schema file. `sources` are the files of `root` from which the units
+/// Derives the schemas of every primitive that should have a schema file. `sources` are the files of `root` from which the units
 /// were read.
 pub async fn from_code(root: &Path, sources: &[Source], units: &[Unit]) -> Result<Vec<PluginSchemas>> {
     let specs = examples::spec_files(sources)?;
     let mut asked = Vec::new();
-    let mut places = Vec::new();
+    let mut wanted = Vec::new();
     for unit in units.iter().filter(|unit| unit.folder.is_some()) {
-        let Some(primitive) = unit.primitives.first() else { continue };
-        let is_tool = matches!(primitive.kind(), Kind::Tool | Kind::Task);
-        let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
-        let Some(spec) = specs.get(&unit.id).filter(|_| is_tool && matches!(mode, Some(Mode::Plugin(_))))
-        else {
-            continue;
-        };
-        let path = root.join(spec).with_file_name(schema_file_name(&unit.id));
-        let committed = read(&path)?;
-        if primitive.input_schema.is_empty() || committed.is_some() {
+        let before = wanted.len();
+        for primitive in &unit.primitives {
+            let id = &primitive.id;
+            let is_tool = matches!(primitive.kind(), Kind::Tool | Kind::Task);
+            let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+            let Some(spec) = specs.get(id).filter(|_| is_tool && matches!(mode, Some(Mode::Plugin(_))))
+            else {
+                continue;
+            };
+            let path = root.join(spec).with_file_name(schema_file_name(id));
+            let committed = read(&path)?;
+            if primitive.input_schema.is_empty() || committed.is_some() {
+                wanted.push((id.clone(), &unit.language, path, committed));
+            }
+        }
+        if wanted.len() > before {
             asked.push(unit.clone());
-            places.push((path, committed));
         }
     }
     if asked.is_empty() {
@@ -57,22 +62,18 @@ pub async fn from_code(root: &Path, sources: &[Source], units: &[Unit]) -> Resul
     }
     let mut local = Local::start(&asked, Languages::find_async().await).await?;
     let mut found = Vec::new();
-    for (unit, (path, committed)) in asked.iter().zip(places) {
-        let described = describe(&mut local, unit).await;
-        let described = described.with_context(|| format!("{}: read the schemas of the code", unit.id))?;
-        found.push(PluginSchemas {
-            id: unit.id.clone(),
-            path,
-            said: schema_file(&unit.id, &described),
-            committed,
-        });
+    for (id, language, path, committed) in wanted {
+        let described = describe(&mut local, &id, language).await;
+        let described = described.with_context(|| format!("{id}: read the schemas of the code"))?;
+        let said = schema_file(&id, &described);
+        found.push(PluginSchemas { id, path, said, committed });
     }
     Ok(found)
 }
 
-async fn describe(local: &mut Local, unit: &Unit) -> Result<Value> {
-    let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == unit.id).cloned() else {
-        bail!("plugins in {} cannot run here", unit.language);
+async fn describe(local: &mut Local, id: &str, language: &str) -> Result<Value> {
+    let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == id).cloned() else {
+        bail!("plugins in {language} cannot run here");
     };
     match local.describe(&plugin).await {
         Ok(PluginOutcome::Completed(said)) if said.get("format") == Some(&1.into()) => Ok(said),

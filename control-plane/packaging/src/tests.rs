@@ -207,6 +207,29 @@ fn a_plugin_without_code_is_reported_and_not_an_error() {
     assert_eq!((report.installed, report.without_code), (vec![], vec!["p".to_owned()]));
 }
 
+#[test]
+fn primitives_of_one_package_are_one_unit_with_a_part_for_each_in_its_manifest() {
+    let fixture = fixture(SPEC);
+    let server = fixture.root.path().join("src/s");
+    let both = "primitives: [{ref: s/p}, {ref: s/q}]";
+    fs::write(server.join("server.yaml"), SERVER.replace("primitives: [{ref: s/p}]", both)).unwrap();
+    let joined = SPEC.replace("id: p", "id: q").replace("main.py}", "\"main.py:q\", package: p}");
+    fs::write(server.join("q.yaml"), joined).unwrap();
+    let report = asp_registry::check(&asp_registry::read_dir(&fixture.root.path().join("src")).unwrap());
+    let catalog = report.catalog.unwrap_or_else(|| panic!("{:?}", report.faults));
+    let units = units(&catalog.servers, Some(&fixture.root.path().join("src")));
+    let ids: Vec<_> = units.iter().map(|unit| (unit.id.as_str(), unit.primitives.len())).collect();
+    assert_eq!((ids, units[0].folder.as_ref()), (vec![("p", 2)], Some(&fixture.code())));
+    let before = fixture.digest();
+    let out = fixture.root.path().join("out");
+    let installed = install(&units, &out, ConflictPolicy::Keep, None).unwrap().installed;
+    assert_eq!(installed[0].artifact_sha256, before, "the package is the code alone");
+    let manifest = fs::read_to_string(out.join("p/1.0.0/plugin.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(manifest["primitives"]["p"]["entrypoint"], "main.py");
+    assert_eq!(manifest["primitives"]["q"]["entrypoint"], "main.py:q");
+}
+
 const STDIO: &str = "runtime: {mode: mcp-stdio, package: \"@scope/tools@2.0.0\", tool: theirs}";
 
 #[test]

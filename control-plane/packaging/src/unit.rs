@@ -1,23 +1,23 @@
-//! Units to build and install: the plugins of a catalog, and the stdio MCP servers that it names.
+//! Units to build and install: the plugin packages of a catalog, and the stdio MCP servers that it names.
 //!
-//! Keeps true: one unit is one folder on a runtime, so a stdio server that several primitives share is one unit.
+//! Keeps true: one unit is one folder on a runtime, so a package or stdio server that several primitives share is one unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use asp_proto::snapshot::{Primitive, runtime::Mode};
-use asp_registry::{CompiledServer, stdio_package};
+use asp_registry::{CompiledServer, plugin_package, stdio_package};
 
-/// Folder of a server that holds its plugins' code, one folder for each id.
+/// Folder of a server that holds its plugins' code, one folder for each package.
 const CODE_FOLDER: &str = "plugins";
 
 /// Language name of stdio MCP servers.
 pub const MCP_STDIO: &str = "mcp-stdio";
 
-/// One plugin, or one stdio MCP server.
+/// One plugin package, or one stdio MCP server.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// Id of the primitive, or name of the package.
+    /// Name of the package: the primitive's id if its spec names none.
     pub id: String,
     pub version: String,
     /// Server that lists it, the first of several.
@@ -26,7 +26,7 @@ pub struct Unit {
     pub language: String,
     /// SHA-256 of the package file as pinned by the specs; several if they disagree.
     pub pins: BTreeSet<String>,
-    /// Primitives that run on it: one, or all of a stdio server.
+    /// Primitives that run on it.
     pub primitives: Vec<Primitive>,
     /// Folder of its code, if it has any here.
     pub folder: Option<PathBuf>,
@@ -64,12 +64,10 @@ pub fn units(servers: &[CompiledServer], root: Option<&Path>) -> Vec<Unit> {
 /// Returns id, version, language and pin of the unit that runs this primitive.
 fn installed_as(primitive: &Primitive) -> Option<(String, String, String, String)> {
     match primitive.runtime.as_ref()?.mode.as_ref()? {
-        Mode::Plugin(plugin) => Some((
-            primitive.id.clone(),
-            primitive.version.clone(),
-            plugin.language.clone(),
-            plugin.artifact_sha256.clone(),
-        )),
+        Mode::Plugin(plugin) => {
+            let (id, version) = plugin_package(plugin, &primitive.id, &primitive.version);
+            Some((id.to_owned(), version.to_owned(), plugin.language.clone(), plugin.artifact_sha256.clone()))
+        }
         Mode::McpStdio(stdio) => {
             let (id, version) = stdio_package(stdio, &primitive.version);
             Some((id, version, MCP_STDIO.to_owned(), stdio.artifact_sha256.clone()))

@@ -184,6 +184,7 @@ fn link_and_compile(
         .collect();
     let index = Index::new(&declared);
     link::check_duplicate_ids(&declared, &mut findings);
+    link::check_packages(&declared, &mut findings);
     let looping = link::looping_delegates(&declared, &index);
     for (item, findings) in declared.iter().zip(&mut findings) {
         link::check_dependencies(item, &index, findings);

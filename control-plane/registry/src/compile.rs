@@ -188,25 +188,16 @@ pub fn origin_of(url: &str) -> &str {
 }
 
 fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
-    let cpu_millis = written.resources.as_ref().and_then(quantity::cpu_millis).unwrap_or(0);
-    let memory_bytes = written.resources.as_ref().and_then(quantity::memory_bytes).unwrap_or(0);
-    let entrypoint = written.entrypoint.clone().unwrap_or_default();
     Some(match written.mode {
-        Mode::Builtin => runtime::Mode::Builtin(snapshot::Builtin { entrypoint }),
-        Mode::Plugin => runtime::Mode::Plugin(snapshot::Plugin {
-            language: written.language.map_or_else(String::new, |language| language.word().into()),
-            entrypoint,
-            cpu_millis,
-            memory_bytes,
-            artifact_sha256: written.artifact_sha256.clone().unwrap_or_default(),
-            worker: Some(worker(written)),
-            storage: written.storage.unwrap_or_default(),
+        Mode::Builtin => runtime::Mode::Builtin(snapshot::Builtin {
+            entrypoint: written.entrypoint.clone().unwrap_or_default(),
         }),
+        Mode::Plugin => runtime::Mode::Plugin(plugin(written)),
         Mode::McpStdio => runtime::Mode::McpStdio(snapshot::McpStdio {
             package: written.package.clone().unwrap_or_default(),
             tool: written.tool.clone().unwrap_or_else(|| spec.id.clone()),
-            cpu_millis,
-            memory_bytes,
+            cpu_millis: cpu_millis(written),
+            memory_bytes: memory_bytes(written),
             worker: Some(worker(written)),
             artifact_sha256: written.artifact_sha256.clone().unwrap_or_default(),
             pin: written.pin.clone().unwrap_or_default(),
@@ -237,6 +228,28 @@ fn other_primitive(reference: &str) -> snapshot::OtherPrimitive {
         id: bare_id(reference).to_string(),
         major: major.and_then(|major| major.parse().ok()),
     }
+}
+
+/// Compiles a runtime of mode `plugin`.
+pub(crate) fn plugin(written: &Runtime) -> snapshot::Plugin {
+    snapshot::Plugin {
+        language: written.language.map_or_else(String::new, |language| language.word().into()),
+        entrypoint: written.entrypoint.clone().unwrap_or_default(),
+        cpu_millis: cpu_millis(written),
+        memory_bytes: memory_bytes(written),
+        artifact_sha256: written.artifact_sha256.clone().unwrap_or_default(),
+        worker: Some(worker(written)),
+        storage: written.storage.unwrap_or_default(),
+        package: written.package.clone().unwrap_or_default(),
+    }
+}
+
+fn cpu_millis(written: &Runtime) -> u32 {
+    written.resources.as_ref().and_then(quantity::cpu_millis).unwrap_or(0)
+}
+
+fn memory_bytes(written: &Runtime) -> u64 {
+    written.resources.as_ref().and_then(quantity::memory_bytes).unwrap_or(0)
 }
 
 fn worker(written: &Runtime) -> snapshot::Worker {

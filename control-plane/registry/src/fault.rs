@@ -123,6 +123,8 @@ fault_codes! {
     BadHeader = "bad_header",
     /// An entrypoint that is not a registered name or leaves the package.
     BadEntrypoint = "bad_entrypoint",
+    /// Specs of one package that cannot share its processes.
+    PackageConflict = "package_conflict",
     /// A CPU or memory quantity that cannot be read or is out of range.
     BadQuantity = "bad_quantity",
     /// A rate limit that allows nothing or whose window is too long.
@@ -151,6 +153,8 @@ fault_codes! {
     CaseTwins = "case_twins",
     /// Warning: two resource templates of a server that match the same URIs.
     OverlappingTemplates = "overlapping_templates",
+    /// Warning: specs that name one package, but different versions of it.
+    PackageVersions = "package_versions",
 }
 
 impl FaultCode {

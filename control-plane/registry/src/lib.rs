@@ -44,8 +44,8 @@ pub use conflict::conflicts;
 pub use diff::{Change, compare};
 pub use fault::{Fault, FaultCode};
 pub use manifest::{
-    DEFAULT_INPUT_TIMEOUT_SECONDS, DEFAULT_MAX_RUNTIME_SECONDS, plugin_manifest, runtime_manifest,
-    stdio_manifest, stdio_package,
+    DEFAULT_INPUT_TIMEOUT_SECONDS, DEFAULT_MAX_RUNTIME_SECONDS, plugin_manifest, plugin_package,
+    runtime_manifest, stdio_manifest, stdio_package,
 };
 pub use meta_name::is_reserved_meta;
 pub use published::{server_schema, spec_schema};

@@ -17,10 +17,12 @@ use crate::spec::{Dependency, Kind, Scheme, Spec, versioned};
 mod delegate;
 mod loops;
 mod names;
+mod packages;
 mod readers;
 
 pub(crate) use delegate::{check_delegate, check_listed};
 pub(crate) use loops::looping_delegates;
+pub(crate) use packages::check_packages;
 pub(crate) use readers::check_readers;
 
 /// A spec with its file and folder.

@@ -1,15 +1,18 @@
 //! The runtime manifest: the data that the plugin manager needs to run a primitive.
 //!
 //! Owns one JSON object for each primitive, `{id, version, kind, mode, …}` with limits in plain units, and the
-//! `plugin.json` of an installed plugin, which also has the schemas. Keys that have no meaning for the mode are left
+//! `plugin.json` of an installed package, which also has the schemas. Keys that have no meaning for the mode are left
 //! out.
 
+mod package;
+mod shared;
 mod stdio;
 
 use asp_proto::snapshot::worker::Pool;
 use asp_proto::snapshot::{self, runtime};
 use serde_json::{Map, Value, json};
 
+pub use package::{plugin_manifest, plugin_package};
 pub use stdio::{stdio_manifest, stdio_package};
 
 /// Default of `capabilities.maxRuntimeSeconds`.
@@ -42,13 +45,14 @@ pub fn runtime_manifest(primitive: &snapshot::Primitive) -> Value {
 /// Version of the `plugin.json` format.
 const PLUGIN_FORMAT: u32 = 1;
 
-/// Returns the `plugin.json` of a plugin whose package has this digest (lower-case hex SHA-256), as defined in
-/// `runtime/README.md`; `None` if the primitive is not run by a plugin.
-pub fn plugin_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -> Option<Value> {
+/// Returns the `plugin.json` of a package that serves only this primitive, under its id and version; `None` if it is not run
+/// by a plugin.
+fn single_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -> Option<Value> {
     let runtime::Mode::Plugin(plugin) = primitive.runtime.as_ref()?.mode.as_ref()? else { return None };
     let worker = plugin.worker.unwrap_or_default();
     let mut manifest = runtime_manifest(primitive);
     let object = manifest.as_object_mut()?;
+    object.remove("package");
     object.insert("format".into(), json!(PLUGIN_FORMAT));
     object.insert("artifactSha256".into(), json!(artifact_sha256));
     let schemas = [
@@ -163,6 +167,9 @@ fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut 
             set("mode", json!("plugin"));
             set("language", json!(plugin.language));
             set("entrypoint", json!(plugin.entrypoint));
+            if !plugin.package.is_empty() {
+                set("package", json!(plugin.package));
+            }
             if !plugin.artifact_sha256.is_empty() {
                 set("artifactSha256", json!(plugin.artifact_sha256));
             }
@@ -216,7 +223,8 @@ mod tests {
             worker: Some(snapshot::Worker { pids: 7, max_workers: 2, ..snapshot::Worker::default() }),
             ..snapshot::Plugin::default()
         };
-        let manifest = plugin_manifest(&primitive(runtime::Mode::Plugin(plugin)), "ab").unwrap();
+        let only = primitive(runtime::Mode::Plugin(plugin));
+        let manifest = plugin_manifest(("p", "1.2.3"), &[&only], "ab").unwrap();
         assert_eq!(manifest["format"], 1);
         assert_eq!(manifest["artifactSha256"], "ab");
         assert_eq!(manifest["inputSchema"], json!({"type": "object"}));
@@ -225,11 +233,12 @@ mod tests {
         assert_eq!(manifest["limits"]["pids"], 7);
         assert_eq!(manifest["pool"], json!({"mode": "ephemeral", "max": 2}));
         assert_eq!((&manifest["language"], &manifest["entrypoint"]), (&json!("python"), &json!("main.py")));
+        assert_eq!(manifest.get("primitives"), None);
     }
 
     #[test]
     fn what_no_plugin_runs_has_no_plugin_manifest() {
         let builtin = runtime::Mode::Builtin(snapshot::Builtin { entrypoint: "echo".into() });
-        assert_eq!(plugin_manifest(&primitive(builtin), ""), None);
+        assert_eq!(plugin_manifest(("p", "1.2.3"), &[&primitive(builtin)], ""), None);
     }
 }

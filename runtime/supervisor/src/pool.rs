@@ -27,15 +27,15 @@ use tokio_util::task::TaskTracker;
 use crate::cause::Cause;
 use crate::plugin::installed::{Plugin, PluginKey};
 use crate::plugin::language;
-use crate::plugin::manifest::{Kind, Mode, PoolMode};
+use crate::plugin::manifest::PoolMode;
 use crate::pool::scheduler::{
     Action, PoolPolicy, QuarantineScope, QueuePosition, Scheduler, TicketId, WaitingCall, WorkerEnd,
 };
 use crate::refusal::Refusal;
 use crate::telemetry::totals::{ResourceUse, Totals};
 use crate::worker::budget::Lease;
-use crate::worker::call::CallRules;
 use crate::worker::process::{Machine, why};
+use crate::worker::rules::PackageRules;
 use crate::worker::{Death, Plan, RunningWorker, Worker, WorkerId};
 pub use ticket::Ticket;
 
@@ -141,7 +141,7 @@ impl Pool {
             starved: false,
             checking: false,
         };
-        let rules = rules(&plugin);
+        let rules = PackageRules::of_manifest(&plugin.manifest);
         Ok(Arc::new(Pool {
             key,
             plan: Plan::new(plugin, command, rules),
@@ -464,20 +464,5 @@ impl Inner {
         if let Some(sender) = self.tickets.remove(&ticket) {
             sender.send_replace(state);
         }
-    }
-}
-
-fn rules(plugin: &Plugin) -> CallRules {
-    let manifest = &plugin.manifest;
-    let limits = &plugin.manifest.limits;
-    CallRules {
-        max_runtime: Duration::from_secs(limits.max_runtime_seconds),
-        input_timeout: Duration::from_secs(limits.input_timeout_seconds),
-        heartbeat: (manifest.kind == Kind::Task).then(|| Duration::from_secs(limits.heartbeat_seconds)),
-        artifact_bytes: limits.disk_bytes,
-        log_bytes_per_second: limits.log_bytes_per_second,
-        elicitations: manifest.elicitations.iter().cloned().collect(),
-        delegations: manifest.delegations.iter().cloned().collect(),
-        is_stdio: manifest.mode == Mode::McpStdio,
     }
 }

@@ -14,6 +14,7 @@ mod opening;
 mod plan;
 pub mod process;
 pub mod residual_work;
+pub mod rules;
 pub mod sampler;
 pub mod session;
 pub mod socket;
@@ -191,9 +192,9 @@ impl Worker {
         self.watch.lock().evaluate(activity, idle, at)
     }
 
-    /// Whether its calls can continue elsewhere from checkpoints.
+    /// Whether calls of one of its primitives can continue elsewhere from checkpoints.
     pub fn checkpoints(&self) -> bool {
-        self.caps.get("checkpoint").is_some_and(|value| value == "true")
+        self.caps.get("checkpoint").is_some_and(|value| value == "true" || value.starts_with("of "))
     }
 }
 

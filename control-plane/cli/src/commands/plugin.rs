@@ -75,7 +75,7 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     let mut passed = 0_u32;
     let mut failed = 0_u32;
     for plugin in local.callable.clone() {
-        let wanted = args.only.as_ref().is_none_or(|only| *only == plugin.id);
+        let wanted = args.only.as_ref().is_none_or(|only| plugin.is_named(only));
         for example in examples.get(&plugin.id).into_iter().flatten().filter(|_| wanted) {
             let Some(input) = &example.input else { continue };
             let title = format!("{}: {}", plugin.id, example.text);
@@ -113,7 +113,9 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
 
 /// Describes why no example was run.
 fn nothing_tested(args: &PluginTestArgs, units: &[Unit], left_out: usize) -> String {
-    let known = |id: &String| units.iter().any(|unit| unit.primitives.iter().any(|one| one.id == *id));
+    let known = |id: &String| {
+        units.iter().any(|unit| unit.id == *id || unit.primitives.iter().any(|one| one.id == *id))
+    };
     let directory = args.directory.display();
     match &args.only {
         Some(only) if !known(only) => format!("`{only}` is not a plugin of {directory}"),

@@ -6,19 +6,8 @@
 use asp_proto::snapshot::{McpStdio, Primitive, runtime};
 use serde_json::{Map, Value, json};
 
-use super::{PLUGIN_FORMAT, plugin_keys, runtime_manifest};
-
-/// Limits that the runtime enforces on a process; the gateway enforces the others.
-const LIMITS: [&str; 8] = [
-    "maxRuntimeSeconds",
-    "inputTimeoutSeconds",
-    "cpuMillis",
-    "memoryBytes",
-    "pids",
-    "files",
-    "diskBytes",
-    "logBytesPerSecond",
-];
+use super::PLUGIN_FORMAT;
+use super::shared::SharedSettings;
 
 /// Returns folder and version that a stdio server is installed under: `package` or `package@version`; without a
 /// version, the primitive's. A scope becomes part of the name: `@scope/server` is `scope__server`.
@@ -36,35 +25,14 @@ pub fn stdio_manifest(
     (command, env): (&[String], &Map<String, Value>),
     artifact_sha256: &str,
 ) -> Value {
-    let mut limits = Map::new();
-    let mut pool = Map::new();
-    let mut domains: Vec<String> = Vec::new();
-    let mut ephemeral = false;
-    let mut isolation = 0;
-    let mut high_risk = false;
+    let mut shared = SharedSettings::default();
     for primitive in primitives {
-        let Some(runtime::Mode::McpStdio(stdio)) = primitive.runtime.as_ref().and_then(|r| r.mode.as_ref())
-        else {
-            continue;
-        };
-        let worker = stdio.worker.unwrap_or_default();
-        let mut manifest = runtime_manifest(primitive);
-        let Some(object) = manifest.as_object_mut() else { continue };
-        plugin_keys(primitive, &worker, object);
-        for key in LIMITS {
-            widen(&mut limits, key, object.get("limits").and_then(|own| own.get(key)));
+        if let Some(runtime::Mode::McpStdio(stdio)) =
+            primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref())
+        {
+            shared.add(primitive, &stdio.worker.unwrap_or_default());
         }
-        for key in ["min", "max", "concurrency", "idleSeconds"] {
-            widen(&mut pool, key, object.get("pool").and_then(|own| own.get(key)));
-        }
-        ephemeral |= object.get("pool").and_then(|own| own.get("mode")) == Some(&json!("ephemeral"));
-        isolation = isolation.max(worker.min_isolation);
-        high_risk |= primitive.risk_class() == asp_proto::snapshot::RiskClass::High;
-        domains.extend(primitive.allowed_domains.iter().cloned());
     }
-    domains.sort();
-    domains.dedup();
-    pool.insert("mode".into(), json!(if ephemeral { "ephemeral" } else { "warm" }));
     let mut manifest = json!({
         "format": PLUGIN_FORMAT,
         "id": id,
@@ -74,28 +42,13 @@ pub fn stdio_manifest(
         "mode": "mcp-stdio",
         "command": command,
         "artifactSha256": artifact_sha256,
-        "limits": limits,
-        "pool": pool,
-        "riskClass": if high_risk { "high" } else { "medium" },
-        "supportsProgress": primitives.iter().any(|primitive| primitive.supports_progress),
-        "supportsCancellation": primitives.iter().any(|primitive| primitive.supports_cancellation),
-        "allowedDomains": domains,
     });
     let Some(object) = manifest.as_object_mut() else { return manifest };
-    if isolation > 0 {
-        object.insert("isolation".into(), json!({ "minLevel": isolation }));
-    }
+    shared.write_to(object);
     if !env.is_empty() {
         object.insert("env".into(), json!(env));
     }
     manifest
-}
-
-/// Keeps the larger of two numbers.
-fn widen(object: &mut Map<String, Value>, key: &str, given: Option<&Value>) {
-    let Some(given) = given.and_then(Value::as_u64) else { return };
-    let known = object.get(key).and_then(Value::as_u64).unwrap_or(0);
-    object.insert(key.to_owned(), json!(given.max(known)));
 }
 
 #[cfg(test)]

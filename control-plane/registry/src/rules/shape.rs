@@ -173,7 +173,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         ("a2a", runtime.a2a.is_some(), &[Proxy], &[]),
         ("openai", runtime.openai.is_some(), &[Proxy], &[]),
         ("primitive", runtime.primitive.is_some(), &[Primitive], &[Primitive]),
-        ("package", runtime.package.is_some(), &[McpStdio], &[McpStdio]),
+        ("package", runtime.package.is_some(), &[Plugin, McpStdio], &[McpStdio]),
         ("tool", runtime.tool.is_some(), &[McpStdio], &[]),
         ("auth", runtime.auth.is_some(), &[Proxy, Plugin], &[]),
         ("pin", runtime.pin.is_some(), &[McpStdio], &[]),
@@ -230,6 +230,8 @@ fn check_entrypoint(spec: &Spec, findings: &mut Findings<'_>) {
         let plain = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./$:@-{}".contains(&byte));
         let inside = !value.starts_with(['/', '-', '.']) && !value.split('/').any(|part| part == "..");
         let fits = match key {
+            // A plugin's package is a folder of this name.
+            "package" if runtime.mode == Mode::Plugin => !value.starts_with('@') && names_a_package(value),
             "package" => names_a_package(value),
             _ => inside,
         };

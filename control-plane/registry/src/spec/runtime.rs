@@ -11,7 +11,8 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Runtime {
     pub mode: Mode,
-    /// builtin: a registered name. plugin: a file or module inside the package.
+    /// builtin: a registered name. plugin: a file, module or class inside the package, optionally followed by `:` and the
+    /// name of the handler in it; without one, the only handler there, or the one named like the primitive.
     pub entrypoint: Option<String>,
     /// plugin
     pub language: Option<Language>,
@@ -44,7 +45,9 @@ pub(crate) struct Runtime {
     /// `@1` for its major version 1; otherwise the highest version that a server lists is used. Every server that
     /// needs the delegate lists it.
     pub primitive: Option<String>,
-    /// mcp-stdio: installed package; the package fixes its command line.
+    /// plugin: package that has the code, `name` or `name@version`, with its folder `plugins/<name>`; the specs that name one
+    /// package share its code and its processes. When absent, the primitive's id and version. mcp-stdio: installed package;
+    /// the package fixes its command line.
     pub package: Option<String>,
     /// mcp-stdio: the server's own name of the primitive.
     pub tool: Option<String>,

@@ -269,7 +269,7 @@ async fn store_server(
     loop {
         let (revision, existing) = stored_servers(state).await?;
         let shares = |other: &CompiledServer| {
-            let mut ids = other.primitives.iter().map(|known| known.id.as_str());
+            let mut ids = catalog::ids::of(other).into_iter();
             other.server.name != *name && ids.any(|id| of_server.binary_search(&id).is_ok())
         };
         for other in existing.iter().filter(|other| shares(other)) {

@@ -1,4 +1,5 @@
-//! Claims on ids of primitives by stored servers, read from their files.
+//! Claims on ids of primitives by stored servers, read from their files. A plugin package is installed under its name as a
+//! primitive's own package is under its id, so its name is claimed as an id is.
 //!
 //! Keeps true: a stored server keeps its ids whether or not it is published. It loses no id because an issuer stops
 //! listing its audience, an issuer is deleted, or a rule becomes stricter.
@@ -6,7 +7,9 @@
 use std::collections::BTreeSet;
 
 use asp_platform::clock;
-use asp_registry::CompiledServer;
+use asp_proto::snapshot::Primitive;
+use asp_proto::snapshot::runtime::Mode;
+use asp_registry::{CompiledServer, plugin_package};
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, ServerRecord, StoreError};
 use serde::Deserialize;
@@ -19,10 +22,18 @@ struct OnlyId {
     id: String,
 }
 
-/// Returns the ids of a server's primitives, each once.
+/// Returns the ids of a server's primitives and the names of its plugin packages, each once, sorted.
 pub fn of(server: &CompiledServer) -> Vec<&str> {
-    let ids: BTreeSet<&str> = server.primitives.iter().map(|primitive| primitive.id.as_str()).collect();
+    let packages = server.primitives.iter().filter_map(package);
+    let ids = server.primitives.iter().map(|primitive| primitive.id.as_str());
+    let ids: BTreeSet<&str> = ids.chain(packages).collect();
     ids.into_iter().collect()
+}
+
+/// Returns the name of the plugin package that has the primitive's code.
+fn package(primitive: &Primitive) -> Option<&str> {
+    let Mode::Plugin(plugin) = primitive.runtime.as_ref()?.mode.as_ref()? else { return None };
+    Some(plugin_package(plugin, &primitive.id, &primitive.version).0)
 }
 
 /// Claims the ids of all stored servers, oldest server first: earlier versions recorded no claims. Writes nothing if

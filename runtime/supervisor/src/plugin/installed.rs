@@ -149,36 +149,54 @@ impl Plugin {
         if !wanted.language.is_empty() && wanted.language != language {
             return Err(Refusal::NotInstalled(format!("the installed plugin's language is {language}")));
         }
-        if !wanted.entrypoint.is_empty() && wanted.entrypoint != manifest.entrypoint {
+        let entrypoint = self.entrypoint_of(&wanted.primitive)?;
+        if !wanted.entrypoint.is_empty() && entrypoint.is_some_and(|known| known != wanted.entrypoint) {
             return Err(Refusal::NotInstalled("the installed plugin has another entrypoint".into()));
         }
         Ok(())
     }
 
+    /// Returns the entrypoint of a primitive of the package; `None` if no primitive is named and there are several.
+    fn entrypoint_of(&self, primitive: &str) -> Result<Option<&str>, Refusal> {
+        let manifest = &self.manifest;
+        let is_only = manifest.primitives.is_empty()
+            && (manifest.mode == Mode::McpStdio || primitive.is_empty() || primitive == manifest.id);
+        if is_only {
+            return Ok(Some(&manifest.entrypoint));
+        }
+        if primitive.is_empty() {
+            return Ok(None);
+        }
+        let known = manifest.primitives.get(primitive).map(|known| Some(known.entrypoint.as_str()));
+        known.ok_or_else(|| {
+            Refusal::NotInstalled(format!("the installed package has no primitive {primitive}"))
+        })
+    }
+
     fn check_package(&self) -> Result<(), String> {
         let package = self.package();
         check_links(&package)?;
-        if self.manifest.mode == Mode::Plugin
-            && let Some(file) = self.entry_file()
-            && !package.join(file).is_file()
-        {
-            return Err(format!("the entrypoint {file} is not a file of the package"));
+        let Some(language) = self.manifest.language.filter(|_| self.manifest.mode == Mode::Plugin) else {
+            return Ok(());
+        };
+        let own = Some(self.manifest.entrypoint.as_str()).filter(|own| !own.is_empty());
+        let entrypoints = self.manifest.primitives.values().map(|primitive| primitive.entrypoint.as_str());
+        let mut files = own.into_iter().chain(entrypoints).filter_map(|entry| entry_file(language, entry));
+        match files.find(|file| !package.join(file).is_file()) {
+            Some(file) => Err(format!("the entrypoint {file} is not a file of the package")),
+            None => Ok(()),
         }
-        Ok(())
     }
+}
 
-    /// Returns the file that the entrypoint names; `None` if it names a class or a module. Python's may name a function
-    /// too: `file.py:function`, `package.module:function`.
-    fn entry_file(&self) -> Option<&str> {
-        let entrypoint = self.manifest.entrypoint.as_str();
-        match self.manifest.language? {
-            Language::Python => {
-                let (target, function) = entrypoint.split_once(':').unwrap_or((entrypoint, ""));
-                (target.ends_with(".py") || function.is_empty()).then_some(target)
-            }
-            Language::Node => Some(entrypoint),
-            Language::Java => None,
-        }
+/// Returns the file that an entrypoint names; `None` if it names a class or a module. It may name a handler too:
+/// `file.py:function`, `package.module:function`, `file.mjs:export`.
+fn entry_file(language: Language, entrypoint: &str) -> Option<&str> {
+    let (target, handler) = entrypoint.split_once(':').unwrap_or((entrypoint, ""));
+    match language {
+        Language::Python => (target.ends_with(".py") || handler.is_empty()).then_some(target),
+        Language::Node => Some(target),
+        Language::Java => None,
     }
 }
 
@@ -265,6 +283,7 @@ mod tests {
             PluginRef { version: "2.0.0".into(), ..reference() },
             PluginRef { language: "node".into(), ..reference() },
             PluginRef { entrypoint: "other.py".into(), ..reference() },
+            PluginRef { primitive: "other".into(), ..reference() },
         ] {
             assert!(matches!(Plugin::load(&root, &wrong), Err(Refusal::NotInstalled(_))), "{wrong:?}");
         }
@@ -289,6 +308,32 @@ mod tests {
                 "{missing}"
             );
         }
+    }
+
+    #[test]
+    fn a_package_runs_the_primitives_that_it_serves_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let version = install(&root);
+        let parts = r#""primitives": {"say": {"kind": "tool", "entrypoint": "echo.py:say"},
+            "shout": {"kind": "task", "entrypoint": "loud/shout.py"}}"#;
+        let package =
+            MANIFEST.replace(r#""kind": "tool", "#, "").replace(r#""entrypoint": "echo.py""#, parts);
+        std::fs::write(version.join("plugin.json"), package).unwrap();
+        let load = |primitive: &str, entrypoint: &str| {
+            let (primitive, entrypoint) = (primitive.to_owned(), entrypoint.to_owned());
+            Plugin::load(&root, &PluginRef { primitive, entrypoint, ..reference() })
+        };
+        let missing = load("say", "echo.py:say").unwrap_err().to_string();
+        assert!(missing.contains("loud/shout.py is not a file of the package"), "{missing}");
+        std::fs::create_dir(version.join("package/loud")).unwrap();
+        std::fs::write(version.join("package/loud/shout.py"), "").unwrap();
+        load("say", "echo.py:say").unwrap();
+        load("shout", "loud/shout.py").unwrap();
+        load("", "").unwrap();
+        let unknown = load("whisper", "echo.py:say").unwrap_err().to_string();
+        assert!(unknown.contains("no primitive whisper"), "{unknown}");
+        load("say", "loud/shout.py").unwrap_err();
     }
 
     #[test]

@@ -1,20 +1,27 @@
-//! `plugin.json`: identity and limits of an installed plugin (runtime/README.md, "An installed plugin").
+//! `plugin.json`: identity and limits of an installed plugin, and the primitives that it serves (runtime/README.md, "An
+//! installed plugin").
 //!
 //! Refuses unknown fields, values out of bounds, and names that could leave the plugin's directory. No API request
 //! changes a manifest.
 
 mod environment;
+mod primitive;
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub use environment::{Variable, Variables};
+pub use primitive::{CallLimits, Primitive};
 
 /// Maximum size of `plugin.json` in bytes; schemas are the largest part.
-pub const MAX_BYTES: u64 = 1 << 20;
+pub const MAX_BYTES: u64 = 4 << 20;
 const FORMAT: u32 = 1;
 const MAX_NAME: usize = 128;
 const MAX_NAMES: usize = 64;
+/// Maximum number of primitives of one package.
+const MAX_PRIMITIVES: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -59,7 +66,8 @@ pub struct Manifest {
     format: u32,
     pub id: String,
     pub version: String,
-    pub kind: Kind,
+    /// Kind of its only primitive; `None` if `primitives` has them.
+    pub kind: Option<Kind>,
     pub mode: Mode,
     pub language: Option<Language>,
     #[serde(default)]
@@ -98,6 +106,9 @@ pub struct Manifest {
     pub elicitations: Vec<String>,
     #[serde(default)]
     pub delegations: Vec<String>,
+    /// Primitives of a package that serves several, or one under another name, by id.
+    #[serde(default)]
+    pub primitives: BTreeMap<String, Primitive>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -197,12 +208,8 @@ impl Manifest {
         if !(1..=3).contains(&self.isolation.min_level) {
             return Err(format!("isolation.minLevel is {}", self.isolation.min_level));
         }
-        let names = [("elicitations", &self.elicitations), ("delegations", &self.delegations)];
-        for (field, names) in names {
-            if names.len() > MAX_NAMES || names.iter().any(|name| name.is_empty() || name.len() > MAX_NAME) {
-                return Err(format!("{field} has too many or too long names"));
-            }
-        }
+        check_names(&self.elicitations, &self.delegations)?;
+        self.check_primitives()?;
         if self.allowed_domains.len() > MAX_NAMES || !self.allowed_domains.iter().all(|name| is_domain(name))
         {
             return Err("allowedDomains has an entry that is neither a host nor *.suffix".into());
@@ -210,14 +217,34 @@ impl Manifest {
         Ok(())
     }
 
+    fn check_primitives(&self) -> Result<(), String> {
+        if self.primitives.is_empty() {
+            return if self.kind.is_some() { Ok(()) } else { Err("kind is missing".into()) };
+        }
+        let has_own = self.kind.is_some()
+            || !self.entrypoint.is_empty()
+            || !self.elicitations.is_empty()
+            || !self.delegations.is_empty();
+        if self.mode != Mode::Plugin || has_own || self.primitives.len() > MAX_PRIMITIVES {
+            return Err(
+                "primitives are for mode plugin, at most 256, each with its own kind and entrypoint".into()
+            );
+        }
+        for (id, primitive) in &self.primitives {
+            primitive.check().map_err(|fault| format!("primitive {id:?}: {fault}"))?;
+        }
+        match self.primitives.keys().find(|id| !is_name(id)) {
+            Some(id) => Err(format!("primitive {id:?} is not a valid name")),
+            None => Ok(()),
+        }
+    }
+
     fn check_entry(&self) -> Result<(), String> {
         match self.mode {
             Mode::Plugin if self.language.is_none() => Err("language is missing".into()),
             Mode::Plugin if !self.command.is_empty() => Err("command is for mode mcp-stdio".into()),
-            Mode::Plugin if !is_relative(&self.entrypoint) => {
-                Err(format!("entrypoint {:?} is not a path within the package", self.entrypoint))
-            }
-            Mode::McpStdio if !matches!(self.kind, Kind::Tool | Kind::Task) => {
+            Mode::Plugin if self.primitives.is_empty() => check_entrypoint(&self.entrypoint),
+            Mode::McpStdio if !matches!(self.kind, Some(Kind::Tool | Kind::Task)) => {
                 Err("mode mcp-stdio is for tools and tasks".into())
             }
             Mode::McpStdio if self.command.is_empty() || self.command.len() > MAX_NAMES => {
@@ -232,26 +259,51 @@ impl Manifest {
 }
 
 impl Limits {
+    /// Returns the limits of a call.
+    pub fn of_calls(&self) -> CallLimits {
+        CallLimits {
+            max_runtime_seconds: self.max_runtime_seconds,
+            input_timeout_seconds: self.input_timeout_seconds,
+            heartbeat_seconds: self.heartbeat_seconds,
+            concurrent_invocations: self.concurrent_invocations,
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
-        let bounds = [
-            ("maxRuntimeSeconds", self.max_runtime_seconds, 1, 7 * 86_400),
-            ("inputTimeoutSeconds", self.input_timeout_seconds, 1, 86_400),
-            ("heartbeatSeconds", self.heartbeat_seconds, 1, 3600),
-            ("concurrentInvocations", self.concurrent_invocations, 0, 100_000),
+        self.of_calls().check()?;
+        check_bounds(&[
             ("cpuMillis", u64::from(self.cpu_millis), 10, 256_000),
             ("memoryBytes", self.memory_bytes, 16 << 20, 1 << 42),
             ("pids", u64::from(self.pids), 1, 32_768),
             ("files", self.files, 16, 1 << 20),
             ("diskBytes", self.disk_bytes, 4096, 1 << 42),
             ("logBytesPerSecond", self.log_bytes_per_second, 1024, 1 << 30),
-        ];
-        for (field, value, least, most) in bounds {
-            if !(least..=most).contains(&value) {
-                return Err(format!("limits.{field} is {value}, not {least} to {most}"));
-            }
-        }
-        Ok(())
+        ])
     }
+}
+
+/// Checks values between their least and their greatest one.
+fn check_bounds(bounds: &[(&str, u64, u64, u64)]) -> Result<(), String> {
+    match bounds.iter().find(|(_, value, least, most)| !(least..=most).contains(&value)) {
+        Some((field, value, least, most)) => Err(format!("limits.{field} is {value}, not {least} to {most}")),
+        None => Ok(()),
+    }
+}
+
+fn check_names(elicitations: &[String], delegations: &[String]) -> Result<(), String> {
+    for (field, names) in [("elicitations", elicitations), ("delegations", delegations)] {
+        if names.len() > MAX_NAMES || names.iter().any(|name| name.is_empty() || name.len() > MAX_NAME) {
+            return Err(format!("{field} has too many or too long names"));
+        }
+    }
+    Ok(())
+}
+
+fn check_entrypoint(entrypoint: &str) -> Result<(), String> {
+    if is_relative(entrypoint) {
+        return Ok(());
+    }
+    Err(format!("entrypoint {entrypoint:?} is not a path within the package"))
 }
 
 impl Pool {
@@ -318,6 +370,44 @@ mod tests {
     }
 
     #[test]
+    fn a_package_has_a_part_for_each_of_its_primitives() {
+        let package = |parts: serde_json::Value| {
+            manifest(|object| {
+                object.retain(|key, _| !["kind", "entrypoint", "inputSchema"].contains(&key.as_str()));
+                object.insert("primitives".into(), parts);
+            })
+        };
+        let part = |change: &str| {
+            let part = r#"{"version": "1.0.0", "kind": "task", "entrypoint": "a.py:b", "limits": {"heartbeatSeconds": 3}}"#;
+            serde_json::from_str::<serde_json::Value>(&part.replacen("1.0.0", change, 1)).unwrap()
+        };
+        let both = package(serde_json::json!({"one": part("1.0.0"), "two": part("2.0.0")})).unwrap();
+        assert_eq!(both.primitives["two"].limits.heartbeat_seconds, 3);
+        assert_eq!(both.primitives["two"].limits.max_runtime_seconds, 60);
+        let entry = |key: &str, value: serde_json::Value| {
+            let mut part = part("1.0.0");
+            part[key] = value;
+            part
+        };
+        for wrong in [
+            serde_json::json!({}),
+            serde_json::json!({"../x": part("1.0.0")}),
+            serde_json::json!({"one": entry("entrypoint", "../x.py".into())}),
+            serde_json::json!({"one": entry("kind", serde_json::Value::Null)}),
+            serde_json::json!({"one": entry("pool", serde_json::json!({"max": 1}))}),
+            serde_json::json!({"one": entry("limits", serde_json::json!({"memoryBytes": 1 << 30}))}),
+            serde_json::json!({"one": entry("limits", serde_json::json!({"heartbeatSeconds": 0}))}),
+            serde_json::json!({"one": entry("elicitations", serde_json::json!([""]))}),
+        ] {
+            assert!(package(wrong.clone()).is_err(), "{wrong}");
+        }
+        let twofold = manifest(|object| {
+            object.insert("primitives".into(), serde_json::json!({"one": part("1.0.0")}));
+        });
+        assert!(twofold.is_err(), "it has a kind and primitives");
+    }
+
+    #[test]
     fn what_is_out_of_bounds_is_refused() {
         let table = [
             ("format", serde_json::json!(2)),
@@ -326,6 +416,7 @@ mod tests {
             ("id", serde_json::json!(".hidden")),
             ("version", serde_json::json!("a/b")),
             ("surprise", serde_json::json!(1)),
+            ("kind", serde_json::Value::Null),
             ("language", serde_json::json!("ruby")),
             ("language", serde_json::Value::Null),
             ("entrypoint", serde_json::json!("../../etc/passwd")),

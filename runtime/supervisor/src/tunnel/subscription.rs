@@ -36,7 +36,8 @@ impl Tunnel {
     ) -> Result<CallEnd> {
         let channel = channel(worker)?;
         self.work = Some(FromGateway::Subscribe(request.clone()));
-        let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;
+        let named = (&*request.request_id, &*request.primitive);
+        let call = begin(worker, named, None, self.outbox.clone(), attached)?;
         let longest = Instant::now() + LONGEST;
         call.stay_until(attached.soft_deadline.map_or(longest, |end| end.min(longest)));
         let no_trace = BTreeMap::new();

@@ -46,14 +46,18 @@ impl Tunnel {
         let channel = channel(worker)?;
         self.work = Some(request.clone());
         let no_trace = BTreeMap::new();
-        let (request_id, deadline, context, attrs) = match &request {
-            FromGateway::Read(read) => (&read.request_id, &read.deadline, &read.ctx, &read.attrs),
-            FromGateway::Prompt(prompt) => (&prompt.request_id, &prompt.deadline, &prompt.ctx, &prompt.attrs),
-            FromGateway::List(list) => (&list.request_id, &None, &list.ctx, &no_trace),
+        let (named, deadline, context, attrs) = match &request {
+            FromGateway::Read(read) => {
+                ((&*read.request_id, &*read.primitive), &read.deadline, &read.ctx, &read.attrs)
+            }
+            FromGateway::Prompt(prompt) => {
+                ((&*prompt.request_id, &*prompt.name), &prompt.deadline, &prompt.ctx, &prompt.attrs)
+            }
+            FromGateway::List(list) => ((&*list.request_id, &*list.primitive), &None, &list.ctx, &no_trace),
             _ => return Err(Status::failed_precondition("the call has not begun").into()),
         };
-        let call = begin(worker, request_id, deadline.as_ref(), self.outbox.clone(), attached)?;
-        let subject = LogSubject::of(worker, attached, request_id, context.as_ref(), attrs);
+        let call = begin(worker, named, deadline.as_ref(), self.outbox.clone(), attached)?;
+        let subject = LogSubject::of(worker, attached, named.0, context.as_ref(), attrs);
         let work = forward(channel, worker.request(()), request, Arc::clone(&call));
         let began = Instant::now();
         let end = self.run_cancellable(worker, &call, attached, work).await;
@@ -153,19 +157,19 @@ async fn forward(
     Ok(())
 }
 
-/// Registers the call, so that it is notified of its worker's end.
+/// Registers the call, by its id and its primitive, so that it is notified of its worker's end.
 pub(super) fn begin(
     worker: &Worker,
-    request_id: &str,
+    named: (&str, &str),
     deadline: Option<&Timestamp>,
     outbox: Outbox,
     attached: &AttachedTunnel,
 ) -> Result<Arc<Call>> {
-    if request_id.is_empty() {
+    if named.0.is_empty() {
         return Err(Status::invalid_argument("the request has no request_id").into());
     }
     let deadline = deadline.map(|end| Instant::now() + time_until(end)).or(attached.soft_deadline);
-    match worker.session.begin(request_id, outbox, deadline) {
+    match worker.session.begin(named, outbox, deadline) {
         Ok(call) => {
             call.record_delivery();
             Ok(call)

@@ -64,6 +64,8 @@ struct CallProgress {
 /// Members of the message that begins a call, whichever it is.
 struct CallHead<'a> {
     request_id: &'a str,
+    /// Id of the primitive; empty for a stdio server.
+    primitive: &'a str,
     deadline: Option<&'a Timestamp>,
     ctx: Option<&'a Context>,
     attrs: &'a BTreeMap<String, String>,
@@ -74,15 +76,19 @@ struct CallHead<'a> {
 impl CallHead<'_> {
     fn of(payload: &Payload) -> Option<CallHead<'_>> {
         match payload {
-            Payload::Invoke(InvokeRequest { request_id, deadline, ctx, attrs, .. }) => Some(CallHead {
-                request_id,
-                deadline: deadline.as_ref(),
-                ctx: ctx.as_ref(),
-                attrs,
-                mode: WorkerMode::Plugin,
-            }),
+            Payload::Invoke(InvokeRequest { request_id, primitive, deadline, ctx, attrs, .. }) => {
+                Some(CallHead {
+                    request_id,
+                    primitive,
+                    deadline: deadline.as_ref(),
+                    ctx: ctx.as_ref(),
+                    attrs,
+                    mode: WorkerMode::Plugin,
+                })
+            }
             Payload::LineRequest(LineRequest { request_id, deadline, ctx, attrs, .. }) => Some(CallHead {
                 request_id,
+                primitive: "",
                 deadline: deadline.as_ref(),
                 ctx: ctx.as_ref(),
                 attrs,
@@ -121,7 +127,8 @@ impl Tunnel {
         }
         let deadline = head.deadline.map(|end| Instant::now() + time_until(end));
         let deadline = deadline.or(attached.soft_deadline);
-        let call = match worker.session.begin(head.request_id, self.outbox.clone(), deadline) {
+        let named = (head.request_id, head.primitive);
+        let call = match worker.session.begin(named, self.outbox.clone(), deadline) {
             Ok(call) => call,
             Err(BeginError::Duplicate) => return Err(Status::from(StillRuns).into()),
             Err(BeginError::Dead(cause)) => {

@@ -9,21 +9,21 @@ use crate::plugin::installed::Plugin;
 use crate::plugin::language::Command;
 use crate::plugin::manifest::Mode;
 use crate::refusal::Refusal;
-use crate::worker::call::CallRules;
+use crate::worker::rules::PackageRules;
 use crate::worker::session::Executions;
 
 #[derive(Debug)]
 pub struct Plan {
     pub plugin: Arc<Plugin>,
     pub command: Command,
-    pub rules: Arc<CallRules>,
+    pub rules: Arc<PackageRules>,
     pub executions: Executions,
     /// Protocol of a stdio server's processes that start from now on; empty until a gateway has stated one.
     lines: Mutex<Arc<LineProtocol>>,
 }
 
 impl Plan {
-    pub fn new(plugin: Plugin, command: Command, rules: CallRules) -> Plan {
+    pub fn new(plugin: Plugin, command: Command, rules: PackageRules) -> Plan {
         Plan {
             plugin: Arc::new(plugin),
             command,

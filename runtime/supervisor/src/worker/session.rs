@@ -19,16 +19,17 @@ use tonic::Status;
 
 use crate::cause::Cause;
 use crate::ppp::outbox::Outbox;
-use crate::worker::call::{Call, CallRules, ONLY_STDIO, Stall};
+use crate::worker::call::{Call, ONLY_STDIO, Stall};
 use crate::worker::heartbeat::Heartbeat;
 use crate::worker::logs::{self, Meter};
+use crate::worker::rules::PackageRules;
 
 /// Capacity for messages that the worker has not read. Each may be large, so there are few.
 pub const TO_WORKER: usize = 32;
 
 #[derive(Debug)]
 pub struct Session {
-    rules: Arc<CallRules>,
+    rules: Arc<PackageRules>,
     to_worker: mpsc::Sender<ClientMessage>,
     /// A channel of their own, because bursts of calls fill the other one.
     pings: mpsc::Sender<ClientMessage>,
@@ -62,7 +63,7 @@ impl Session {
     /// Creates a session. `kill` ends the worker; its capacity is one cause, the first.
     pub fn new(
         logs: Arc<Meter>,
-        rules: Arc<CallRules>,
+        rules: Arc<PackageRules>,
         (to_worker, pings): (mpsc::Sender<ClientMessage>, mpsc::Sender<ClientMessage>),
         kill: mpsc::Sender<Cause>,
     ) -> Session {
@@ -79,10 +80,10 @@ impl Session {
         }
     }
 
-    /// Registers a call, which may then be sent.
+    /// Registers a call of a primitive, which may then be sent.
     pub fn begin(
         &self,
-        request_id: &str,
+        (request_id, primitive): (&str, &str),
         outbox: Outbox,
         deadline: Option<Instant>,
     ) -> Result<Arc<Call>, BeginError> {
@@ -93,7 +94,7 @@ impl Session {
         if calls.open.contains_key(request_id) {
             return Err(BeginError::Duplicate);
         }
-        let rules = Arc::clone(&self.rules);
+        let rules = self.rules.of(primitive);
         let stall = Arc::clone(&self.stall);
         let call = Arc::new(Call::new(request_id.to_owned(), outbox, rules, deadline).of_worker(stall));
         calls.open.insert(request_id.to_owned(), Arc::clone(&call));
@@ -165,7 +166,7 @@ impl Session {
             // The answer may arrive after the call's end, and adds nothing to it.
             Payload::Cancel(answer) if self.find(&answer.request_id).is_none() => Ok(()),
             // Before its call is taken from the table: the call is notified of the worker's end.
-            Payload::LineAnswer(_) if !self.rules.is_stdio => Err(ONLY_STDIO),
+            Payload::LineAnswer(_) if !self.rules.is_stdio() => Err(ONLY_STDIO),
             ends @ (Payload::Completed(_) | Payload::Failed(_) | Payload::LineAnswer(_)) => {
                 let id = ends.request_id().to_owned();
                 let call = self.calls.lock().open.remove(&id);
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
     use crate::ppp::outbox::multiplexer::MergedStream;
     use crate::ppp::outbox::tests::outbox;
-    use crate::worker::call::CallEnd;
+    use crate::worker::call::{CallEnd, CallRules};
 
     struct Rig {
         session: Session,
@@ -303,7 +304,7 @@ mod tests {
         Rig {
             session: Session::new(
                 Arc::new(Meter::new("p", "w", 1000)),
-                Arc::new(rules),
+                Arc::new(PackageRules::from(rules)),
                 (to_worker, pings_sender),
                 kill_sender,
             ),
@@ -315,7 +316,7 @@ mod tests {
 
     fn begin(session: &Session, id: &str) -> (Arc<Call>, MergedStream) {
         let (outbox, frames) = outbox(id, &Arc::default());
-        (session.begin(id, outbox, None).unwrap(), frames)
+        (session.begin((id, "echo"), outbox, None).unwrap(), frames)
     }
 
     fn message(payload: Payload) -> ServerMessage {
@@ -420,7 +421,7 @@ mod tests {
         let mut rig = rig();
         let calls: Vec<_> = ["a", "b"].map(|id| begin(&rig.session, id)).into_iter().collect();
         assert_eq!(
-            rig.session.begin("a", outbox("x", &Arc::default()).0, None).unwrap_err(),
+            rig.session.begin(("a", "echo"), outbox("x", &Arc::default()).0, None).unwrap_err(),
             BeginError::Duplicate
         );
         rig.session.kill(Cause::Wedged);
@@ -431,7 +432,7 @@ mod tests {
             assert_eq!(call.end(), Some(CallEnd::Crashed(Cause::Wedged)));
         }
         assert_eq!(
-            rig.session.begin("c", outbox("x", &Arc::default()).0, None).unwrap_err(),
+            rig.session.begin(("c", "echo"), outbox("x", &Arc::default()).0, None).unwrap_err(),
             BeginError::Dead(Cause::Wedged)
         );
     }

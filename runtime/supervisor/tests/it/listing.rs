@@ -63,7 +63,8 @@ fn plugin(language: &str, entrypoint: &str) -> Value {
 async fn lists(stack: &Stack, id: &str) -> Vec<Said> {
     let ctx = Context { tenant_id: "acme".into(), user_id: "alice".into(), ..Context::default() };
     let mut tunnel = stack.tunnel(id).await;
-    tunnel.frame(&ListResourcesRequest { ctx: Some(ctx), request_id: "one".into(), mcp: false }).await;
+    let asked = ListResourcesRequest { ctx: Some(ctx), request_id: "one".into(), ..Default::default() };
+    tunnel.frame(&asked).await;
     tunnel.rest().await
 }
 

@@ -204,8 +204,12 @@ impl Job<'_> {
     }
 
     fn list(&self) -> ppp::ListResourcesRequest {
-        let request_id = self.call().id.to_string();
-        ppp::ListResourcesRequest { ctx: Some(self.context()), request_id, mcp: false }
+        ppp::ListResourcesRequest {
+            ctx: Some(self.context()),
+            request_id: self.call().id.to_string(),
+            mcp: false,
+            primitive: self.primitive.clone(),
+        }
     }
 
     fn read(&self, attempt_state: &AttemptState) -> ppp::ReadResourceRequest {

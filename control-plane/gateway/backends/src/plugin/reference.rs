@@ -26,16 +26,18 @@ pub fn plugin_language(primitive: &Primitive) -> Option<&str> {
     }
 }
 
-/// Returns the reference and the resource hints of a primitive's plugin.
+/// Returns the reference and the resource hints of a primitive's plugin, which is installed under the name of its package.
 pub(crate) fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, RuntimeHints) {
+    let (id, version) = asp_registry::plugin_package(plugin, &primitive.id, &primitive.version);
     let reference = PluginRef {
-        id: primitive.id.clone(),
-        version: primitive.version.clone(),
+        id: id.to_owned(),
+        version: version.to_owned(),
         language: plugin.language.clone(),
         entrypoint: plugin.entrypoint.clone(),
         artifact_sha256: plugin.artifact_sha256.clone(),
         credential: credential(primitive).unwrap_or_default().to_owned(),
         called_as: String::new(),
+        primitive: primitive.id.clone(),
     };
     (reference, hints(plugin.cpu_millis, plugin.memory_bytes))
 }

@@ -221,7 +221,9 @@ impl WorkerSession<'_> {
             return Err(AttemptOutcome::Rejected(Rejection::Refuses(why)));
         }
         let before = self.attempt_state.checkpoints;
-        self.attempt_state.checkpoints |= init.caps.get("checkpoint").is_some_and(|value| value == "true");
+        let names_it = |ids: &str| ids.split(' ').any(|id| id == self.job.primitive);
+        let saves = |value: &String| value == "true" || value.strip_prefix("of ").is_some_and(names_it);
+        self.attempt_state.checkpoints |= init.caps.get("checkpoint").is_some_and(saves);
         if self.attempt_state.checkpoints && !before && self.job.call().ownership.is_stored() {
             // From now on another gateway can continue the call.
             self.saved.state(self.job, self.attempt_state).await;

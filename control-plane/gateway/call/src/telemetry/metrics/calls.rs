@@ -126,14 +126,17 @@ impl CallLabels {
     }
 }
 
-/// Returns what runs the calls of a primitive: the origin of a service, the `<id>@<version>` of a plugin or a stdio
+/// Returns what runs the calls of a primitive: the origin of a service, the `<id>@<version>` of a plugin's package or a stdio
 /// server, as in the label `plugin` of `asp_worker_*`, or `none` for code and texts of the platform.
 fn upstream(primitive: &Primitive) -> String {
     if let Some(url) = primitive.service_url() {
         return asp_registry::origin_of(url).to_owned();
     }
     match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
-        Some(Mode::Plugin(_)) => format!("{}@{}", primitive.id, primitive.version),
+        Some(Mode::Plugin(plugin)) => {
+            let (id, version) = asp_registry::plugin_package(plugin, &primitive.id, &primitive.version);
+            format!("{id}@{version}")
+        }
         Some(Mode::McpStdio(target)) => {
             let (id, version) = asp_registry::stdio_package(target, &primitive.version);
             format!("{id}@{version}")
@@ -277,10 +280,12 @@ mod tests {
     #[test]
     fn the_upstream_is_an_origin_or_a_plugin() {
         let plugin = Mode::Plugin(Plugin::default());
+        let shared = Mode::Plugin(Plugin { package: "weather@2.0.0".into(), ..Plugin::default() });
         let stdio = Mode::McpStdio(McpStdio { package: "@scope/files@2.0.0".into(), ..McpStdio::default() });
         let mcp = Mode::ProxyMcp(ProxyMcp { url: "http://wiki:8080/mcp".into(), ..ProxyMcp::default() });
         for (mode, name) in [
             (Some(plugin), "echo@1.2.0"),
+            (Some(shared), "weather@2.0.0"),
             (Some(stdio), "scope__files@2.0.0"),
             (Some(mcp), "http://wiki:8080"),
             (Some(Mode::Builtin(Builtin::default())), "none"),
