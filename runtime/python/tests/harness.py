@@ -112,8 +112,8 @@ class Stream:
                 if not wanted or message.WhichOneof("payload") in wanted:
                     return message
 
-    async def invoke(self, arguments=None, request_id="r1", **fields):
-        request = wire.InvokeRequest(request_id=request_id, task_id="t1", primitive="probe", **fields)
+    async def invoke(self, arguments=None, request_id="r1", primitive="probe", **fields):
+        request = wire.InvokeRequest(request_id=request_id, task_id="t1", primitive=primitive, **fields)
         request.arguments.value = json.dumps({} if arguments is None else arguments).encode()
         await self.send(invoke=request)
 

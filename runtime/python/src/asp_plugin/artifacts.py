@@ -63,7 +63,7 @@ async def _send(call: Call, source: BinaryIO, event: wire.ArtifactEmitted) -> No
 
     digest = hashlib.sha256()
     offset = 0
-    limit = call.worker.manifest.disk_bytes
+    limit = call.primitive.manifest.disk_bytes
     # Known before the first piece, so that a refused artifact leaves none behind.
     size = source.seek(0, io.SEEK_END)
     source.seek(0)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .outbox import Outbox
-    from .worker import Worker
+    from .worker import Primitive, Worker
 
 MAX_MESSAGE = 4 * 1024 * 1024
 MAX_CAPSULE = 64 * 1024
@@ -66,8 +66,11 @@ ENDINGS = {
 class Call:
     """One running invoke. Used on the event loop only."""
 
-    def __init__(self, invoke: wire.InvokeRequest, worker: Worker, outbox: Outbox) -> None:
+    def __init__(
+        self, invoke: wire.InvokeRequest, worker: Worker, primitive: Primitive, outbox: Outbox
+    ) -> None:
         self.invoke = invoke
+        self.primitive = primitive
         self.request_id = invoke.request_id
         self.task_id = invoke.task_id
         self.worker = worker
@@ -107,7 +110,7 @@ class Call:
         if self.invoke.HasField("deadline"):
             left = self.invoke.deadline.ToNanoseconds() / 1e9 - time.time()
         else:
-            left = float(self.worker.manifest.max_runtime)
+            left = float(self.primitive.manifest.max_runtime)
         if left <= 0:
             self._stopping = "DEADLINE"
         else:
@@ -150,17 +153,17 @@ class Call:
             arguments = json_text.from_bytes(self.invoke.arguments.value)
         except ValueError:
             return self._failed("INVALID_ARGUMENT", "the arguments are not JSON")
-        schemas = await self.worker.schemas()
+        schemas = await self.primitive.schemas()
         fault = schemas.input_fault(arguments)
         if fault is not None:
             return self._failed("INVALID_ARGUMENT", *fault)
-        read = self.worker.reader()
+        read = self.primitive.reader()
         if read is not None:
             arguments = read(arguments, "")
         context = Context(self)
         if self.invoke.HasField("resume"):
             await self._restore(context)
-        returned = await self._handle(self.worker.plugin.handler, context, arguments)
+        returned = await self._handle(self.primitive.plugin.handler, context, arguments)
         if self._stopping is not None:
             # The handler swallowed the cancel. A milder request is another matter: a result counts.
             return self._stopped()
@@ -181,7 +184,7 @@ class Call:
         self.questions.restore(resume, saved.get("answered", {}))
         token = Secret(resume.resume_token)
         self.resume = Resume(saved.get("state"), resume.seq, resume.attempt, token)
-        hook = self.worker.plugin.hooks.get("resume")
+        hook = self.primitive.plugin.hooks.get("resume")
         if hook is not None:
             state = await self._handle(hook, context, self.resume)
             if state is not None:
@@ -192,7 +195,7 @@ class Call:
     def cancel(self, request: wire.CancelRequest) -> None:
         """Answers a cancel and acts on it."""
         answer = wire.CancelResponse(request_id=self.request_id, accepted=True)
-        if request.mode == wire.CancelRequest.PREEMPT and not self.worker.plugin.resumable:
+        if request.mode == wire.CancelRequest.PREEMPT and not self.primitive.plugin.resumable:
             answer.accepted, answer.message = False, "the plugin cannot resume"
         self._outbox.urgent(wire.ServerMessage(cancel=answer))
         if not answer.accepted:
@@ -342,7 +345,7 @@ class Call:
         from .describe import describe
 
         end = wire.Completed(request_id=self.request_id, task_id=self.task_id)
-        end.output.value = json_text.to_bytes(describe(self.worker.plugin.handler))
+        end.output.value = json_text.to_bytes(describe(self.primitive.plugin.handler))
         return wire.ServerMessage(completed=end)
 
     def _stopped(self) -> wire.ServerMessage:

@@ -173,7 +173,7 @@ class Context:
         ElicitationError when nobody could be asked; a declined or cancelled question is an Answer.
         """
         call = self._call
-        if elicitation_id not in call.worker.manifest.elicitations:
+        if elicitation_id not in call.primitive.manifest.elicitations:
             raise ElicitationError(elicitation_id, "undeclared")
         given = call.questions.given(elicitation_id)
         if given is None:
@@ -219,7 +219,7 @@ class Context:
 
     async def _delegate(self, delegate_id: str, input: Any, timeout: float, member: str = "input") -> Any:
         call = self._call
-        if delegate_id not in call.worker.manifest.delegations:
+        if delegate_id not in call.primitive.manifest.delegations:
             raise DelegationError(delegate_id, "undeclared")
         payload = json_text.to_bytes(input)
         correlation = call.questions.correlation(delegate_id, payload)

@@ -1,7 +1,7 @@
-"""Loads the entrypoint of a plugin.
+"""Loads the entrypoints of a package.
 
-Owns the three spellings: `file.py`, `file.py:function`, `package.module:function`. Refuses what leads out
-of the package folder. Keeps true: the folder is the only place added to the import path.
+Owns the spellings: `file.py`, `file.py:function`, `package.module:function`; without a function, the file's only handler
+or the one named like the primitive. Refuses what leads out of the package folder. Keeps true: the folder is the only place added to the import path.
 """
 
 from __future__ import annotations
@@ -15,23 +15,33 @@ import traceback
 from . import failures
 from .errors import LoadError
 from .failures import DEPENDENCIES
-from .handlers import SERVES, plugin
+from .handlers import SERVES, Handler, plugin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from .handlers import Plugin
+    from .handlers import Served
     from .manifest import Manifest
 
 
-def load(manifest: Manifest, code: str) -> Plugin:
-    """Imports the entrypoint and returns the plugin it defined; LoadError says why it cannot be served."""
+def load(manifests: list[Manifest], code: str) -> list[Served]:
+    """Imports the entrypoints and returns the handler of each primitive; LoadError says why one cannot be served."""
     dependencies = os.path.join(code, DEPENDENCIES)
     sys.path[:0] = [code, dependencies] if os.path.isdir(dependencies) else [code]
-    target, _, name = manifest.entrypoint.partition(":")
+    targets = [manifest.entrypoint.partition(":")[0] for manifest in manifests]
+    # Each file once, however many primitives it serves.
+    modules = {target: _module(code, target) for target in dict.fromkeys(targets)}
+    alone = len(manifests) == 1
+    return [
+        plugin.served(_chosen(modules[target], manifest, manifests), alone=alone)
+        for manifest, target in zip(manifests, targets, strict=True)
+    ]
+
+
+def _module(code: str, target: str) -> ModuleType:
     try:
-        module = _file(code, target) if target.endswith(".py") else importlib.import_module(target)
+        return _file(code, target) if target.endswith(".py") else importlib.import_module(target)
     except LoadError:
         raise
     except ModuleNotFoundError as error:
@@ -42,17 +52,6 @@ def load(manifest: Manifest, code: str) -> Plugin:
         _print_trace(error)
         at = f"{where}: " if where else ""
         raise LoadError(f"import {target}: {at}{type(error).__name__}: {error}") from error
-    wanted = SERVES[manifest.kind]
-    if name:
-        _choose(module, name, wanted)
-    if plugin.handler is None:
-        raise LoadError(
-            f"{manifest.entrypoint} defines no handler: mark its function with @plugin.{wanted}"
-            " (from asp_plugin import plugin)"
-        )
-    if plugin.kind != wanted:
-        raise LoadError(f"{manifest.entrypoint} defines a {plugin.kind}, the manifest says {manifest.kind}")
-    return plugin
 
 
 def _print_trace(error: BaseException) -> None:
@@ -90,12 +89,58 @@ def _file(code: str, target: str) -> ModuleType:
     return module
 
 
-def _choose(module: ModuleType, name: str, wanted: str) -> None:
-    """Takes the named function, decorated or not."""
+def _chosen(module: ModuleType, manifest: Manifest, manifests: list[Manifest]) -> Handler:
+    """The handler that the entrypoint of a primitive means."""
+    wanted = SERVES[manifest.kind]
+    target, _, name = manifest.entrypoint.partition(":")
+    if name:
+        return _named(module, name, manifest)
+    others = [other.entrypoint.partition(":") for other in manifests if other is not manifest]
+    taken = [getattr(module, other, None) for file, _, other in others if file == target and other]
+    handlers = [handler for handler in plugin.handlers if all(handler.function is not one for one in taken)]
+    own = [handler for handler in handlers if _is_of(handler, module)]
+    if own or len(manifests) > 1:
+        # Else the file imports another one, which marks its only handler.
+        handlers = own
+    found = [handler for handler in handlers if handler.kind == wanted]
+    if not handlers:
+        raise LoadError(
+            f"{manifest.entrypoint} defines no handler: mark its function with @plugin.{wanted}"
+            " (from asp_plugin import plugin)"
+        )
+    if not found:
+        raise LoadError(f"{manifest.entrypoint} defines a {handlers[0].kind}, the manifest says {manifest.kind}")
+    rivals = [other for other in manifests if other.entrypoint == target and SERVES[other.kind] == wanted]
+    if len(found) == 1 and len(rivals) == 1:
+        return found[0]
+    function = manifest.id.replace("-", "_").replace(".", "_")
+    for handler in found:
+        if handler.name == function:
+            return handler
+    names = ", ".join(handler.name for handler in found)
+    raise LoadError(
+        f"{target} has no {wanted} named {function}, only {names}:"
+        f" runtime.entrypoint names another, as {target}:{found[0].name}"
+    )
+
+
+def _is_of(handler: Handler, module: ModuleType) -> bool:
+    """Whether the module defines the handler or imports it by name."""
+    function = handler.function
+    return getattr(function, "__module__", None) == module.__name__ or any(
+        value is function for value in vars(module).values()
+    )
+
+
+def _named(module: ModuleType, name: str, manifest: Manifest) -> Handler:
+    """The function of this name, decorated or not."""
+    wanted = SERVES[manifest.kind]
     function = getattr(module, name, None)
     if not callable(function):
         raise LoadError(f"{module.__name__} has no function {name}")
-    if plugin.handler is None:
-        plugin.kind, plugin.handler = wanted, function
-    elif plugin.handler is not function:
-        raise LoadError(f"{module.__name__} defines another handler than {name}")
+    for handler in plugin.handlers:
+        if handler.function is function:
+            if handler.kind != wanted:
+                raise LoadError(f"{manifest.entrypoint} defines a {handler.kind}, the manifest says {manifest.kind}")
+            return handler
+    return Handler(wanted, function)

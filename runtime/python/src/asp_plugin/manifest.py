@@ -1,6 +1,6 @@
-"""The manifest of an installed plugin, `plugin.json`.
+"""The manifest of an installed package, `plugin.json`.
 
-Owns the parts a worker acts on. The supervisor has judged the file; this module refuses only what it
+Owns the parts a worker acts on, one `Manifest` for each primitive. The supervisor has judged the file; this module refuses only what it
 could not work with.
 """
 
@@ -21,7 +21,7 @@ KINDS = ("tool", "task", "resource", "resource_template", "prompt")
 
 
 class Manifest:
-    """What may run and within which bounds. Sizes are bytes, times are seconds."""
+    """What a primitive runs and within which bounds. Sizes are bytes, times are seconds."""
 
     def __init__(self, raw: dict[str, Any]) -> None:
         limits = raw.get("limits") or {}
@@ -42,15 +42,24 @@ class Manifest:
             raise LoadError(f"kind {self.kind!r} is none of {', '.join(KINDS)}")
 
 
-def read(path: str) -> Manifest:
-    """Reads the manifest at `path`; LoadError says what is wrong with it."""
+def read(path: str) -> list[Manifest]:
+    """Reads the manifest at `path`, with an entry for each primitive; LoadError says what is wrong with it."""
     try:
         with open(path, "rb") as file:
             raw = json.load(file)
-        return Manifest(raw)
+        parts: dict[str, dict[str, Any]] = raw.pop("primitives", None) or {}
+        if not parts:
+            return [Manifest(raw)]
+        return [Manifest(_whole(raw, primitive, part)) for primitive, part in parts.items()]
     except OSError as error:
         raise LoadError(f"read {path}: {error.strerror}") from error
     except KeyError as error:
         raise LoadError(f"plugin.json has no {error.args[0]}") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise LoadError(f"plugin.json: {error}") from error
+
+
+def _whole(raw: dict[str, Any], primitive: str, part: dict[str, Any]) -> dict[str, Any]:
+    """The part of one primitive with what all primitives of the package share."""
+    limits = {**(raw.get("limits") or {}), **(part.get("limits") or {})}
+    return {**raw, **part, "id": primitive, "limits": limits}

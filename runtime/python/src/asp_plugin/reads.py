@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .manifest import Manifest
     from .values import Answer, Field
-    from .worker import Worker
+    from .worker import Primitive, Worker
 
 # Well below a message's 4 MiB, whatever the text encodes to.
 PIECE = 256 * 1024
@@ -143,17 +143,19 @@ class Reads:
 
     async def read(self, request: wire.ReadResourceRequest, context: Any) -> None:
         """ResourcePlugin.Read: writes the contents in pieces."""
-        read = ReadContext(request, self._worker.manifest)
+        primitive = await self._found(request.primitive, context)
+        read = ReadContext(request, primitive.manifest)
         if request.completing:
             try:
                 async with asyncio.timeout(read.seconds_left):
-                    await context.write(wire.ContentChunk(completion=await self._completed("resource", request)))
+                    offered = await self._completed("resource", primitive, request)
+                    await context.write(wire.ContentChunk(completion=offered))
             except Exception as error:
                 await _abort(context, error)
             return
 
         async def written() -> None:
-            returned = await self._handle("resource", request, read)
+            returned = await self._handle("resource", primitive, request, read)
             was_plain = False
             async for item in _items(returned):
                 is_plain = not isinstance(item, Content)
@@ -173,12 +175,13 @@ class Reads:
 
     async def get(self, request: wire.GetPromptRequest, context: Any) -> wire.GetPromptResponse | None:
         """PromptPlugin.Get."""
-        read = ReadContext(request, self._worker.manifest)
+        primitive = await self._found(request.name, context)
+        read = ReadContext(request, primitive.manifest)
         try:
             async with asyncio.timeout(read.seconds_left):
                 if request.completing:
-                    return wire.GetPromptResponse(completion=await self._completed("prompt", request))
-                return _prompt(await _unless_it_asks(read, self._handle("prompt", request, read)))
+                    return wire.GetPromptResponse(completion=await self._completed("prompt", primitive, request))
+                return _prompt(await _unless_it_asks(read, self._handle("prompt", primitive, request, read)))
         except Asks as asks:
             return wire.GetPromptResponse(asked=asks.asked)
         except Exception as error:
@@ -187,18 +190,22 @@ class Reads:
 
     async def list_resources(self, request: wire.ListResourcesRequest, context: Any) -> Any:
         """ResourcePlugin.List: what the `list` hook says; nothing without one."""
-        infos = await self._listed("resource", request, context)
+        primitive = await self._found(request.primitive, context)
+        infos = await self._listed("resource", primitive, request, context)
         return wire.ListResourcesResponse(resources=[wire.ResourceInfo(**info) for info in infos])
 
     async def list_prompts(self, request: wire.ListPromptsRequest, context: Any) -> Any:
-        """PromptPlugin.List, likewise."""
-        infos = await self._listed("prompt", request, context)
+        """PromptPlugin.List, likewise, of every prompt: its request names none."""
+        infos = []
+        for primitive in self._worker.primitives.values():
+            infos += await self._listed("prompt", primitive, request, context)
         return wire.ListPromptsResponse(prompts=[wire.PromptInfo(**info) for info in infos])
 
     async def subscribe(self, request: wire.SubscribeRequest, context: Any) -> None:
         """ResourcePlugin.Subscribe: one message for each URI the `watch` hook yields."""
+        primitive = await self._found(request.primitive, context)
         try:
-            watch = self._worker.plugin.hooks.get("watch")
+            watch = primitive.plugin.hooks.get("watch")
             if watch is None:
                 raise Refused(grpc.StatusCode.UNIMPLEMENTED, "the plugin watches nothing")
             async for uri in watch(ReadContext(request)):
@@ -206,19 +213,26 @@ class Reads:
         except Exception as error:
             await _abort(context, error)
 
-    async def _handle(self, kind: str, request: Any, read: ReadContext) -> Any:
-        plugin = self._worker.plugin
+    async def _found(self, name: str, context: Any) -> Primitive:
+        primitive = self._worker.find(name)
+        if primitive is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"the package does not serve {json_text.text(name)}")
+            raise AssertionError
+        return primitive
+
+    async def _handle(self, kind: str, primitive: Primitive, request: Any, read: ReadContext) -> Any:
+        plugin = primitive.plugin
         if plugin.kind != kind:
             raise Refused(grpc.StatusCode.UNIMPLEMENTED, f"the plugin is a {plugin.kind}")
         arguments = json_text.from_bytes(request.arguments.value)
         arguments = {} if arguments is None else arguments
-        fault = (await self._worker.schemas()).input_fault(arguments)
+        fault = (await primitive.schemas()).input_fault(arguments)
         if fault is not None:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, fault.message)
         return await self._worker.call(plugin.handler, arguments, read)
 
-    async def _completed(self, kind: str, request: Any) -> wire.Completion:
-        plugin = self._worker.plugin
+    async def _completed(self, kind: str, primitive: Primitive, request: Any) -> wire.Completion:
+        plugin = primitive.plugin
         hook = plugin.hooks.get("complete")
         if hook is None or plugin.kind != kind:
             raise Refused(grpc.StatusCode.UNIMPLEMENTED, "the plugin completes nothing: it has no `complete` hook")
@@ -230,8 +244,10 @@ class Reads:
             values=[json_text.text(value) for value in offered[:MAX_OFFERED]], total=len(offered), has_more=len(offered) > MAX_OFFERED
         )
 
-    async def _listed(self, kind: str, request: Any, context: Any) -> list[dict[str, str]]:
-        plugin = self._worker.plugin
+    async def _listed(
+        self, kind: str, primitive: Primitive, request: Any, context: Any
+    ) -> list[dict[str, str]]:
+        plugin = primitive.plugin
         hook = plugin.hooks.get("list")
         if hook is None or plugin.kind != kind:
             return []

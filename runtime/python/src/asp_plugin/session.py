@@ -91,15 +91,21 @@ class Session:
             # Answering would end the call that runs; the platform's own bookkeeping is at fault.
             print(f"{invoke.request_id} is running already; its second invoke is dropped", file=sys.stderr)
             return
-        if len(self._calls) >= self._worker.manifest.concurrency:
-            failed = wire.Failed(request_id=invoke.request_id, task_id=invoke.task_id)
-            failed.code, failed.message = "OVERLOADED", "the worker runs as many calls as it may"
-            self._outbox.urgent(wire.ServerMessage(failed=failed))
+        if len(self._calls) >= self._worker.concurrency:
+            self._refuse(invoke, "OVERLOADED", "the worker runs as many calls as it may")
             return
-        call = self._calls[invoke.request_id] = Call(invoke, self._worker, self._outbox)
+        primitive = self._worker.find(invoke.primitive)
+        if primitive is None:
+            self._refuse(invoke, "UNSUPPORTED", f"the package does not serve {invoke.primitive}")
+            return
+        call = self._calls[invoke.request_id] = Call(invoke, self._worker, primitive, self._outbox)
         task = call.start()
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._ended(call, done))
+
+    def _refuse(self, invoke: wire.InvokeRequest, code: str, message: str) -> None:
+        failed = wire.Failed(request_id=invoke.request_id, task_id=invoke.task_id, code=code, message=message)
+        self._outbox.urgent(wire.ServerMessage(failed=failed))
 
     def _ended(self, call: Call, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

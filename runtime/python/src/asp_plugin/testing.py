@@ -114,7 +114,12 @@ class FakeContext(Context):
         saved = [facts.pop("resume")] if "resume" in facts else []
         storage = facts.pop("storage", None) or FakeStorage()
         platform = _Platform(self.recorded, dict(answers or {}), dict(delegations or {}), storage)
-        call = platform.call = Call(_invoke(facts), platform.worker(), platform)  # type: ignore[arg-type]
+        call = platform.call = Call(
+            _invoke(facts),
+            platform.worker(),  # type: ignore[arg-type]
+            platform.primitive(),  # type: ignore[arg-type]
+            platform,  # type: ignore[arg-type]
+        )
         for state in saved:
             call.resume, call.saved = Resume(state, 1, 2, Secret("resume")), True
         super().__init__(call)
@@ -195,12 +200,16 @@ class _Platform:
         """What a call needs to know of its worker."""
         from .worker import Worker
 
+        worker = SimpleNamespace(_async={})
+        worker.is_async = lambda function: Worker.is_async(worker, function)  # type: ignore[arg-type]
+        return worker
+
+    def primitive(self) -> SimpleNamespace:
+        """What it needs to know of its primitive."""
         manifest = SimpleNamespace(
             elicitations=self._answers, delegations=self._delegations, disk_bytes=DISK_BYTES
         )
-        worker = SimpleNamespace(manifest=manifest, plugin=SimpleNamespace(resumable=True), _async={})
-        worker.is_async = lambda function: Worker.is_async(worker, function)  # type: ignore[arg-type]
-        return worker
+        return SimpleNamespace(manifest=manifest, plugin=SimpleNamespace(resumable=True))
 
     async def put(self, message: wire.ServerMessage) -> None:
         """A message of the handler's; after a hard cancel there is none."""

@@ -16,6 +16,7 @@ import sys
 
 from . import blocking, early, failures, limits, loader, logs, manifest, service, vitals
 from .errors import LoadError
+from .handlers import plugin
 from .schema import Schemas
 from .threads import Threads
 from .values import Session
@@ -23,9 +24,10 @@ from .wire import plugin_pb2 as wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from .handlers import Plugin
+    from .handlers import Served
     from .session import Session as Stream
 
 VERSION = "0.3.0"
@@ -34,16 +36,12 @@ EXIT_LOAD = 78
 TOKEN_DIGITS = 64
 
 
-class Worker:
-    """What all calls of this process share."""
+class Primitive:
+    """One primitive that this process serves: its handler, and what its calls are checked against."""
 
-    def __init__(self, described: manifest.Manifest, plugin: Plugin) -> None:
+    def __init__(self, described: manifest.Manifest, served: Served) -> None:
         self.manifest = described
-        self.plugin = plugin
-        self.threads = Threads(described.concurrency)
-        self.session: Stream | None = None
-        self.session_ended = asyncio.Event()
-        self._async: dict[Any, bool] = {}
+        self.plugin = served
         self._compiling: asyncio.Future[Schemas] | None = None
         self._schemas: Schemas | None = None
         self._reader: list[Any] = []
@@ -78,6 +76,25 @@ class Worker:
             self._reader.append(declared)
         return self._reader[0]
 
+
+class Worker:
+    """What all calls of this process share."""
+
+    def __init__(self, primitives: list[Primitive], session_hooks: tuple[Callable[..., Any], ...] = ()) -> None:
+        self.primitives = {primitive.manifest.id: primitive for primitive in primitives}
+        self.concurrency = primitives[0].manifest.concurrency
+        self.threads = Threads(self.concurrency)
+        self.session: Stream | None = None
+        self.session_ended = asyncio.Event()
+        self._session_hooks = session_hooks
+        self._async: dict[Any, bool] = {}
+
+    def find(self, primitive: str) -> Primitive | None:
+        """The primitive of this id; whatever the id, the only one where there is one."""
+        if len(self.primitives) == 1:
+            return next(iter(self.primitives.values()))
+        return self.primitives.get(primitive)
+
     def is_async(self, function: Any) -> bool:
         """Whether a handler is awaited (its call returns at once) or needs a thread."""
         known = self._async.get(function)
@@ -99,13 +116,10 @@ class Worker:
         return await returned if inspect.isawaitable(returned) else returned
 
     async def init(self, environment: dict[str, str]) -> wire.InitResponse:
-        """Runs the session hook and describes the worker; `ok` is false when the hook failed."""
-        hook = self.plugin.hooks.get("session_start")
+        """Runs the session hooks and describes the worker; `ok` is false when one failed."""
         answer = self.description()
-        if hook is not None:
-            session = Session(
-                os.environ.get("ASP_WORKER_ID", ""), os.environ.get("ASP_WORK_DIR", ""), environment
-            )
+        session = Session(os.environ.get("ASP_WORKER_ID", ""), os.environ.get("ASP_WORK_DIR", ""), environment)
+        for hook in self._session_hooks:
             try:
                 await self.call(hook, session)
             except Exception as error:
@@ -119,9 +133,16 @@ class Worker:
         caps = {
             "shim": f"asp-plugin-python/{VERSION}",
             "runtime": "python/" + ".".join(map(str, sys.version_info[:3])),
-            "checkpoint": "true" if self.plugin.resumable else "false",
+            "checkpoint": self._resumable(),
         }
         return wire.InitResponse(ok=True, caps=caps)
+
+    def _resumable(self) -> str:
+        """Which primitives save and resume, as `caps` says it."""
+        ids = [primitive.manifest.id for primitive in self.primitives.values() if primitive.plugin.resumable]
+        if len(ids) == len(self.primitives):
+            return "true"
+        return f"of {' '.join(ids)}" if ids else "false"
 
     def crash(self, why: str) -> NoReturn:
         """Ends the process as a crash: one plugin's exit is never a clean one."""
@@ -157,16 +178,17 @@ def _token() -> str:
     return token
 
 
-async def _serve(described: manifest.Manifest, plugin: Plugin, path: str, token: str) -> None:
+async def _serve(primitives: list[Primitive], path: str, token: str) -> None:
     loop = asyncio.get_running_loop()
     logs.install(loop)
     if failures.is_development():
         blocking.watch(loop)
-    worker = Worker(described, plugin)
+    worker = Worker(primitives, plugin.session_hooks())
     loop.add_signal_handler(signal.SIGTERM, worker.session_ended.set)
     server = await service.start(worker, path, token)
     # Not before: the engine takes as long to import as the plugin, and readiness need not wait for it.
-    await worker.schemas()
+    for primitive in primitives:
+        await primitive.schemas()
     await worker.session_ended.wait()
     if worker.session is not None:
         # Nothing is left to cancel unless SIGTERM came first.
@@ -182,11 +204,12 @@ def main() -> NoReturn:
         described = manifest.read(_variable("ASP_PLUGIN_MANIFEST"))
         code, path = _variable("ASP_PLUGIN_CODE"), _variable("ASP_WORKER_SOCKET")
         token = _token()
-        limits.apply(described)
+        limits.apply(described[0])
         early.imported()
         vitals.begin()
-        plugin = loader.load(described, code)
-        asyncio.run(_serve(described, plugin, path, token))
+        served = loader.load(described, code)
+        primitives = [Primitive(one, its) for one, its in zip(described, served, strict=True)]
+        asyncio.run(_serve(primitives, path, token))
     except LoadError as error:
         leave(EXIT_LOAD, f"cannot load the plugin: {error}")
     except SystemExit as error:

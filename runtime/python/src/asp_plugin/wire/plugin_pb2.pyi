@@ -674,14 +674,16 @@ class ServerMessage(_message.Message):
     def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ..., elicitation_completed: _Optional[_Union[ElicitationCompleted, _Mapping]] = ..., mcp_requested: _Optional[_Union[McpRequested, _Mapping]] = ..., mcp_lists_changed: _Optional[_Union[McpListsChanged, _Mapping]] = ..., line_answer: _Optional[_Union[LineAnswer, _Mapping]] = ..., line_notification: _Optional[_Union[LineNotification, _Mapping]] = ..., storage_requested: _Optional[_Union[StorageRequested, _Mapping]] = ...) -> None: ...
 
 class ListResourcesRequest(_message.Message):
-    __slots__ = ("ctx", "request_id", "mcp")
+    __slots__ = ("ctx", "request_id", "mcp", "primitive")
     CTX_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MCP_FIELD_NUMBER: _ClassVar[int]
+    PRIMITIVE_FIELD_NUMBER: _ClassVar[int]
     ctx: Context
     request_id: str
     mcp: bool
-    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., request_id: _Optional[str] = ..., mcp: _Optional[bool] = ...) -> None: ...
+    primitive: str
+    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., request_id: _Optional[str] = ..., mcp: _Optional[bool] = ..., primitive: _Optional[str] = ...) -> None: ...
 
 class ResourceInfo(_message.Message):
     __slots__ = ("uri", "name", "title", "description", "mime_type")
