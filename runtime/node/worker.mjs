@@ -12,8 +12,9 @@
 import { LoadError } from './src/errors.mjs';
 import { captureConsole, operatorLine, writeInStep } from './src/logs.mjs';
 import { EXIT, guardExit, leave, leaveBy } from './src/process.mjs';
-import { loadPlugin } from './src/load.mjs';
-import { readManifest } from './src/manifest.mjs';
+import { loadDefinitions } from './src/load.mjs';
+import { readManifests } from './src/manifest.mjs';
+import { Package } from './src/package.mjs';
 import { readToken } from './src/token.mjs';
 import { compileSchemas } from './src/schema.mjs';
 import { routeThroughProxy } from './src/egress.mjs';
@@ -24,8 +25,7 @@ writeInStep();
 captureConsole();
 try {
   const token = readToken();
-  const plugin = await load();
-  const server = new WorkerServer(plugin, token, (fault) => {
+  const server = new WorkerServer(await load(), token, (fault) => {
     if (fault) operatorLine('session fault', { fault });
     leave(fault ? EXIT.PROTOCOL : EXIT.OK);
   });
@@ -40,7 +40,12 @@ try {
 
 async function load() {
   await routeThroughProxy();
-  const manifest = readManifest(process.env.ASP_PLUGIN_MANIFEST);
-  const definition = await loadPlugin(manifest, process.env.ASP_PLUGIN_CODE);
-  return { manifest, definition, schemas: compileSchemas(manifest, definition), workDirectory: process.env.ASP_WORK_DIR };
+  const manifests = readManifests(process.env.ASP_PLUGIN_MANIFEST);
+  const definitions = await loadDefinitions(manifests, process.env.ASP_PLUGIN_CODE);
+  const workDirectory = process.env.ASP_WORK_DIR;
+  const plugins = manifests.map((manifest, index) => {
+    const definition = definitions[index];
+    return { manifest, definition, schemas: compileSchemas(manifest, definition), workDirectory };
+  });
+  return new Package(plugins);
 }

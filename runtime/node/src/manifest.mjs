@@ -14,9 +14,15 @@ const DEFINITIONS = {
 const DEFAULT_DISK_BYTES = 256 * 1024 * 1024;
 const DEFAULT_CONCURRENCY = 8;
 
-/** Reads the manifest; throws with a reason in one line. */
-export function readManifest(path) {
-  const manifest = JSON.parse(readFileSync(path, 'utf8'));
+/** Reads the manifest: an entry for each primitive of the package; throws with a reason in one line. */
+export function readManifests(path) {
+  const { primitives, ...shared } = JSON.parse(readFileSync(path, 'utf8'));
+  const parts = Object.entries(primitives ?? {});
+  if (parts.length === 0) return [entry(shared)];
+  return parts.map(([id, part]) => entry({ ...shared, ...part, id, limits: { ...shared.limits, ...part.limits } }));
+}
+
+function entry(manifest) {
   if (manifest.format !== 1) throw new Error(`plugin.json: format ${manifest.format} is not known, only 1`);
   if (manifest.language !== 'node') throw new Error(`plugin.json: language is ${manifest.language}, not node`);
   const definition = Object.hasOwn(DEFINITIONS, manifest.kind) ? DEFINITIONS[manifest.kind] : undefined;

@@ -152,6 +152,8 @@ test('a plugin that cannot be loaded ends the worker with 78 and one line', asyn
     ['throws.mjs', {}, /no database/],
     ['needs_library.mjs', {}, /"there is no package @absent\/library: a library lies beside the code: npm install @absent\/library"/],
     ['requires_library.mjs', {}, /"there is no package absent-library: a library lies beside the code: npm install absent-library"/],
+    ['several.mjs', {}, /several\.mjs has no tool named test, only forecast, listOrders/],
+    ['several.mjs:absent', {}, /several\.mjs must export absent = tool\(\.\.\.\), not undefined/],
     ['no_export.mjs', {}, /must export default tool/],
     ['wrong_kind.mjs', {}, /must export default tool\(\.\.\.\), not prompt/],
     ['../plugin.json', {}, /outside the package/],

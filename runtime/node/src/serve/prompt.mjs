@@ -10,16 +10,24 @@ const ROLES = new Set(['user', 'assistant']);
 const MAX_MESSAGES = 1000;
 
 /** Returns the handlers of PromptPlugin's methods. */
-export function promptHandlers(definition, plugin) {
+export function promptHandlers(served) {
   return {
-    List: (request, { signal }) => serveRead(request, signal, (context) => list(definition, context)),
+    // Its request names no primitive.
+    List: (request, { signal }) => serveRead(request, signal, (context) => listAll(served.ofKind('prompt'), context)),
     Get: async (request, { signal }) => {
+      const plugin = served.require(request.name, 'prompt');
+      const { definition } = plugin;
       if (request.completing) return { completion: await serveCompleting(definition, request, signal) };
       const work = async (context) => ({ result: await get(definition, plugin, request, context) });
       const { asked, result } = await serveAsking(request, signal, work, plugin);
       return asked ? { asked } : result;
     },
   };
+}
+
+async function listAll(plugins, context) {
+  const lists = await Promise.all(plugins.map(({ definition }) => list(definition, context)));
+  return { prompts: lists.flatMap(({ prompts }) => prompts) };
 }
 
 async function list(definition, context) {

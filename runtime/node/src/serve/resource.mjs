@@ -10,17 +10,25 @@ import { serveAsking, serveRead } from './read.mjs';
 const MAX_LISTED = 1000;
 
 /** Returns the handlers of ResourcePlugin's methods. */
-export function resourceHandlers(definition, plugin) {
+export function resourceHandlers(served) {
+  const found = ({ primitive }) => served.require(primitive, 'resource');
   return {
-    List: (request, { signal }) => serveRead(request, signal, (context) => list(definition, context)),
+    List: async (request, { signal }) => {
+      const { definition } = found(request);
+      return serveRead(request, signal, (context) => list(definition, context));
+    },
     Read: async (request, { signal, write }) => {
+      const plugin = found(request);
+      const { definition } = plugin;
       if (request.completing) return write({ completion: await serveCompleting(definition, request, signal) });
       const work = async (context) => ({ result: await read(definition, plugin, request, write, context) });
       const { asked } = await serveAsking(request, signal, work, plugin);
       if (asked) await write({ asked });
     },
-    Subscribe: (request, { signal, write }) =>
-      serveRead(request, signal, (context) => subscribe(definition, request, write, context)),
+    Subscribe: async (request, { signal, write }) => {
+      const { definition } = found(request);
+      return serveRead(request, signal, (context) => subscribe(definition, request, write, context));
+    },
   };
 }
 

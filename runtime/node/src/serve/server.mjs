@@ -1,5 +1,5 @@
-//! What a worker serves: every method asks for the token; there is one Session in a worker's life; a plugin's kind
-//! decides which services exist beside ToolPlugin.
+//! What a worker serves: every method asks for the token; there is one Session in a worker's life; the kinds of its
+//! primitives decide which services exist beside ToolPlugin.
 import { GrpcServer, STATUS } from '../wire/grpc.mjs';
 import { methods } from '../wire/messages.mjs';
 import { health } from './health.mjs';
@@ -13,19 +13,18 @@ const FLUSH_MS = 300;
 
 export class WorkerServer {
   #server;
-  #plugin;
+  #served;
   #onEnd;
   #session;
 
-  /** @param onEnd called once when the Session has ended: with a fault's text, or `undefined` */
-  constructor(plugin, token, onEnd) {
-    this.#plugin = plugin;
+  /** @param served a Package; @param onEnd called once when the Session has ended: with a fault's text, or `undefined` */
+  constructor(served, token, onEnd) {
+    this.#served = served;
     this.#onEnd = onEnd;
     this.#server = new GrpcServer((authorization) => token.matches(authorization));
-    const { definition, manifest } = plugin;
-    this.#add('ToolPlugin', { Session: (call) => this.#open(call), Health: () => ({ ...health(plugin), vitals: vitals() }) });
-    if (manifest.definition === 'resource') this.#add('ResourcePlugin', resourceHandlers(definition, plugin));
-    if (manifest.definition === 'prompt') this.#add('PromptPlugin', promptHandlers(definition, plugin));
+    this.#add('ToolPlugin', { Session: (call) => this.#open(call), Health: () => ({ ...health(served), vitals: vitals() }) });
+    if (served.ofKind('resource').length > 0) this.#add('ResourcePlugin', resourceHandlers(served));
+    if (served.ofKind('prompt').length > 0) this.#add('PromptPlugin', promptHandlers(served));
   }
 
   #add(service, handlers) {
@@ -52,6 +51,6 @@ export class WorkerServer {
 
   #open(call) {
     if (this.#session) call.finish(STATUS.ALREADY_EXISTS, 'this worker has its session');
-    else this.#session = new Session(call, this.#plugin, (fault) => this.#close(fault));
+    else this.#session = new Session(call, this.#served, (fault) => this.#close(fault));
   }
 }

@@ -13,7 +13,7 @@ import { observe } from './vitals.mjs';
 const CLEANUP_MS = 1000;
 
 export class Session {
-  #plugin;
+  #served;
   #out;
   #calls = new Map();
   #running = new Set();
@@ -22,11 +22,11 @@ export class Session {
 
   /**
    * @param grpcCall the bidirectional GrpcCall
-   * @param plugin {manifest, schemas, definition, workDirectory}
+   * @param served a Package
    * @param onEnd called once, with a fault's text or `undefined`, when nothing runs any more
    */
-  constructor(grpcCall, plugin, onEnd) {
-    this.#plugin = plugin;
+  constructor(grpcCall, served, onEnd) {
+    this.#served = served;
     this.#out = new Outgoing(grpcCall);
     this.onEnd = onEnd;
     grpcCall.on('message', (message) => this.#receive(message));
@@ -73,7 +73,7 @@ export class Session {
   init(request) {
     this.#initialised = true;
     for (const [name, value] of Object.entries(request.env ?? {})) process.env[name] ??= value;
-    this.#out.send({ init: health(this.#plugin) });
+    this.#out.send({ init: health(this.#served) });
     observe();
   }
 
@@ -82,16 +82,20 @@ export class Session {
   }
 
   invoke(request) {
-    const { requestId, taskId } = request;
+    const { requestId, taskId, primitive } = request;
+    const plugin = this.#served.find(primitive);
     if (requestId === '') {
       this.#fault('an invoke without a request_id');
     } else if (this.#calls.has(requestId)) {
       // The first call keeps the id; a `failed` under it would end that one.
       operatorLine('duplicate request_id dropped', { requestId });
-    } else if (this.#calls.size >= this.#plugin.manifest.concurrency) {
+    } else if (this.#calls.size >= this.#served.concurrency) {
       this.#out.send({ failed: { requestId, taskId, code: 'OVERLOADED', message: 'the worker has no free place' } });
+    } else if (plugin?.manifest.definition !== 'tool') {
+      const message = `the package does not serve the tool ${primitive}`;
+      this.#out.send({ failed: { requestId, taskId, code: 'UNSUPPORTED', message } });
     } else {
-      this.#run(new Call(request, this.#plugin, this.#out));
+      this.#run(new Call(request, plugin, this.#out));
     }
   }
 

@@ -1,0 +1,2 @@
+//! What was imported, in order.
+export const loads = [];
