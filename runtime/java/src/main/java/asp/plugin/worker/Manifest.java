@@ -2,14 +2,18 @@ package asp.plugin.worker;
 
 import asp.plugin.Json;
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
 import java.util.Set;
 
 /**
- * What of `plugin.json` the worker needs. The supervisor has validated the file; a missing part means a default or is
+ * What of `plugin.json` the worker needs for one primitive. The supervisor has validated the file; a missing part means a default or is
  * refused here.
  *
  * @param diskBytes bound of a call's artifacts, in bytes
@@ -35,18 +39,49 @@ record Manifest(
         PROMPT
     }
 
-    static Manifest read(Path path) throws Exit.Refusal {
+    /** Reads the manifest: an entry for each primitive of the package. */
+    static List<Manifest> read(Path path) throws Exit.Refusal {
         try {
             if (Files.size(path) > MAX_BYTES) {
                 throw refusal("is larger than 4 MiB");
             }
-            return of(Json.parse(Files.readAllBytes(path)));
+            return all(Json.parse(Files.readAllBytes(path)));
         } catch (IOException fault) {
             throw refusal("cannot be read: " + fault.getClass().getSimpleName());
         }
     }
 
-    static Manifest of(JsonNode json) throws Exit.Refusal {
+    private static List<Manifest> all(JsonNode json) throws Exit.Refusal {
+        JsonNode primitives = json.path("primitives");
+        if (primitives.isEmpty()) {
+            return List.of(of(json));
+        }
+        List<Manifest> manifests = new ArrayList<>();
+        for (Iterator<String> ids = primitives.fieldNames(); ids.hasNext(); ) {
+            String id = ids.next();
+            manifests.add(of(whole(json, id, primitives.path(id))));
+        }
+        return manifests;
+    }
+
+    /** Returns the part of one primitive with what all primitives of the package share. */
+    private static ObjectNode whole(JsonNode shared, String id, JsonNode part) {
+        ObjectNode whole = Json.mapper().createObjectNode();
+        ObjectNode limits = Json.mapper().createObjectNode();
+        for (JsonNode source : List.of(shared, part)) {
+            if (source instanceof ObjectNode object) {
+                whole.setAll(object);
+            }
+            if (source.path("limits") instanceof ObjectNode object) {
+                limits.setAll(object);
+            }
+        }
+        whole.remove("primitives");
+        whole.set("limits", limits);
+        return whole.put("id", id);
+    }
+
+    private static Manifest of(JsonNode json) throws Exit.Refusal {
         return new Manifest(
                 text(json, "id"),
                 text(json, "version"),

@@ -16,7 +16,7 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /**
- * The loaded plugin: one instance of its entrypoint. Its classes are looked for in `package/`, `package/classes/`,
+ * The loaded code of one primitive: an instance of its entrypoint. Its classes are looked for in `package/`, `package/classes/`,
  * `package/*.jar` and `package/lib/*.jar`, in this order and by name; the worker's own libraries come first, so a
  * plugin that brings another version of them uses the worker's.
  */
@@ -35,10 +35,19 @@ final class Plugin {
         this.typed = instance instanceof TypedTool<?, ?> tool ? Typed.of(tool) : null;
     }
 
-    static Plugin load(Manifest manifest, Path code) throws Exit.Refusal {
+    /** Loads each primitive, all by one loader: they share the package's classes. */
+    static List<Plugin> load(List<Manifest> manifests, Path code) throws Exit.Refusal {
         ClassLoader loader = new URLClassLoader(Unexpected.LOADER, urls(code), Plugin.class.getClassLoader());
         // Libraries that look for services or configuration ask the thread's loader.
         Thread.currentThread().setContextClassLoader(loader);
+        List<Plugin> plugins = new ArrayList<>();
+        for (Manifest manifest : manifests) {
+            plugins.add(load(manifest, loader));
+        }
+        return plugins;
+    }
+
+    private static Plugin load(Manifest manifest, ClassLoader loader) throws Exit.Refusal {
         Object instance = instance(manifest.entrypoint(), loader);
         List<Class<?>> wanted = switch (manifest.kind()) {
             case TOOL -> List.of(Tool.class, TypedTool.class);
@@ -109,7 +118,9 @@ final class Plugin {
         return path.toUri().toURL();
     }
 
-    private static Object instance(String name, ClassLoader loader) throws Exit.Refusal {
+    /** Makes an instance of a class, `Main`, or of one nested in it, `Main:Forecast`. */
+    private static Object instance(String entrypoint, ClassLoader loader) throws Exit.Refusal {
+        String name = entrypoint.replace(':', '$');
         try {
             return Class.forName(name, true, loader).getConstructor().newInstance();
         } catch (ClassNotFoundException fault) {

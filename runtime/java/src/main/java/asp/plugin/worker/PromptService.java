@@ -14,20 +14,22 @@ import asp.plugin.v1.PromptMessage;
 import asp.plugin.v1.PromptPluginGrpc;
 import io.grpc.stub.StreamObserver;
 
-/** Serves the plugin's prompt. */
+/** Serves the package's prompts. */
 final class PromptService extends PromptPluginGrpc.PromptPluginImplBase {
-    private final Serving serving;
+    private final Primitives primitives;
 
-    PromptService(Serving serving) {
-        this.serving = serving;
+    PromptService(Primitives primitives) {
+        this.primitives = primitives;
     }
 
-    /** A plugin is one prompt, known by its id. */
+    /** A prompt is known by the id of its primitive. */
     @Override
     public void list(ListPromptsRequest request, StreamObserver<ListPromptsResponse> answer) {
         ListPromptsResponse.Builder list = ListPromptsResponse.newBuilder();
-        if (serving.plugin().prompt() != null) {
-            list.addPrompts(PromptInfo.newBuilder().setName(serving.manifest().id()));
+        for (Serving serving : primitives.all()) {
+            if (serving.plugin().prompt() != null) {
+                list.addPrompts(PromptInfo.newBuilder().setName(serving.manifest().id()));
+            }
         }
         answer.onNext(list.build());
         answer.onCompleted();
@@ -37,8 +39,9 @@ final class PromptService extends PromptPluginGrpc.PromptPluginImplBase {
     public void get(GetPromptRequest request, StreamObserver<GetPromptResponse> answer) {
         Call call = new Call(Request.of(request), null);
         Outbox<GetPromptResponse> outbox = Unary.open(call, answer);
-        Unary.start(serving, call, outbox, () -> {
-            Prompt prompt = serving.plugin().prompt();
+        Unary.start(primitives.calls(), call, outbox, () -> {
+            Serving serving = primitives.find(request.getName());
+            Prompt prompt = serving == null ? null : serving.plugin().prompt();
             if (prompt == null) {
                 throw new Failure("UNSUPPORTED", "this plugin is no prompt");
             }

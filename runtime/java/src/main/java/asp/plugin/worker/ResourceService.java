@@ -19,18 +19,19 @@ import java.util.List;
 
 /** Serves the plugin's resources; contents go out in pieces. */
 final class ResourceService extends ResourcePluginGrpc.ResourcePluginImplBase {
-    private final Serving serving;
+    private final Primitives primitives;
 
-    ResourceService(Serving serving) {
-        this.serving = serving;
+    ResourceService(Primitives primitives) {
+        this.primitives = primitives;
     }
 
     @Override
     public void list(ListResourcesRequest request, StreamObserver<ListResourcesResponse> answer) {
         Call call = new Call(Request.plain(request.getRequestId(), request.getCtx(), ByteString.EMPTY), null);
         serve(call, answer, outbox -> {
+            Serving serving = serving(request.getPrimitive());
             ListResourcesResponse.Builder list = ListResourcesResponse.newBuilder();
-            for (asp.plugin.ResourceInfo info : resource().list(context(call))) {
+            for (asp.plugin.ResourceInfo info : resource(serving).list(context(serving, call))) {
                 list.addResources(ResourceInfo.newBuilder()
                         .setUri(info.uri())
                         .setName(info.name())
@@ -46,14 +47,17 @@ final class ResourceService extends ResourcePluginGrpc.ResourcePluginImplBase {
     public void read(ReadResourceRequest request, StreamObserver<ContentChunk> answer) {
         Call call = new Call(Request.of(request), null);
         serve(call, answer, outbox -> {
+            Serving serving = serving(request.getPrimitive());
+            Resource resource = resource(serving);
+            Context context = context(serving, call);
             if (!request.getCompleting().isEmpty()) {
                 Completion completion = Completing.of(call.request(), request.getCompleting(),
-                        (argument, value, known) -> resource().complete(argument, value, known, context(call)));
+                        (argument, value, known) -> resource.complete(argument, value, known, context));
                 outbox.push(ContentChunk.newBuilder().setCompletion(completion).build());
                 return;
             }
             Arguments variables = serving.arguments(call.request());
-            List<Content> contents = resource().read(request.getUri(), variables, context(call));
+            List<Content> contents = resource.read(request.getUri(), variables, context);
             for (Content content : contents) {
                 pieces(content, outbox);
             }
@@ -65,18 +69,27 @@ final class ResourceService extends ResourcePluginGrpc.ResourcePluginImplBase {
         Call call = new Call(Request.plain(request.getRequestId(), request.getCtx(), ByteString.EMPTY), null);
         serve(call, answer, outbox -> {
             ResourceUpdated updated = ResourceUpdated.newBuilder().setUri(request.getUri()).build();
-            resource().watch(request.getUri(), () -> outbox.push(updated), context(call));
+            Serving serving = serving(request.getPrimitive());
+            resource(serving).watch(request.getUri(), () -> outbox.push(updated), context(serving, call));
         });
     }
 
-    private Resource resource() throws Failure {
+    private Serving serving(String primitive) throws Failure {
+        Serving serving = primitives.find(primitive);
+        if (serving == null) {
+            throw new Failure("UNSUPPORTED", "the package does not serve " + primitive);
+        }
+        return serving;
+    }
+
+    private static Resource resource(Serving serving) throws Failure {
         if (serving.plugin().resource() == null) {
             throw new Failure("UNSUPPORTED", "this plugin is no resource");
         }
         return serving.plugin().resource();
     }
 
-    private Context context(Call call) {
+    private static Context context(Serving serving, Call call) {
         return new CallContext(call, serving.manifest());
     }
 
@@ -87,7 +100,7 @@ final class ResourceService extends ResourcePluginGrpc.ResourcePluginImplBase {
 
     private <M> void serve(Call call, StreamObserver<M> answer, Work<M> work) {
         Outbox<M> outbox = Unary.open(call, answer);
-        Unary.start(serving, call, outbox, () -> {
+        Unary.start(primitives.calls(), call, outbox, () -> {
             work.run(outbox);
             return null;
         });

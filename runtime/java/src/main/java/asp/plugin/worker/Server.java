@@ -5,6 +5,7 @@ import io.grpc.okhttp.OkHttpServerBuilder;
 import java.io.IOException;
 import java.net.UnixDomainSocketAddress;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -26,15 +27,13 @@ public final class Server {
     /** Serves until the process ends; returns never, or with a refusal. */
     public static void run(Settings settings) throws Exit.Refusal {
         Logs.install();
-        Manifest manifest = Manifest.read(settings.manifest());
-        Plugin plugin = Plugin.load(manifest, settings.code());
+        List<Plugin> plugins = Plugin.load(Manifest.read(settings.manifest()), settings.code());
         Calls calls = new Calls(Thread.currentThread().getContextClassLoader());
-        Serving serving =
-                new Serving(plugin, Schema.of(manifest.inputSchema()), Schema.of(manifest.outputSchema()), calls);
+        Primitives primitives = new Primitives(plugins, calls);
         CountDownLatch ended = new CountDownLatch(1);
-        ToolService tools = new ToolService(serving, ended::countDown);
+        ToolService tools = new ToolService(primitives, ended::countDown);
         try {
-            server(settings, serving, tools).start();
+            server(settings, primitives, tools).start();
             Exit.terminateBy(tools::end);
         } catch (IOException fault) {
             throw new Exit.Refusal(
@@ -51,7 +50,7 @@ public final class Server {
         Exit.leave(0);
     }
 
-    private static io.grpc.Server server(Settings settings, Serving serving, ToolService tools) {
+    private static io.grpc.Server server(Settings settings, Primitives primitives, ToolService tools) {
         Path socket = settings.socket();
         return OkHttpServerBuilder.forPort(UnixDomainSocketAddress.of(socket), InsecureServerCredentials.create())
                 .socketFactory(UnixSockets.listening(socket))
@@ -59,7 +58,7 @@ public final class Server {
                 // own, which delivers under the transport's lock: a sending handler has our locks and wants that one.
                 .executor(reader())
                 .transportExecutor(new Standing(TRANSPORT_THREADS, Standing.daemons("transport")))
-                .scheduledExecutorService(serving.calls().clock())
+                .scheduledExecutorService(primitives.calls().clock())
                 .maxInboundMessageSize(Limits.MESSAGE_BYTES)
                 .maxInboundMetadataSize(16 << 10)
                 // The supervisor may ping as often as it likes: HTTP/2 stacks measure with pings.
@@ -67,8 +66,8 @@ public final class Server {
                 .permitKeepAliveWithoutCalls(true)
                 .intercept(new Access(settings.token()))
                 .addService(tools)
-                .addService(new ResourceService(serving))
-                .addService(new PromptService(serving))
+                .addService(new ResourceService(primitives))
+                .addService(new PromptService(primitives))
                 .build();
     }
 

@@ -2,28 +2,25 @@ package asp.plugin.worker;
 
 import asp.plugin.Arguments;
 import asp.plugin.Json;
-import asp.plugin.v1.InitResponse;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.google.protobuf.ByteString;
 import java.io.IOException;
 import java.util.List;
 
-/** What all services of a worker share: the plugin, its compiled schemas, and the threads. */
-record Serving(Plugin plugin, Schema input, Schema output, Calls calls) {
-    private static final String SHIM = "asp-plugin-java/0.3.0";
+/** One primitive as the services run it: its code and its compiled schemas. */
+record Serving(Plugin plugin, Schema input, Schema output) {
+    static Serving of(Plugin plugin) throws Exit.Refusal {
+        Manifest manifest = plugin.manifest();
+        return new Serving(plugin, Schema.of(manifest.inputSchema()), Schema.of(manifest.outputSchema()));
+    }
 
     Manifest manifest() {
         return plugin.manifest();
     }
 
-    InitResponse greeting() {
-        boolean resumable = plugin.tool() != null && plugin.tool().resumable();
-        return InitResponse.newBuilder()
-                .setOk(true)
-                .putCaps("shim", SHIM)
-                .putCaps("checkpoint", Boolean.toString(resumable))
-                .build();
+    boolean resumable() {
+        return plugin.tool() != null && plugin.tool().resumable();
     }
 
     /** Parses and checks the arguments; runs on the call's thread. */

@@ -28,15 +28,15 @@ import java.util.function.Consumer;
  * code; each call has a thread of its own. What arrives for a call that is not running is dropped.
  */
 final class Session implements StreamObserver<ClientMessage> {
-    private final Serving serving;
+    private final Primitives primitives;
     private final Outbox<ServerMessage> outbox;
     private final Runnable ended;
     private final Map<String, Call> running = new ConcurrentHashMap<>();
     private boolean greeted;
 
     /** @param ended run once, when the stream is over */
-    Session(Serving serving, Outbox<ServerMessage> outbox, Runnable ended) {
-        this.serving = serving;
+    Session(Primitives primitives, Outbox<ServerMessage> outbox, Runnable ended) {
+        this.primitives = primitives;
         this.outbox = outbox;
         this.ended = ended;
     }
@@ -50,7 +50,7 @@ final class Session implements StreamObserver<ClientMessage> {
         switch (message.getPayloadCase()) {
             case INIT -> {
                 greeted = true;
-                outbox.push(ServerMessage.newBuilder().setInit(serving.greeting()).build());
+                outbox.push(ServerMessage.newBuilder().setInit(primitives.greeting()).build());
             }
             case PING -> outbox.push(ServerMessage.newBuilder()
                     .setPong(Pong.newBuilder().setNonce(message.getPing().getNonce()))
@@ -95,8 +95,15 @@ final class Session implements StreamObserver<ClientMessage> {
             System.err.println("call " + id + " runs already; its second invoke is dropped");
             return;
         }
-        Callable<ServerMessage> work = invoke.getDescribe() ? () -> describe(call) : () -> answer(call);
-        if (!serving.calls().start(call, () -> run(call, work))) {
+        Serving serving = primitives.find(invoke.getPrimitive());
+        if (serving == null) {
+            String message = "the package does not serve " + invoke.getPrimitive();
+            finish(call, Events.failed(call.request(), new Failure("UNSUPPORTED", message)));
+            return;
+        }
+        Callable<ServerMessage> work =
+                invoke.getDescribe() ? () -> describe(serving, call) : () -> answer(serving, call);
+        if (!primitives.calls().start(call, () -> run(call, work))) {
             finish(call, Events.failed(call.request(), new Failure("OVERLOADED", "the worker has no thread for this call")));
         }
     }
@@ -118,19 +125,19 @@ final class Session implements StreamObserver<ClientMessage> {
     }
 
     /** Says what the plugin's types say; its handler does not run. */
-    private ServerMessage describe(Call call) {
+    private static ServerMessage describe(Serving serving, Call call) {
         byte[] description = Json.bytes(serving.plugin().description());
         return Events.completed(call.request(), description, Result.of(null));
     }
 
-    private ServerMessage answer(Call call) throws Exception {
+    private static ServerMessage answer(Serving serving, Call call) throws Exception {
         if (serving.plugin().tool() == null) {
             throw new Failure("UNSUPPORTED", "this plugin is no tool");
         }
         Request request = call.request();
         Arguments arguments = serving.arguments(request);
-        Result result = result(arguments, new CallContext(call, serving.manifest()));
-        byte[] output = output(result);
+        Result result = result(serving, arguments, new CallContext(call, serving.manifest()));
+        byte[] output = output(serving, result);
         ServerMessage completed = content(request, output, result);
         int size = completed.getSerializedSize();
         if (size > Limits.PAYLOAD_BYTES) {
@@ -142,7 +149,7 @@ final class Session implements StreamObserver<ClientMessage> {
         return completed;
     }
 
-    private Result result(Arguments arguments, CallContext context) throws Exception {
+    private static Result result(Serving serving, Arguments arguments, CallContext context) throws Exception {
         try {
             Object returned = serving.plugin().tool().run(arguments, context);
             return returned instanceof Result made ? made : Result.of(returned);
@@ -155,7 +162,7 @@ final class Session implements StreamObserver<ClientMessage> {
     }
 
     /** A failure the model should read needs no output; a result has one, and it fits the schema. */
-    private byte[] output(Result result) throws Failure {
+    private static byte[] output(Serving serving, Result result) throws Failure {
         if (result.output() == null && result.isError()) {
             return null;
         }

@@ -12,13 +12,13 @@ import java.util.concurrent.atomic.AtomicBoolean;
 
 /** Serves the one Session of a worker; when it ends, the worker goes. A second Session is refused. */
 final class ToolService extends ToolPluginGrpc.ToolPluginImplBase {
-    private final Serving serving;
+    private final Primitives primitives;
     private final Runnable ended;
     private final AtomicBoolean taken = new AtomicBoolean();
     private volatile Session current;
 
-    ToolService(Serving serving, Runnable ended) {
-        this.serving = serving;
+    ToolService(Primitives primitives, Runnable ended) {
+        this.primitives = primitives;
         this.ended = ended;
     }
 
@@ -31,7 +31,7 @@ final class ToolService extends ToolPluginGrpc.ToolPluginImplBase {
             return new Deaf<>();
         }
         ServerCallStreamObserver<ServerMessage> stream = (ServerCallStreamObserver<ServerMessage>) answers;
-        Session session = new Session(serving, new Outbox<>(stream), ended);
+        Session session = new Session(primitives, new Outbox<>(stream), ended);
         stream.setOnCancelHandler(session::over);
         current = session;
         return session;
@@ -40,11 +40,11 @@ final class ToolService extends ToolPluginGrpc.ToolPluginImplBase {
     @Override
     public void health(Empty request, StreamObserver<InitResponse> answer) {
         // Elsewhere: the reader's thread carries calls, and the first look at the figures loads classes.
-        serving.calls().clock().execute(() -> tell(answer));
+        primitives.calls().clock().execute(() -> tell(answer));
     }
 
     private void tell(StreamObserver<InitResponse> answer) {
-        answer.onNext(serving.greeting().toBuilder().setVitals(VitalSigns.read()).build());
+        answer.onNext(primitives.greeting().toBuilder().setVitals(VitalSigns.read()).build());
         answer.onCompleted();
     }
 

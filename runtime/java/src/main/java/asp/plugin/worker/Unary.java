@@ -16,8 +16,8 @@ final class Unary {
         return new Outbox<>(stream);
     }
 
-    static <M> void start(Serving serving, Call call, Outbox<M> outbox, Callable<Void> work) {
-        boolean started = serving.calls().start(call, () -> {
+    static <M> void start(Calls calls, Call call, Outbox<M> outbox, Callable<Void> work) {
+        boolean started = calls.start(call, () -> {
             try {
                 call.execute(work);
                 outbox.close();
