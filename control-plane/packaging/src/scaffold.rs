@@ -1,6 +1,10 @@
-//! `asp plugin new`: a server folder with one working tool as a starting point.
+//! `asp plugin new`: a server folder with one working primitive as a starting point, or another primitive for a server that
+//! exists.
 //!
-//! Never overwrites an existing file.
+//! Never overwrites an existing file; of an existing server only the list in `server.yaml` grows.
+
+mod package;
+mod server_file;
 
 use std::fs;
 use std::io::Write;
@@ -9,12 +13,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 
-use super::folder::at;
+use self::package::ExistingPackage;
+use self::server_file::with_reference;
+use super::folder::{at, is_maven};
 
 const SERVER: &str = include_str!("../templates/server.yaml");
 const TOOL: &str = include_str!("../templates/tool.yaml");
+const RESOURCE: &str = include_str!("../templates/resource.yaml");
+const PROMPT: &str = include_str!("../templates/prompt.yaml");
+const ELICITATION: &str = include_str!("../templates/elicitation.yaml");
+const DELEGATE: &str = include_str!("../templates/delegate.yaml");
 /// Schema file that `asp plugin build` derives from the code in each language.
 const SCHEMAS: &str = include_str!("../templates/schema.json");
+const README: &str = include_str!("../templates/README.md");
+const GITIGNORE: &str = include_str!("../templates/gitignore");
+/// Version of the first primitive.
+const VERSION: &str = "0.1.0";
+/// Name of the class in the templates of Java.
+const CLASS: &str = "Main";
 
 /// Language of a plugin
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,60 +40,265 @@ pub enum ScaffoldLanguage {
     Java,
 }
 
-impl ScaffoldLanguage {
-    /// Returns the name of the code file, its name in the spec, and its content.
-    const fn code(self) -> (&'static str, &'static str, &'static str) {
+/// Type of a primitive
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScaffoldType {
+    Tool,
+    Task,
+    Resource,
+    Prompt,
+    Elicitation,
+    Delegate,
+}
+
+/// Primitive to create.
+#[derive(Clone, Copy, Debug)]
+pub struct NewPrimitive<'a> {
+    pub id: &'a str,
+    /// Server that gets it; `None`: a new one, named after it.
+    pub server: Option<&'a str>,
+    pub kind: ScaffoldType,
+    /// `None` for types without code.
+    pub language: Option<ScaffoldLanguage>,
+}
+
+/// Files of one `asp plugin new`.
+#[derive(Debug)]
+pub struct Scaffold {
+    pub made: Vec<PathBuf>,
+    /// The `server.yaml` that lists the primitive now, if it existed.
+    pub changed: Option<PathBuf>,
+}
+
+impl ScaffoldType {
+    /// Whether a plugin's code runs it, and a server lists it.
+    pub const fn has_code(self) -> bool {
+        !matches!(self, ScaffoldType::Elicitation | ScaffoldType::Delegate)
+    }
+
+    pub const fn is_tool(self) -> bool {
+        matches!(self, ScaffoldType::Tool | ScaffoldType::Task)
+    }
+
+    const fn spec(self) -> &'static str {
         match self {
-            ScaffoldLanguage::Python => ("main.py", "main.py", include_str!("../templates/python/main.py")),
-            ScaffoldLanguage::Node => ("main.mjs", "main.mjs", include_str!("../templates/node/main.mjs")),
-            ScaffoldLanguage::Java => ("Main.java", "Main", include_str!("../templates/java/Main.java")),
+            ScaffoldType::Tool | ScaffoldType::Task => TOOL,
+            ScaffoldType::Resource => RESOURCE,
+            ScaffoldType::Prompt => PROMPT,
+            ScaffoldType::Elicitation => ELICITATION,
+            ScaffoldType::Delegate => DELEGATE,
         }
     }
 }
 
-/// Writes `<root>/<server>/{server.yaml, <id>.yaml, <id>.schema.json, plugins/<id>/…}` and returns the files in that order.
-pub fn new(root: &Path, id: &str, language: ScaffoldLanguage) -> anyhow::Result<Vec<PathBuf>> {
-    let server = id.replace('_', "-");
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
-    let first = id.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
-    if !first || id.len() > 63 || !id.bytes().all(plain) {
+impl ScaffoldLanguage {
+    const fn code(self, kind: ScaffoldType) -> &'static str {
+        match (self, kind) {
+            (ScaffoldLanguage::Python, ScaffoldType::Resource) => {
+                include_str!("../templates/python/resource.py")
+            }
+            (ScaffoldLanguage::Python, ScaffoldType::Prompt) => include_str!("../templates/python/prompt.py"),
+            (ScaffoldLanguage::Python, _) => include_str!("../templates/python/main.py"),
+            (ScaffoldLanguage::Node, ScaffoldType::Resource) => {
+                include_str!("../templates/node/resource.mjs")
+            }
+            (ScaffoldLanguage::Node, ScaffoldType::Prompt) => include_str!("../templates/node/prompt.mjs"),
+            (ScaffoldLanguage::Node, _) => include_str!("../templates/node/main.mjs"),
+            (ScaffoldLanguage::Java, ScaffoldType::Resource) => {
+                include_str!("../templates/java/Resource.java")
+            }
+            (ScaffoldLanguage::Java, ScaffoldType::Prompt) => include_str!("../templates/java/Prompt.java"),
+            (ScaffoldLanguage::Java, _) => include_str!("../templates/java/Main.java"),
+        }
+    }
+
+    /// Returns the path of a unit test below the code's folder, and its text; `None` in Java, where only Maven would run it.
+    fn test(self, module: &str) -> Option<(String, &'static str)> {
+        match self {
+            ScaffoldLanguage::Python => {
+                Some((format!("tests/test_{module}.py"), include_str!("../templates/python/test.txt")))
+            }
+            ScaffoldLanguage::Node => {
+                Some((format!("tests/{module}.test.mjs"), include_str!("../templates/node/test.txt")))
+            }
+            ScaffoldLanguage::Java => None,
+        }
+    }
+
+    /// Returns the name of the file and its name in the spec for code called `module`.
+    fn file(self, module: &str, folder: &Path) -> (String, String) {
+        match self {
+            ScaffoldLanguage::Python => (format!("{module}.py"), format!("{module}.py")),
+            ScaffoldLanguage::Node => (format!("{module}.mjs"), format!("{module}.mjs")),
+            ScaffoldLanguage::Java => {
+                let class = class(module);
+                let below = if is_maven(folder) { "src/main/java/" } else { "" };
+                (format!("{below}{class}.java"), class)
+            }
+        }
+    }
+}
+
+/// Writes `<root>/<server>/{server.yaml, <id>.yaml, <id>.schema.json, plugins/<id>/…}`, or adds a primitive to a server that
+/// exists; its code then joins the package of the server's first plugin in its language.
+pub fn new(root: &Path, wanted: &NewPrimitive<'_>) -> anyhow::Result<Scaffold> {
+    let NewPrimitive { id, kind, .. } = *wanted;
+    check_name(id, "id", b"_-")?;
+    let server = wanted.server.map_or_else(|| id.replace('_', "-"), str::to_owned);
+    check_name(&server, "server name", b"-")?;
+    let folder = root.join(&server);
+    let listing = folder.join("server.yaml");
+    let exists = listing.is_file();
+    if exists && wanted.server.is_none() {
+        bail!("--server {server} adds to the server that is there: {} exists already", listing.display());
+    }
+    if !exists && !kind.has_code() {
         bail!(
-            "`{id}` is not a valid id: use lower-case letters, digits, `_` and `-`, starting with a letter, at most 63 characters"
+            "name the server that it belongs to: --server NAME, of which {} has a server.yaml",
+            root.display()
         );
     }
-    let (file, entrypoint, code) = language.code();
-    let word = language.to_possible_value();
+    let word = wanted.language.and_then(|language| language.to_possible_value());
     let word = word.as_ref().map_or("", |value| value.get_name());
-    let filled = |template: &str| {
-        [("server", server.as_str()), ("id", id), ("title", &title(id)), ("language", word)]
-            .into_iter()
-            .chain([("entrypoint", entrypoint)])
-            .fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{{{name}}}}}"), value))
+    let joined = if exists { ExistingPackage::find(&folder, word) } else { None };
+    let mut values = values_of(wanted, &server, word, joined.as_ref());
+    let code = code_files(wanted, &folder, joined.as_ref(), &mut values)?;
+    let mut files = Vec::new();
+    if !exists {
+        files.push((listing.clone(), filled(SERVER, &values)));
+    }
+    files.push((folder.join(format!("{id}.yaml")), filled(kind.spec(), &values)));
+    if kind.is_tool() {
+        files.push((folder.join(asp_registry::schema_file_name(id)), filled(SCHEMAS, &values)));
+    }
+    files.extend(code);
+    if !exists {
+        files.push((folder.join("README.md"), filled(README, &values)));
+        files.push((folder.join(".gitignore"), GITIGNORE.to_owned()));
+    }
+    let changed = match exists && kind.has_code() {
+        true => Some(extended(&listing, &format!("{server}/{id}"))?),
+        false => None,
     };
-    let folder = root.join(&server);
-    let files = [
-        (folder.join("server.yaml"), filled(SERVER)),
-        (folder.join(format!("{id}.yaml")), filled(TOOL)),
-        (folder.join(asp_registry::schema_file_name(id)), filled(SCHEMAS)),
-        (folder.join("plugins").join(id).join(file), code.to_owned()),
-    ];
+    write(root, &files)?;
+    let changed = match changed {
+        Some(text) => {
+            fs::write(&listing, text).with_context(at(&listing))?;
+            Some(listing)
+        }
+        None => None,
+    };
+    Ok(Scaffold { made: files.into_iter().map(|(path, _)| path).collect(), changed })
+}
+
+/// Returns the values of the templates, but those for the entrypoint.
+fn values_of(
+    wanted: &NewPrimitive<'_>,
+    server: &str,
+    language: &str,
+    joined: Option<&ExistingPackage>,
+) -> Vec<(&'static str, String)> {
+    let kind = wanted.kind.to_possible_value();
+    let package = joined.map(|joined| format!("package: {}, ", joined.package));
+    vec![
+        ("server", server.to_owned()),
+        ("id", wanted.id.to_owned()),
+        ("title", title(wanted.id)),
+        ("type", kind.as_ref().map_or("", |value| value.get_name()).to_owned()),
+        ("language", language.to_owned()),
+        ("version", joined.map_or(VERSION, |joined| joined.version.as_str()).to_owned()),
+        ("package", package.unwrap_or_default()),
+    ]
+}
+
+/// Returns the text of an existing `server.yaml` that lists the reference as well.
+fn extended(listing: &Path, reference: &str) -> anyhow::Result<String> {
+    let text = fs::read_to_string(listing).with_context(at(listing))?;
+    with_reference(&text, reference).with_context(|| {
+        format!(
+            "add `- ref: {reference}` to the primitives of {}: its list is not recognized",
+            listing.display()
+        )
+    })
+}
+
+/// Returns the code of a primitive and its unit test, and adds the values for the entrypoint.
+fn code_files(
+    wanted: &NewPrimitive<'_>,
+    folder: &Path,
+    joined: Option<&ExistingPackage>,
+    values: &mut Vec<(&'static str, String)>,
+) -> anyhow::Result<Vec<(PathBuf, String)>> {
+    if !wanted.kind.has_code() {
+        return Ok(Vec::new());
+    }
+    let language =
+        wanted.language.context("name the language of the code: --language python, node or java")?;
+    let package = folder.join("plugins").join(joined.map_or(wanted.id, ExistingPackage::folder));
+    let own = wanted.id.replace('-', "_");
+    let module = if joined.is_some() { own.as_str() } else { "main" };
+    let (file, entrypoint) = language.file(module, &package);
+    values.push(("module", module.to_owned()));
+    values.push(("entrypoint", entrypoint));
+    let code = language.code(wanted.kind);
+    let code = match language {
+        ScaffoldLanguage::Java => code.replace(CLASS, &class(module)),
+        ScaffoldLanguage::Python | ScaffoldLanguage::Node => code.to_owned(),
+    };
+    let mut files = vec![(package.join(file), code)];
+    if let Some((path, text)) = language.test(module).filter(|_| wanted.kind.is_tool()) {
+        files.push((package.join(path), filled(text, values)));
+    }
+    Ok(files)
+}
+
+/// Creates the files; if one of them exists, none is created.
+fn write(root: &Path, files: &[(PathBuf, String)]) -> anyhow::Result<()> {
     if let Some((path, _)) = files.iter().find(|(path, _)| path.exists()) {
         bail!("{} exists already", path.display());
     }
-    for (path, text) in &files {
+    for (path, text) in files {
         fs::create_dir_all(path.parent().unwrap_or(root)).with_context(at(path))?;
         // create_new: a file that another process creates at the same moment is not overwritten.
         fs::File::create_new(path)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .with_context(at(path))?;
     }
-    Ok(files.map(|(path, _)| path).to_vec())
+    Ok(())
+}
+
+fn filled(template: &str, values: &[(&'static str, String)]) -> String {
+    values
+        .iter()
+        .fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{{{name}}}}}"), value))
+}
+
+/// Checks a name that becomes a file or folder; `marks` are the characters that it may have beside letters and digits.
+fn check_name(name: &str, what: &str, marks: &[u8]) -> anyhow::Result<()> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || marks.contains(&byte);
+    let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    if first && name.len() <= 63 && name.bytes().all(plain) {
+        return Ok(());
+    }
+    let shown: Vec<String> = marks.iter().map(|mark| format!("`{}`", char::from(*mark))).collect();
+    bail!(
+        "`{name}` is not a valid {what}: use lower-case letters, digits and {}, starting with a letter, at most 63 characters",
+        shown.join(", ")
+    )
 }
 
 /// Turns `greet_all` into `Greet all`.
 fn title(id: &str) -> String {
-    let words = id.replace(['_', '-'], " ");
-    let mut characters = words.chars();
+    capital(&id.replace(['_', '-'], " "))
+}
+
+/// Turns `greet_all` into `GreetAll`.
+fn class(module: &str) -> String {
+    module.split('_').map(capital).collect()
+}
+
+fn capital(word: &str) -> String {
+    let mut characters = word.chars();
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
@@ -85,11 +306,18 @@ fn title(id: &str) -> String {
 mod tests {
     use super::*;
 
+    const LANGUAGES: [ScaffoldLanguage; 3] =
+        [ScaffoldLanguage::Python, ScaffoldLanguage::Node, ScaffoldLanguage::Java];
+
+    fn tool(id: &str, language: ScaffoldLanguage) -> NewPrimitive<'_> {
+        NewPrimitive { id, server: None, kind: ScaffoldType::Tool, language: Some(language) }
+    }
+
     #[test]
     fn what_is_made_has_no_fault_in_any_language() {
-        for language in [ScaffoldLanguage::Python, ScaffoldLanguage::Node, ScaffoldLanguage::Java] {
+        for language in LANGUAGES {
             let root = tempfile::tempdir().unwrap();
-            new(root.path(), "greet_all", language).unwrap();
+            new(root.path(), &tool("greet_all", language)).unwrap();
             let report = asp_registry::check(&asp_registry::read_dir(root.path()).unwrap());
             assert!(report.faults.is_empty() && report.warnings.is_empty(), "{report:?}");
             assert_eq!(report.catalog.unwrap().servers[0].server.name, "greet-all");
@@ -98,9 +326,9 @@ mod tests {
 
     #[test]
     fn a_first_tool_is_twelve_lines_of_code_and_fifteen_of_yaml_without_a_schema() {
-        for language in [ScaffoldLanguage::Python, ScaffoldLanguage::Node, ScaffoldLanguage::Java] {
+        for language in LANGUAGES {
             let root = tempfile::tempdir().unwrap();
-            let files = new(root.path(), "greet", language).unwrap();
+            let files = new(root.path(), &tool("greet", language)).unwrap().made;
             let text = |index: usize| fs::read_to_string(&files[index]).unwrap();
             assert!(text(0).lines().count() + text(1).lines().count() <= 15, "{language:?}");
             assert!(!text(1).contains("chema"), "{}", text(1));
@@ -110,22 +338,86 @@ mod tests {
     }
 
     #[test]
+    fn every_type_joins_the_package_of_its_server_and_has_no_fault() {
+        use ScaffoldType::{Delegate, Elicitation, Prompt, Resource, Task, Tool};
+        for language in LANGUAGES {
+            let root = tempfile::tempdir().unwrap();
+            new(root.path(), &tool("greet", language)).unwrap();
+            let kinds = [
+                ("bye_bye", Tool),
+                ("sweep", Task),
+                ("page", Resource),
+                ("letter", Prompt),
+                ("which", Elicitation),
+                ("tone", Delegate),
+            ];
+            for (id, kind) in kinds {
+                let language = kind.has_code().then_some(language);
+                let made =
+                    new(root.path(), &NewPrimitive { id, server: Some("greet"), kind, language }).unwrap();
+                assert_eq!(made.changed.is_some(), kind.has_code(), "{id}");
+            }
+            let report = asp_registry::check(&asp_registry::read_dir(root.path()).unwrap());
+            assert!(report.faults.is_empty(), "{:?}", report.faults);
+            let unlisted: Vec<_> =
+                report.warnings.iter().map(|warning| (warning.code, &*warning.file)).collect();
+            let code = asp_registry::FaultCode::UnlistedPrimitive;
+            assert_eq!(
+                unlisted,
+                [(code, "greet/tone.yaml"), (code, "greet/which.yaml")],
+                "nothing needs them yet"
+            );
+            let catalog = report.catalog.unwrap();
+            let units = crate::units(&catalog.servers, Some(root.path()));
+            let found: Vec<_> = units.iter().map(|unit| (&*unit.id, unit.primitives.len())).collect();
+            assert_eq!(found, [("greet", 5)], "{language:?}");
+        }
+    }
+
+    #[test]
+    fn another_language_has_a_package_of_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        new(root.path(), &tool("greet", ScaffoldLanguage::Python)).unwrap();
+        let other = NewPrimitive { server: Some("greet"), ..tool("bye", ScaffoldLanguage::Node) };
+        new(root.path(), &other).unwrap();
+        assert!(root.path().join("greet/plugins/bye/main.mjs").is_file());
+    }
+
+    #[test]
     fn nothing_that_is_there_is_touched() {
         let root = tempfile::tempdir().unwrap();
-        new(root.path(), "hello", ScaffoldLanguage::Python).unwrap();
+        new(root.path(), &tool("hello", ScaffoldLanguage::Python)).unwrap();
         let spec = root.path().join("hello/hello.yaml");
         fs::write(&spec, "mine").unwrap();
-        let error = new(root.path(), "hello", ScaffoldLanguage::Node).unwrap_err();
-        assert!(error.to_string().ends_with("exists already"), "{error}");
-        assert_eq!(fs::read_to_string(spec).unwrap(), "mine");
+        for server in [None, Some("hello")] {
+            let again = NewPrimitive { server, ..tool("hello", ScaffoldLanguage::Node) };
+            let listing = fs::read_to_string(root.path().join("hello/server.yaml")).unwrap();
+            let error = new(root.path(), &again).unwrap_err();
+            assert!(error.to_string().ends_with("exists already"), "{error}");
+            assert_eq!(fs::read_to_string(&spec).unwrap(), "mine");
+            assert_eq!(fs::read_to_string(root.path().join("hello/server.yaml")).unwrap(), listing);
+        }
+    }
+
+    #[test]
+    fn a_type_without_code_needs_a_server_and_the_others_a_language() {
+        let root = tempfile::tempdir().unwrap();
+        let which =
+            NewPrimitive { id: "which", server: None, kind: ScaffoldType::Elicitation, language: None };
+        assert!(new(root.path(), &which).unwrap_err().to_string().contains("--server NAME"));
+        let tool = NewPrimitive { kind: ScaffoldType::Tool, ..which };
+        assert!(new(root.path(), &tool).unwrap_err().to_string().contains("--language"));
     }
 
     #[test]
     fn an_id_that_could_leave_its_folder_is_refused() {
         let root = tempfile::tempdir().unwrap();
         for id in ["", "..", "a/b", "A", "1a", "-a", &"a".repeat(64)] {
-            let error = new(root.path(), id, ScaffoldLanguage::Java).unwrap_err();
+            let error = new(root.path(), &tool(id, ScaffoldLanguage::Java)).unwrap_err();
             assert!(error.to_string().contains("is not a valid id"), "{id}: {error}");
+            let other = NewPrimitive { server: Some(id), ..tool("greet", ScaffoldLanguage::Java) };
+            let error = new(root.path(), &other).unwrap_err();
+            assert!(error.to_string().contains("is not a valid server name"), "{id}: {error}");
         }
     }
 }

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use asp_packaging::answers;
-use asp_packaging::scaffold::ScaffoldLanguage;
+use asp_packaging::scaffold::{ScaffoldLanguage, ScaffoldType};
 use clap::{Args, Subcommand};
 
 use serde_json::Value;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum PluginCommand {
-    /// Creates a server with one working tool as a starting point
+    /// Creates a server with one working tool as a starting point, or adds a primitive to a server
     New(PluginNewArgs),
     /// Builds the plugins, writes the schemas derived from their code next to the specs, and packages each one as a wheel, npm
     /// tarball, jar or MCP bundle
@@ -27,11 +27,18 @@ pub enum PluginCommand {
 
 #[derive(Clone, Debug, Args)]
 pub struct PluginNewArgs {
-    /// Id of the tool, e.g. greet_all; its server is named after it
+    /// Id of the primitive, e.g. greet_all
     #[arg(value_name = "ID")]
     pub id: String,
+    /// Language of the code; not for elicitations and delegates
     #[arg(long)]
-    pub language: ScaffoldLanguage,
+    pub language: Option<ScaffoldLanguage>,
+    /// Server that gets the primitive, whose package its code joins [default: a new one, named after it]
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
+    /// Type of the primitive
+    #[arg(long = "type", value_name = "TYPE", default_value = "tool")]
+    pub kind: ScaffoldType,
     /// Directory of primitives to create it in
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,

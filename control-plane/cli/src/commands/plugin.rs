@@ -11,7 +11,8 @@ use asp_command::print;
 use asp_packaging::answers::Answers;
 use asp_packaging::languages::Languages;
 use asp_packaging::local::{Local, PluginOutcome, Request};
-use asp_packaging::{Unit, build, examples, scaffold, trust};
+use asp_packaging::scaffold::{self, NewPrimitive, Scaffold, ScaffoldType};
+use asp_packaging::{Unit, build, examples, trust};
 use asp_proto::plugin::server_message::Payload;
 use asp_registry::Source;
 use serde_json::Value;
@@ -55,15 +56,41 @@ pub(super) async fn run_until_signal(work: impl Future<Output = Result<(), Failu
 }
 
 fn new(args: &PluginNewArgs) -> Result<(), Failure> {
-    let files = scaffold::new(&args.directory, &args.id, args.language).context("create the plugin")?;
-    for file in &files {
+    let wanted = NewPrimitive {
+        id: &args.id,
+        server: args.server.as_deref(),
+        kind: args.kind,
+        language: args.language,
+    };
+    let Scaffold { made, changed } =
+        scaffold::new(&args.directory, &wanted).context("create the primitive")?;
+    for file in &made {
         print::line(&format!("made {}", file.display()));
     }
-    let here = args.directory.display();
-    print::line(&format!("next: asp plugin test {here}   (calls it with the examples of its spec)"));
-    print::line(&format!("      asp plugin run {} {here} --arguments '{{\"name\":\"Ada\"}}'", args.id));
-    print::line(&format!("      asp dev {here}   (serves it on this machine)"));
+    if let Some(file) = &changed {
+        print::line(&format!("changed {}", file.display()));
+    }
+    let (here, id) = (args.directory.display(), &args.id);
+    match args.kind {
+        ScaffoldType::Tool | ScaffoldType::Task => {
+            print::line(&format!("next: asp plugin test {here}   (calls it with the examples of its spec)"));
+            print::line(&format!("      asp plugin run {id} {here} --arguments '{{\"name\":\"Ada\"}}'"));
+            print::line(&format!("      asp dev {here}   (serves it on this machine)"));
+        }
+        ScaffoldType::Resource | ScaffoldType::Prompt => {
+            print::line(&format!("next: asp dev {here}   (serves it on this machine)"));
+        }
+        ScaffoldType::Elicitation => print_dependency("elicitations", id),
+        ScaffoldType::Delegate => print_dependency("delegations", id),
+    }
     Ok(())
+}
+
+/// Prints the key by which a primitive may use the elicitation or the delegate.
+fn print_dependency(key: &str, id: &str) {
+    print::line(&format!(
+        "next: in the spec of the primitive that asks, primitiveDependencies: {{{key}: [{{id: {id}}}]}}"
+    ));
 }
 
 async fn test(args: &PluginTestArgs) -> Result<(), Failure> {

@@ -1,0 +1,4 @@
+// Greets everybody.
+import { resource } from '@asp/plugin';
+
+export default resource(() => 'Hello, everybody!');
