@@ -33,6 +33,7 @@ mod it {
     mod lines;
     mod listing;
     mod many_processes;
+    mod packages;
     mod probes;
     mod residual_work;
     mod rootless;
