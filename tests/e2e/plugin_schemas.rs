@@ -52,6 +52,7 @@ const DELEGATE: &str = "id: tone\nname: Tone\ntype: delegate\nversion: 1.0.0\now
 trials! { plugins:
     the_code_of_each_language_says_the_schemas_that_are_committed,
     a_question_is_answered_by_a_flag_or_an_example,
+    a_second_tool_joins_the_package_of_the_first,
 }
 
 /// How a command ended and all it said.
@@ -140,5 +141,26 @@ async fn a_question_is_answered_by_a_flag_or_an_example(_: &Shared) -> Result<()
     ensure!(said.contains("decline None unsupported"), "{said}");
     let said = fails(work.path(), &run).await?;
     ensure!(said.contains("INPUT_UNSUPPORTED") && said.contains("--answer"), "{said}");
+    Ok(())
+}
+
+async fn a_second_tool_joins_the_package_of_the_first(_: &Shared) -> Result<()> {
+    let work = tempfile::tempdir()?;
+    for language in LANGUAGES {
+        let new = |id: String| ["plugin".to_owned(), "new".to_owned(), id];
+        let chosen = ["--language".to_owned(), language.to_owned()];
+        let server = ["--server".to_owned(), format!("greet-{language}")];
+        let first = [&new(format!("greet_{language}"))[..], &chosen].concat();
+        let second = [&new(format!("bye_{language}"))[..], &chosen, &server].concat();
+        for command in [first, second] {
+            must(work.path(), &command.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        }
+    }
+    must(work.path(), &["plugin", "build", "--check"]).await?;
+    let said = must(work.path(), &["plugin", "test"]).await?;
+    ensure!(said.contains("6 passed, 0 failed"), "{said}");
+    let said = must(work.path(), &["plugin", "build"]).await?;
+    let files = fs::read_dir(work.path().join("dist"))?.count();
+    ensure!(files == 6, "a package and its digest for each language: {said}");
     Ok(())
 }

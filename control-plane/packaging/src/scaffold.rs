@@ -37,6 +37,7 @@ const CLASS: &str = "Main";
 pub enum ScaffoldLanguage {
     Python,
     Node,
+    Typescript,
     Java,
 }
 
@@ -92,6 +93,15 @@ impl ScaffoldType {
 }
 
 impl ScaffoldLanguage {
+    /// Returns the language that the spec names.
+    const fn word(self) -> &'static str {
+        match self {
+            ScaffoldLanguage::Python => "python",
+            ScaffoldLanguage::Node | ScaffoldLanguage::Typescript => "node",
+            ScaffoldLanguage::Java => "java",
+        }
+    }
+
     const fn code(self, kind: ScaffoldType) -> &'static str {
         match (self, kind) {
             (ScaffoldLanguage::Python, ScaffoldType::Resource) => {
@@ -99,11 +109,15 @@ impl ScaffoldLanguage {
             }
             (ScaffoldLanguage::Python, ScaffoldType::Prompt) => include_str!("../templates/python/prompt.py"),
             (ScaffoldLanguage::Python, _) => include_str!("../templates/python/main.py"),
-            (ScaffoldLanguage::Node, ScaffoldType::Resource) => {
+            (ScaffoldLanguage::Node | ScaffoldLanguage::Typescript, ScaffoldType::Resource) => {
                 include_str!("../templates/node/resource.mjs")
             }
-            (ScaffoldLanguage::Node, ScaffoldType::Prompt) => include_str!("../templates/node/prompt.mjs"),
-            (ScaffoldLanguage::Node, _) => include_str!("../templates/node/main.mjs"),
+            (ScaffoldLanguage::Node | ScaffoldLanguage::Typescript, ScaffoldType::Prompt) => {
+                include_str!("../templates/node/prompt.mjs")
+            }
+            (ScaffoldLanguage::Node | ScaffoldLanguage::Typescript, _) => {
+                include_str!("../templates/node/main.mjs")
+            }
             (ScaffoldLanguage::Java, ScaffoldType::Resource) => {
                 include_str!("../templates/java/Resource.java")
             }
@@ -121,7 +135,21 @@ impl ScaffoldLanguage {
             ScaffoldLanguage::Node => {
                 Some((format!("tests/{module}.test.mjs"), include_str!("../templates/node/test.txt")))
             }
+            ScaffoldLanguage::Typescript => {
+                Some((format!("tests/{module}.test.ts"), include_str!("../templates/node/test.txt")))
+            }
             ScaffoldLanguage::Java => None,
+        }
+    }
+
+    /// Returns the files that describe the code to its language's own tools.
+    const fn project(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            ScaffoldLanguage::Typescript => &[
+                ("package.json", include_str!("../templates/typescript/package.json")),
+                ("tsconfig.json", include_str!("../templates/typescript/tsconfig.json")),
+            ],
+            ScaffoldLanguage::Python | ScaffoldLanguage::Node | ScaffoldLanguage::Java => &[],
         }
     }
 
@@ -130,6 +158,7 @@ impl ScaffoldLanguage {
         match self {
             ScaffoldLanguage::Python => (format!("{module}.py"), format!("{module}.py")),
             ScaffoldLanguage::Node => (format!("{module}.mjs"), format!("{module}.mjs")),
+            ScaffoldLanguage::Typescript => (format!("{module}.ts"), format!("{module}.ts")),
             ScaffoldLanguage::Java => {
                 let class = class(module);
                 let below = if is_maven(folder) { "src/main/java/" } else { "" };
@@ -158,10 +187,9 @@ pub fn new(root: &Path, wanted: &NewPrimitive<'_>) -> anyhow::Result<Scaffold> {
             root.display()
         );
     }
-    let word = wanted.language.and_then(|language| language.to_possible_value());
-    let word = word.as_ref().map_or("", |value| value.get_name());
+    let word = wanted.language.map_or("", ScaffoldLanguage::word);
     let joined = if exists { ExistingPackage::find(&folder, word) } else { None };
-    let mut values = values_of(wanted, &server, word, joined.as_ref());
+    let mut values = values_of(wanted, &server, joined.as_ref());
     let code = code_files(wanted, &folder, joined.as_ref(), &mut values)?;
     let mut files = Vec::new();
     if !exists {
@@ -195,17 +223,18 @@ pub fn new(root: &Path, wanted: &NewPrimitive<'_>) -> anyhow::Result<Scaffold> {
 fn values_of(
     wanted: &NewPrimitive<'_>,
     server: &str,
-    language: &str,
     joined: Option<&ExistingPackage>,
 ) -> Vec<(&'static str, String)> {
     let kind = wanted.kind.to_possible_value();
+    let choice = wanted.language.and_then(|language| language.to_possible_value());
     let package = joined.map(|joined| format!("package: {}, ", joined.package));
     vec![
         ("server", server.to_owned()),
         ("id", wanted.id.to_owned()),
         ("title", title(wanted.id)),
         ("type", kind.as_ref().map_or("", |value| value.get_name()).to_owned()),
-        ("language", language.to_owned()),
+        ("language", wanted.language.map_or("", ScaffoldLanguage::word).to_owned()),
+        ("choice", choice.as_ref().map_or("", |value| value.get_name()).to_owned()),
         ("version", joined.map_or(VERSION, |joined| joined.version.as_str()).to_owned()),
         ("package", package.unwrap_or_default()),
     ]
@@ -239,13 +268,17 @@ fn code_files(
     let module = if joined.is_some() { own.as_str() } else { "main" };
     let (file, entrypoint) = language.file(module, &package);
     values.push(("module", module.to_owned()));
+    values.push(("file", file.clone()));
     values.push(("entrypoint", entrypoint));
     let code = language.code(wanted.kind);
     let code = match language {
         ScaffoldLanguage::Java => code.replace(CLASS, &class(module)),
-        ScaffoldLanguage::Python | ScaffoldLanguage::Node => code.to_owned(),
+        ScaffoldLanguage::Python | ScaffoldLanguage::Node | ScaffoldLanguage::Typescript => code.to_owned(),
     };
     let mut files = vec![(package.join(file), code)];
+    // The files of a package that is there are its author's.
+    let project = language.project().iter().filter(|_| joined.is_none());
+    files.extend(project.map(|(name, text)| (package.join(name), filled(text, values))));
     if let Some((path, text)) = language.test(module).filter(|_| wanted.kind.is_tool()) {
         files.push((package.join(path), filled(text, values)));
     }
@@ -306,8 +339,12 @@ fn capital(word: &str) -> String {
 mod tests {
     use super::*;
 
-    const LANGUAGES: [ScaffoldLanguage; 3] =
-        [ScaffoldLanguage::Python, ScaffoldLanguage::Node, ScaffoldLanguage::Java];
+    const LANGUAGES: [ScaffoldLanguage; 4] = [
+        ScaffoldLanguage::Python,
+        ScaffoldLanguage::Node,
+        ScaffoldLanguage::Typescript,
+        ScaffoldLanguage::Java,
+    ];
 
     fn tool(id: &str, language: ScaffoldLanguage) -> NewPrimitive<'_> {
         NewPrimitive { id, server: None, kind: ScaffoldType::Tool, language: Some(language) }
@@ -372,6 +409,29 @@ mod tests {
             let found: Vec<_> = units.iter().map(|unit| (&*unit.id, unit.primitives.len())).collect();
             assert_eq!(found, [("greet", 5)], "{language:?}");
         }
+    }
+
+    #[test]
+    fn typescript_is_a_project_of_its_own_tools() {
+        let root = tempfile::tempdir().unwrap();
+        new(root.path(), &tool("greet", ScaffoldLanguage::Typescript)).unwrap();
+        let code = root.path().join("greet/plugins/greet");
+        let json = |name: &str| -> serde_json::Value {
+            serde_json::from_str(&fs::read_to_string(code.join(name)).unwrap()).unwrap()
+        };
+        assert_eq!(
+            (&json("package.json")["type"], &json("package.json")["version"]),
+            (&"module".into(), &"0.1.0".into())
+        );
+        assert_eq!(json("tsconfig.json")["compilerOptions"]["erasableSyntaxOnly"], true);
+        let test = fs::read_to_string(code.join("tests/main.test.ts")).unwrap();
+        assert!(test.contains("from '../main.ts'"), "{test}");
+        let more = NewPrimitive { server: Some("greet"), ..tool("bye", ScaffoldLanguage::Typescript) };
+        let made = new(root.path(), &more).unwrap().made;
+        assert!(
+            made.contains(&code.join("bye.ts")) && !made.contains(&code.join("package.json")),
+            "{made:?}"
+        );
     }
 
     #[test]
