@@ -109,6 +109,15 @@ mod tests {
         known.into_iter().map(|PrimitiveServer { server, first, .. }| (server, first)).collect()
     }
 
+    #[test]
+    fn the_name_of_a_package_is_claimed_as_an_id_is() {
+        let mut files = files("bank", "cc.pay");
+        let plugin = "{mode: plugin, language: python, package: tools@2.0.0, entrypoint: main.py}";
+        files[1].text = files[1].text.replace("{mode: builtin, entrypoint: echo}", plugin);
+        let server = compile("bank", &files).ok().unwrap();
+        assert_eq!(of(&server), ["cc.pay", "tools"]);
+    }
+
     #[tokio::test]
     async fn the_ids_of_servers_from_before_are_theirs_after_a_start() {
         let store = ControlStore::in_memory().await.unwrap();
