@@ -35,13 +35,15 @@ class Handler:
     @property
     def name(self) -> str:
         """The function's name; empty for an object without one."""
-        return getattr(self.function, "__name__", "")
+        return str(getattr(self.function, "__name__", ""))
 
 
 class Served:
     """The handler of one primitive, with its hooks."""
 
-    def __init__(self, kind: str, handler: Callable[..., Any], resumable: bool, hooks: dict[str, Any]) -> None:
+    def __init__(
+        self, kind: str, handler: Callable[..., Any], resumable: bool, hooks: dict[str, Any]
+    ) -> None:
         self.kind = kind
         self.handler = handler
         self.resumable = resumable or "resume" in hooks
@@ -60,7 +62,7 @@ class Hook:
 class Plugin:
     """The registry behind the name `plugin`.
 
-    A package may have several handlers, in one file or in many: `runtime.entrypoint` of a spec says which it means.
+    A package may have several handlers, in one file or in many: `runtime.entrypoint` of a spec names one.
 
     A handler is `async def` or a plain `def`; a plain one runs in a thread of its own and gets the
     blocking twin of the context, so it may compute or wait as it likes.
@@ -100,7 +102,8 @@ class Plugin:
 
     def on_session_start(self, hook: Function) -> Function:
         """Marks `hook(session)`: run once, before the first call. If it raises, the worker is not used."""
-        return self._hook("session_start", hook, None)
+        self._hook("session_start", hook, None)
+        return hook
 
     # A hook belongs to each handler of its file, or to the one that `of` names: `@plugin.list(of=stations)`.
 
@@ -138,7 +141,8 @@ class Plugin:
         for names_it in (False, True):
             found: dict[str, Any] = {}
             for hook in self._hooks:
-                is_its = hook.of is function if names_it else hook.of is None and (alone or _together(hook, chosen))
+                of_file = hook.of is None and (alone or _together(hook, chosen))
+                is_its = hook.of is function if names_it else of_file
                 if not is_its or hook.name == "session_start":
                     continue
                 if hook.name in found:
@@ -151,7 +155,7 @@ class Plugin:
         """The hooks that run before the first call of the process."""
         return tuple(hook.function for hook in self._hooks if hook.name == "session_start")
 
-    def _claim(self, kind: str, handler: Any, resumable: bool = False) -> Any:
+    def _claim(self, kind: str, handler: Function, resumable: bool = False) -> Function:
         if not callable(handler):
             raise LoadError(f"@plugin.{kind} needs a function")
         self.handlers.append(Handler(kind, handler, resumable))
@@ -161,14 +165,14 @@ class Plugin:
         if hook is None:
             return lambda function: self._hook(name, function, of)
         if of is not None and all(handler.function is not of for handler in self.handlers):
-            raise LoadError(f"@plugin.{name}(of=...) names no function that a decorator of plugin marks above it")
+            raise LoadError(f"@plugin.{name}(of=...) names a function that no decorator above it marks")
         self._hooks.append(Hook(name, hook, of))
         return hook
 
 
 def _together(hook: Hook, handler: Handler) -> bool:
     """Whether the two are of one file."""
-    return getattr(hook.function, "__module__", "") == getattr(handler.function, "__module__", None)
+    return bool(getattr(hook.function, "__module__", "") == getattr(handler.function, "__module__", None))
 
 
 plugin = Plugin()

@@ -1,7 +1,8 @@
 """Loads the entrypoints of a package.
 
-Owns the spellings: `file.py`, `file.py:function`, `package.module:function`; without a function, the file's only handler
-or the one named like the primitive. Refuses what leads out of the package folder. Keeps true: the folder is the only place added to the import path.
+Owns the spellings: `file.py`, `file.py:function`, `package.module:function`; without a function, the file's
+only handler or the one named like the primitive. Refuses what leads out of the package folder. Keeps true:
+the folder is the only place added to the import path.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def load(manifests: list[Manifest], code: str) -> list[Served]:
-    """Imports the entrypoints and returns the handler of each primitive; LoadError says why one cannot be served."""
+    """Imports the entrypoints and returns each primitive's handler; LoadError says why there is none."""
     dependencies = os.path.join(code, DEPENDENCIES)
     sys.path[:0] = [code, dependencies] if os.path.isdir(dependencies) else [code]
     targets = [manifest.entrypoint.partition(":")[0] for manifest in manifests]
@@ -109,7 +110,7 @@ def _chosen(module: ModuleType, manifest: Manifest, manifests: list[Manifest]) -
             " (from asp_plugin import plugin)"
         )
     if not found:
-        raise LoadError(f"{manifest.entrypoint} defines a {handlers[0].kind}, the manifest says {manifest.kind}")
+        raise _another_kind(manifest, handlers[0])
     rivals = [other for other in manifests if other.entrypoint == target and SERVES[other.kind] == wanted]
     if len(found) == 1 and len(rivals) == 1:
         return found[0]
@@ -122,6 +123,10 @@ def _chosen(module: ModuleType, manifest: Manifest, manifests: list[Manifest]) -
         f"{target} has no {wanted} named {function}, only {names}:"
         f" runtime.entrypoint names another, as {target}:{found[0].name}"
     )
+
+
+def _another_kind(manifest: Manifest, handler: Handler) -> LoadError:
+    return LoadError(f"{manifest.entrypoint} defines a {handler.kind}, the manifest says {manifest.kind}")
 
 
 def _is_of(handler: Handler, module: ModuleType) -> bool:
@@ -141,6 +146,6 @@ def _named(module: ModuleType, name: str, manifest: Manifest) -> Handler:
     for handler in plugin.handlers:
         if handler.function is function:
             if handler.kind != wanted:
-                raise LoadError(f"{manifest.entrypoint} defines a {handler.kind}, the manifest says {manifest.kind}")
+                raise _another_kind(manifest, handler)
             return handler
     return Handler(wanted, function)

@@ -1,7 +1,7 @@
 """The manifest of an installed package, `plugin.json`.
 
-Owns the parts a worker acts on, one `Manifest` for each primitive. The supervisor has judged the file; this module refuses only what it
-could not work with.
+Owns the parts a worker acts on, one `Manifest` for each primitive. The supervisor has judged the file; this
+module refuses only what it could not work with.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Manifest:
 
 
 def read(path: str) -> list[Manifest]:
-    """Reads the manifest at `path`, with an entry for each primitive; LoadError says what is wrong with it."""
+    """Reads the manifest at `path`, an entry for each primitive; LoadError says what is wrong with it."""
     try:
         with open(path, "rb") as file:
             raw = json.load(file)

@@ -180,7 +180,8 @@ class Reads:
         try:
             async with asyncio.timeout(read.seconds_left):
                 if request.completing:
-                    return wire.GetPromptResponse(completion=await self._completed("prompt", primitive, request))
+                    offered = await self._completed("prompt", primitive, request)
+                    return wire.GetPromptResponse(completion=offered)
                 return _prompt(await _unless_it_asks(read, self._handle("prompt", primitive, request, read)))
         except Asks as asks:
             return wire.GetPromptResponse(asked=asks.asked)
@@ -196,7 +197,7 @@ class Reads:
 
     async def list_prompts(self, request: wire.ListPromptsRequest, context: Any) -> Any:
         """PromptPlugin.List, likewise, of every prompt: its request names none."""
-        infos = []
+        infos: list[dict[str, str]] = []
         for primitive in self._worker.primitives.values():
             infos += await self._listed("prompt", primitive, request, context)
         return wire.ListPromptsResponse(prompts=[wire.PromptInfo(**info) for info in infos])
@@ -216,7 +217,8 @@ class Reads:
     async def _found(self, name: str, context: Any) -> Primitive:
         primitive = self._worker.find(name)
         if primitive is None:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"the package does not serve {json_text.text(name)}")
+            message = f"the package does not serve {json_text.text(name)}"
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, message)
             raise AssertionError
         return primitive
 

@@ -80,7 +80,9 @@ class Primitive:
 class Worker:
     """What all calls of this process share."""
 
-    def __init__(self, primitives: list[Primitive], session_hooks: tuple[Callable[..., Any], ...] = ()) -> None:
+    def __init__(
+        self, primitives: list[Primitive], session_hooks: tuple[Callable[..., Any], ...] = ()
+    ) -> None:
         self.primitives = {primitive.manifest.id: primitive for primitive in primitives}
         self.concurrency = primitives[0].manifest.concurrency
         self.threads = Threads(self.concurrency)
@@ -118,7 +120,9 @@ class Worker:
     async def init(self, environment: dict[str, str]) -> wire.InitResponse:
         """Runs the session hooks and describes the worker; `ok` is false when one failed."""
         answer = self.description()
-        session = Session(os.environ.get("ASP_WORKER_ID", ""), os.environ.get("ASP_WORK_DIR", ""), environment)
+        session = Session(
+            os.environ.get("ASP_WORKER_ID", ""), os.environ.get("ASP_WORK_DIR", ""), environment
+        )
         for hook in self._session_hooks:
             try:
                 await self.call(hook, session)
