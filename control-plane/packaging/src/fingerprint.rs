@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::folder::{DevLinks, MAX_BYTES, MAX_DEPTH, MAX_FILES, is_left_out};
+use super::development::{DevelopmentFiles, NODE_LOCK};
+use super::folder::{MAX_BYTES, MAX_DEPTH, MAX_FILES, is_left_out};
 use super::{build, maven, pack};
 
 /// Returns the digest of the code in `folder`; `None` if it cannot be read, exceeds the limit of a package, or is not all in
@@ -28,14 +29,19 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
         add(&mut digest, &pom).ok()?;
     }
     let mut files = Vec::new();
-    // A compiler reads every file there, whatever its name.
-    let skips = |name: &str| is_left_out(name) && (language != "java" || name == ".git");
+    let development = DevelopmentFiles::of(folder, language);
+    let relative = |path: &Path| path.strip_prefix(folder).ok().and_then(Path::to_str).map(str::to_owned);
+    let skips = |path: &Path, name: &str| {
+        // A compiler reads every file there, whatever its name.
+        let is_no_source = is_left_out(name) && (language != "java" || name == ".git");
+        // The lock is not packed, but decides what is.
+        let is_development = |relative: String| relative != NODE_LOCK && development.has(&relative);
+        is_no_source || relative(path).is_some_and(is_development)
+    };
     collect(folder, 0, &skips, &mut files).ok()?;
     files.sort();
-    let dev_links = DevLinks::of(folder);
     for path in files {
-        let relative = path.strip_prefix(folder).ok()?.to_str();
-        if path.is_symlink() && relative.is_some_and(|relative| dev_links.has(relative)) {
+        if path.is_symlink() && relative(&path).is_some_and(|relative| development.has_link(&relative)) {
             continue;
         }
         part(&mut digest, path.strip_prefix(folder).ok()?.as_os_str().as_bytes());
@@ -90,7 +96,7 @@ fn add(digest: &mut Sha256, path: &Path) -> io::Result<()> {
 fn collect(
     folder: &Path,
     depth: usize,
-    skips: &dyn Fn(&str) -> bool,
+    skips: &dyn Fn(&Path, &str) -> bool,
     files: &mut Vec<PathBuf>,
 ) -> io::Result<()> {
     if depth > MAX_DEPTH || files.len() > MAX_FILES {
@@ -100,12 +106,13 @@ fn collect(
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if skips(&name) || build::is_made(folder, &name, depth == 0) {
+        let path = entry.path();
+        if skips(&path, &name) || build::is_made(folder, &name, depth == 0) {
             continue;
         }
         match entry.file_type()?.is_dir() {
-            true => collect(&entry.path(), depth + 1, skips, files)?,
-            false => files.push(entry.path()),
+            true => collect(&path, depth + 1, skips, files)?,
+            false => files.push(path),
         }
     }
     Ok(())
@@ -151,6 +158,21 @@ mod tests {
         let pipe = at.join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
         assert_eq!(of(at, "python"), None, "nobody writes into it");
+    }
+
+    #[test]
+    fn what_only_development_needs_is_no_part_of_it_but_the_lock_is() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path();
+        write(at, "main.mjs", "one");
+        write(at, "package-lock.json", r#"{"packages": {"node_modules/tool": {"dev": true}}}"#);
+        write(at, "node_modules/tool/index.js", "one");
+        let before = of(at, "node").unwrap();
+        write(at, "node_modules/tool/index.js", "two");
+        write(at, "main.test.mjs", "two");
+        assert_eq!(of(at, "node").unwrap(), before);
+        write(at, "package-lock.json", r#"{"packages": {}}"#);
+        assert_ne!(of(at, "node").unwrap(), before);
     }
 
     #[test]

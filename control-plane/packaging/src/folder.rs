@@ -1,14 +1,14 @@
 //! A plugin's folder as a list of files: which of them are code, and the limits on them.
 //!
 //! For a Maven project these are Maven's output: its jar, and the jars it depends on in `lib/`. For other folders they are
-//! the folder's own files, without those of editors, tests and build tools.
+//! the folder's own files, without those of editors, tests and build tools (`development.rs`).
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use serde_json::Value;
+
+use super::development::DevelopmentFiles;
 
 pub const MAX_FILES: usize = 20_000;
 /// Maximum bytes of all files together.
@@ -16,10 +16,21 @@ pub const MAX_BYTES: u64 = 256 << 20;
 /// Maximum depth of folders; deeper ones are rejected.
 pub const MAX_DEPTH: usize = 32;
 /// Names that are never packed, wherever they are. `.bin` contains only npm's links to files that are packed anyway.
-const LEFT_OUT: [&str; 8] =
-    [".git", ".venv", ".pytest_cache", "__pycache__", ".DS_Store", "plugin.json", "tests", ".bin"];
-/// The shim, which the runtime provides; authors install it for their editor's types, which npm does by a link.
-const NODE_SHIM: &str = "@asp/plugin";
+const LEFT_OUT: [&str; 13] = [
+    ".git",
+    ".gitignore",
+    ".venv",
+    ".idea",
+    ".vscode",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    "__pycache__",
+    ".DS_Store",
+    "plugin.json",
+    "tests",
+    ".bin",
+];
 /// File that identifies a Maven project.
 const MAVEN: &str = "pom.xml";
 
@@ -41,31 +52,14 @@ pub struct File {
 struct Walk {
     files: Vec<File>,
     room: u64,
-    dev_links: DevLinks,
-}
-
-/// Links below `node_modules` that are not packed: to the shim, and to the `devDependencies` of `package.json`.
-pub struct DevLinks(BTreeSet<String>);
-
-impl DevLinks {
-    pub fn of(folder: &Path) -> DevLinks {
-        let text = fs::read(folder.join("package.json")).unwrap_or_default();
-        let package: Value = serde_json::from_slice(&text).unwrap_or_default();
-        let listed = package.get("devDependencies").and_then(Value::as_object);
-        let names = listed.into_iter().flatten().map(|(name, _)| name.clone());
-        DevLinks(names.chain([NODE_SHIM.to_owned()]).collect())
-    }
-
-    /// Whether a link at this path, relative to the plugin's folder, is not packed.
-    pub fn has(&self, relative: &str) -> bool {
-        relative.strip_prefix("node_modules/").is_some_and(|name| self.0.contains(name))
-    }
+    development: DevelopmentFiles,
 }
 
 impl Folder {
     /// Lists the files of a plugin's folder.
-    pub fn read(folder: &Path) -> anyhow::Result<Folder> {
-        let mut walk = Walk { files: Vec::new(), room: MAX_BYTES, dev_links: DevLinks::of(folder) };
+    pub fn read(folder: &Path, language: &str) -> anyhow::Result<Folder> {
+        let development = DevelopmentFiles::of(folder, language);
+        let mut walk = Walk { files: Vec::new(), room: MAX_BYTES, development };
         if is_maven(folder) {
             jars(folder, &mut walk)?;
         } else {
@@ -122,12 +116,15 @@ fn collect(folder: &Path, prefix: &str, depth: usize, walk: &mut Walk) -> anyhow
             continue;
         }
         let relative = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+        if walk.development.has(&relative) {
+            continue;
+        }
         let kind = fs::symlink_metadata(&path).with_context(at(&path))?.file_type();
         if kind.is_dir() {
             collect(&path, &relative, depth + 1, walk)?;
         } else if kind.is_file() {
             walk.add(&path, relative)?;
-        } else if !(kind.is_symlink() && walk.dev_links.has(&relative)) {
+        } else if !(kind.is_symlink() && walk.development.has_link(&relative)) {
             bail!(
                 "{} is neither a file nor a folder; remove it: a package cannot contain links or devices, except \
                  npm's links to @asp/plugin and to devDependencies of package.json, which are left out",

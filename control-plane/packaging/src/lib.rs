@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod build;
+mod development;
 pub mod examples;
 pub mod fingerprint;
 pub mod folder;

@@ -66,7 +66,7 @@ pub(super) type Entries = BTreeMap<String, PackEntry>;
 pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> anyhow::Result<PackageFile> {
     let format =
         format_for(&unit.language).with_context(|| format!("{} code cannot be packaged", unit.language))?;
-    let files = Folder::read(folder)?;
+    let files = Folder::read(folder, &unit.language)?;
     let id = unit.id.as_str();
     let version = unit.version.as_str();
     let name = match format {

@@ -136,6 +136,36 @@ fn an_npm_tarball_has_its_description_and_its_modules() {
 }
 
 #[test]
+fn what_only_development_needs_is_not_packed() {
+    let lock = r#"{"packages": {
+        "": {"devDependencies": {"typescript": "5"}},
+        "node_modules/typescript": {"dev": true},
+        "node_modules/lib": {},
+        "node_modules/lib/node_modules/tool": {"dev": true}
+    }}"#;
+    let files = [
+        ("main.ts", ""),
+        ("main.test.ts", ""),
+        ("tsconfig.json", "{}"),
+        ("package.json", "{}"),
+        ("package-lock.json", lock),
+        (".npmrc", "//registry.example.org/:_authToken=secret"),
+        (".gitignore", ""),
+        ("node_modules/.package-lock.json", lock),
+        ("node_modules/typescript/tsc.js", ""),
+        ("node_modules/@types/node/index.d.ts", ""),
+        ("node_modules/@asp/plugin/index.js", ""),
+        ("node_modules/lib/index.js", ""),
+        ("node_modules/lib/a.test.js", ""),
+        ("node_modules/lib/node_modules/tool/index.js", ""),
+    ];
+    let package = Fixture::new("node", &files).pack().unwrap();
+    let listed = run(Command::new("tar").arg("-tzf").arg(&package.path));
+    let packed = ["main.ts", "node_modules/lib/a.test.js", "node_modules/lib/index.js", "package.json"];
+    assert_eq!(listed.lines().collect::<Vec<_>>(), packed.map(|file| format!("package/{file}")));
+}
+
+#[test]
 fn a_folders_own_package_json_stays_as_it_is() {
     let own = r#"{"name": "@team/greet", "version": "9.9.9", "type": "module"}"#;
     let made = Fixture::new("node", &[("main.js", ""), ("package.json", own)]);
