@@ -1,4 +1,4 @@
-//! Prepares a plugin's folder for packing: Java is compiled, other languages need nothing.
+//! Prepares a plugin's folder for packing: Java is compiled, the dependencies of Python and Node are installed.
 //!
 //! A folder with a `pom.xml` is built by Maven; plain `.java` files are compiled with the JDK against the shim, so that a
 //! first plugin needs neither Maven nor a network.
@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
+use super::dependencies::Dependencies;
 use super::folder::is_maven;
 use super::{Unit, maven, tool, trust};
 
@@ -72,6 +73,9 @@ pub fn tools(folder: &Path, language: &str) -> Vec<PathBuf> {
 
 /// Builds the plugin in `folder`; returns whether there was anything to build.
 fn build(folder: &Path, language: &str, stop: &CancellationToken) -> Result<bool> {
+    if let Some(dependencies) = Dependencies::of(folder, language) {
+        dependencies.ensure(stop)?;
+    }
     if language != "java" {
         return Ok(false);
     }

@@ -1,13 +1,16 @@
 //! Files of a plugin's folder that only development needs: they are there for editors, tests and npm, and are not packed.
 //!
 //! Owns the rules for Node, whose authors install types and tools next to the code. Keeps true: a package that the code may
-//! import stays, because npm's own lock says which ones only `devDependencies` need.
+//! import stays, because npm's own lock says which ones only `devDependencies` need. If the platform installs the dependencies,
+//! all of the author's `node_modules` is for development.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+
+use super::dependencies::Dependencies;
 
 /// npm's lock, which pins what `package.json` asks for.
 pub const NODE_LOCK: &str = "package-lock.json";
@@ -37,7 +40,13 @@ impl DevelopmentFiles {
         let names = listed.into_iter().flatten().map(|(name, _)| name.clone());
         let links = names.chain([NODE_SHIM.to_owned()]).collect();
         let is_node = language == "node";
-        let packages = if is_node { development_packages(folder) } else { BTreeSet::new() };
+        let packages = match is_node {
+            true if Dependencies::of(folder, language).is_some() => {
+                BTreeSet::from(["node_modules".to_owned()])
+            }
+            true => development_packages(folder),
+            false => BTreeSet::new(),
+        };
         DevelopmentFiles { is_node, links, packages }
     }
 

@@ -1,13 +1,15 @@
 //! A plugin's folder as a list of files: which of them are code, and the limits on them.
 //!
 //! For a Maven project these are Maven's output: its jar, and the jars it depends on in `lib/`. For other folders they are
-//! the folder's own files, without those of editors, tests and build tools (`development.rs`).
+//! the folder's own files, without those of editors, tests and build tools (`development.rs`), and the dependencies that its
+//! lock pins (`dependencies.rs`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 
+use super::dependencies::Dependencies;
 use super::development::DevelopmentFiles;
 
 pub const MAX_FILES: usize = 20_000;
@@ -56,8 +58,14 @@ struct Walk {
 }
 
 impl Folder {
-    /// Lists the files of a plugin's folder.
+    /// Lists the files of a plugin's folder, with those of its dependencies.
     pub fn read(folder: &Path, language: &str) -> anyhow::Result<Folder> {
+        let dependencies = Dependencies::of(folder, language).map(|declared| declared.installed());
+        Folder::with(folder, language, dependencies.transpose()?.as_deref())
+    }
+
+    /// Lists the files of a plugin's folder, and those below `dependencies`.
+    fn with(folder: &Path, language: &str, dependencies: Option<&Path>) -> anyhow::Result<Folder> {
         let development = DevelopmentFiles::of(folder, language);
         let mut walk = Walk { files: Vec::new(), room: MAX_BYTES, development };
         if is_maven(folder) {
@@ -67,6 +75,10 @@ impl Folder {
         }
         if walk.files.is_empty() {
             return Err(empty(folder));
+        }
+        if let Some(installed) = dependencies {
+            walk.development = DevelopmentFiles::of(installed, language);
+            collect(installed, "", 0, &mut walk)?;
         }
         walk.files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(Folder { files: walk.files })
@@ -165,4 +177,32 @@ pub(super) fn too_large() -> anyhow::Error {
 /// Returns the context of an error: the path that it is about.
 pub(super) fn at(path: &Path) -> impl FnOnce() -> String {
     move || path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, file: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "{}").unwrap();
+    }
+
+    #[test]
+    fn installed_dependencies_take_the_place_of_the_authors_own() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, installed) = (root.path().join("plugin"), root.path().join("installed"));
+        write(&folder, "main.mjs");
+        write(&folder, "node_modules/lib/old.js");
+        fs::write(folder.join("package.json"), r#"{"dependencies": {"lib": "1"}}"#).unwrap();
+        write(&folder, "package-lock.json");
+        write(&installed, "node_modules/lib/index.js");
+        write(&installed, "node_modules/@types/lib/index.d.ts");
+        let found = Folder::with(&folder, "node", Some(&installed)).unwrap();
+        let paths: Vec<&str> = found.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["main.mjs", "node_modules/lib/index.js", "package.json"]);
+        let own = Folder::with(&folder, "mcp-stdio", None).unwrap();
+        assert!(own.files.iter().any(|file| file.path == "node_modules/lib/old.js"));
+    }
 }

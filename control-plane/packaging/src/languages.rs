@@ -185,6 +185,12 @@ impl Interpreter {
     }
 }
 
+/// Returns the Python that runs plugins, without asking it for anything.
+pub fn python() -> Option<PathBuf> {
+    let named = std::env::var(PYTHON).ok().or_else(|| installed(PYTHON)).map(PathBuf::from);
+    named.filter(|python| python.exists())
+}
+
 /// Returns the variable's value if `asp` was installed with it.
 fn installed(name: &str) -> Option<String> {
     let binary = std::env::current_exe().ok()?;

@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod build;
+pub mod dependencies;
 mod development;
 pub mod examples;
 pub mod fingerprint;

@@ -8,6 +8,7 @@ use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::package_format::Format;
+use asp_packaging::dependencies::Dependencies;
 use asp_packaging::pack::{PackageFile, digest, pack};
 use asp_packaging::schemas::{self, PluginSchemas};
 use asp_packaging::{ConflictPolicy, InstallOutcome, InstalledUnit, Unit, build as sources};
@@ -17,6 +18,8 @@ use asp_store::packages::MAX_PACKAGE;
 use serde::Serialize;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 
 use super::super::client::{AdminClient, api_path, block_on};
 use super::super::specs;
@@ -35,6 +38,9 @@ struct BuiltPackage {
 }
 
 pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
+    if args.check {
+        check_locks(&args.directory).await?;
+    }
     let BuiltSources { units, stale, .. } = build_sources(&args.directory).await?;
     if units.is_empty() {
         print::error(&format!("no spec below {} has a plugin", args.directory.display()));
@@ -46,6 +52,24 @@ pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
         print::error(&schemas.write()?);
     }
     pack_all(args)
+}
+
+/// Fails if dependencies are not pinned as they are declared, before a build would pin them.
+async fn check_locks(directory: &Path) -> Result<(), Failure> {
+    let (_, found) = specs::checked_before_build(directory)?;
+    let units = asp_packaging::units(&found.servers, Some(directory));
+    let stop = CancellationToken::new();
+    let _ends = stop.clone().drop_guard();
+    let checked = spawn_blocking(move || {
+        let folders = units.iter().filter_map(|unit| Some((unit.folder.as_deref()?, &unit.language)));
+        let mut declared = folders.filter_map(|(folder, language)| Dependencies::of(folder, language));
+        declared.try_for_each(|dependencies| dependencies.check(&stop))
+    });
+    let checked = checked.await.context("check the locks")?;
+    checked.with_context(|| {
+        format!("run `asp plugin build {}` and commit the files that it writes", directory.display())
+    })?;
+    Ok(())
 }
 
 /// Files of a directory whose plugins are built.
