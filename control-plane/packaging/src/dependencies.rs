@@ -66,7 +66,7 @@ impl Dependencies {
 
     /// Returns the folder that has what the lock pins, in `site-packages` or `node_modules`.
     pub fn installed(&self) -> Result<PathBuf> {
-        let entry = cache()?.join(self.key(&self.pinned()?)?);
+        let entry = cache()?.join(self.entry_name()?);
         if !entry.is_dir() {
             bail!(
                 "the dependencies of {} are not installed; `asp plugin build` installs them",
@@ -74,6 +74,11 @@ impl Dependencies {
             );
         }
         Ok(entry)
+    }
+
+    /// Returns the name of the folder that has what the lock pins, which no other lock has.
+    pub fn entry_name(&self) -> Result<String> {
+        self.key(&self.pinned()?)
     }
 
     fn ensure_in(&self, cache: &Path, stop: &CancellationToken) -> Result<()> {

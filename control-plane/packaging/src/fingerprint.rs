@@ -1,5 +1,5 @@
-//! The inputs of a plugin's build as one digest: its sources, the POMs that they inherit from, and the tools that compile
-//! them; and as a second digest the snapshot artifacts that the build used from Maven's repository.
+//! The inputs of a plugin's build as one digest: its sources, the POMs that they inherit from, the tools that compile them, and
+//! what its lock pins; and as a second digest the snapshot artifacts that the build used from Maven's repository.
 //!
 //! Keeps true: if the inputs cannot be determined, there is no digest, and the caller builds.
 
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::dependencies::Dependencies;
 use super::development::{DevelopmentFiles, NODE_LOCK};
 use super::folder::{MAX_BYTES, MAX_DEPTH, MAX_FILES, is_left_out};
 use super::{build, maven, pack};
@@ -45,7 +46,14 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
             continue;
         }
         part(&mut digest, path.strip_prefix(folder).ok()?.as_os_str().as_bytes());
-        add(&mut digest, &path).ok()?;
+        match relative(&path).is_some_and(|relative| is_installed(&relative)) {
+            true => add_mark(&mut digest, &path).ok()?,
+            false => add(&mut digest, &path).ok()?,
+        }
+    }
+    if let Some(dependencies) = Dependencies::of(folder, language) {
+        // Err: they are not pinned yet, and the build will do so.
+        part(&mut digest, dependencies.entry_name().unwrap_or_default().as_bytes());
     }
     Some(digest.finalize().into())
 }
@@ -89,6 +97,22 @@ fn add(digest: &mut Sha256, path: &Path) -> io::Result<()> {
     digest.update([u8::from(metadata.permissions().mode() & 0o100 != 0)]);
     let (_, content) = pack::digest(path).map_err(io::Error::other)?;
     part(digest, content.as_bytes());
+    Ok(())
+}
+
+/// Whether a package manager wrote the file: such files are too many to be read at each edit, and replaced instead of edited.
+fn is_installed(relative: &str) -> bool {
+    relative.starts_with("node_modules/") || relative.starts_with("site-packages/")
+}
+
+/// Adds a file by its inode, length, time and mode.
+fn add_mark(digest: &mut Sha256, path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    if !metadata.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    digest.update([u8::from(metadata.permissions().mode() & 0o100 != 0)]);
+    mark(digest, path, &metadata);
     Ok(())
 }
 
@@ -173,6 +197,24 @@ mod tests {
         assert_eq!(of(at, "node").unwrap(), before);
         write(at, "package-lock.json", r#"{"packages": {}}"#);
         assert_ne!(of(at, "node").unwrap(), before);
+    }
+
+    #[test]
+    fn installed_files_count_by_their_marks() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path();
+        write(at, "main.py", "one");
+        write(at, "site-packages/lib.py", "one");
+        let installed = at.join("site-packages/lib.py");
+        let before = of(at, "python").unwrap();
+        assert_eq!(of(at, "python").unwrap(), before);
+        let file = fs::File::options().write(true).open(&installed).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        let marked = of(at, "python").unwrap();
+        assert_ne!(marked, before);
+        fs::remove_file(&installed).unwrap();
+        std::os::unix::fs::symlink("../main.py", &installed).unwrap();
+        assert_eq!(of(at, "python"), None, "what a link leads to may change unseen");
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct File {
     pub path: String,
     pub source: PathBuf,
     pub executable: bool,
+    /// Whether the source never changes.
+    pub is_fixed: bool,
 }
 
 /// Files found so far and the remaining budget.
@@ -55,6 +57,8 @@ struct Walk {
     files: Vec<File>,
     room: u64,
     development: DevelopmentFiles,
+    /// Whether the files being found never change.
+    is_fixed: bool,
 }
 
 impl Folder {
@@ -67,7 +71,7 @@ impl Folder {
     /// Lists the files of a plugin's folder, and those below `dependencies`.
     fn with(folder: &Path, language: &str, dependencies: Option<&Path>) -> anyhow::Result<Folder> {
         let development = DevelopmentFiles::of(folder, language);
-        let mut walk = Walk { files: Vec::new(), room: MAX_BYTES, development };
+        let mut walk = Walk { files: Vec::new(), room: MAX_BYTES, development, is_fixed: false };
         if is_maven(folder) {
             jars(folder, &mut walk)?;
         } else {
@@ -78,6 +82,7 @@ impl Folder {
         }
         if let Some(installed) = dependencies {
             walk.development = DevelopmentFiles::of(installed, language);
+            walk.is_fixed = true;
             collect(installed, "", 0, &mut walk)?;
         }
         walk.files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -156,7 +161,8 @@ impl Walk {
             return Err(too_large());
         }
         let executable = metadata.permissions().mode() & 0o100 != 0;
-        self.files.push(File { path: relative, source: path.to_owned(), executable });
+        let is_fixed = self.is_fixed;
+        self.files.push(File { path: relative, source: path.to_owned(), executable, is_fixed });
         Ok(())
     }
 }
@@ -202,6 +208,7 @@ mod tests {
         let found = Folder::with(&folder, "node", Some(&installed)).unwrap();
         let paths: Vec<&str> = found.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, ["main.mjs", "node_modules/lib/index.js", "package.json"]);
+        assert!(found.files.iter().all(|file| file.is_fixed == file.path.starts_with("node_modules")));
         let own = Folder::with(&folder, "mcp-stdio", None).unwrap();
         assert!(own.files.iter().any(|file| file.path == "node_modules/lib/old.js"));
     }

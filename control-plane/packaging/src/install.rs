@@ -1,9 +1,9 @@
 //! Installs units where a language runtime finds them: `<plugins>/<id>/<version>/{plugin.json, package/}`, as
 //! `runtime/README.md` defines it.
 //!
-//! Keeps true: an installed version comes from one whole package file and never changes under the same digest; a reader sees
-//! either the old version or the new one, even if this process is killed at any moment (on a file system that cannot exchange
-//! two names, it sees neither for a moment).
+//! Keeps true: an installed version comes from one whole package file, on an author's machine from the files for one, and never
+//! changes under the same digest; a reader sees either the old version or the new one, even if this process is killed at any
+//! moment (on a file system that cannot exchange two names, it sees neither for a moment).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,12 @@ use rustix::io::Errno;
 use serde::Serialize;
 use tempfile::TempDir;
 
+use super::fingerprint;
 use super::folder::at;
-use super::pack::{PackageFile, format_for, pack};
+use super::pack::{PackageFile, content, format_for, pack};
 use super::stdio;
 use super::unit::{MCP_STDIO, Unit};
-use super::unpack::unpack;
+use super::unpack::{copy, unpack};
 
 /// Prefix of the folders in which versions are prepared. No plugin's id starts with a dot.
 const WORK: &str = ".work";
@@ -113,6 +114,25 @@ pub fn stage(unit: &Unit, folder: &Path, plugins: &Path, existing: ConflictPolic
     stage_package(unit, &package, plugins, existing)
 }
 
+/// Works like [`stage`], but copies the files without making a package file, which takes seconds if there are many
+/// dependencies: for the machine of an author. The digest is that of the sources. A unit whose package is pinned is packed.
+pub fn stage_files(
+    unit: &Unit,
+    folder: &Path,
+    plugins: &Path,
+    existing: ConflictPolicy,
+) -> Result<StagedUnit> {
+    // Taken before the files are read: if they change meanwhile, the next digest is another one.
+    let digest = fingerprint::of(folder, &unit.language).filter(|_| unit.pins.is_empty());
+    let Some(digest) = digest else { return stage(unit, folder, plugins, existing) };
+    let content = content(unit, folder).with_context(|| format!("plugin {}", unit.id))?;
+    let Some((files, added)) = content else { return stage(unit, folder, plugins, existing) };
+    let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    stage_code(unit, &sha256, (plugins, existing), |code| {
+        copy(&files.files, &added, code).with_context(|| format!("plugin {}: its files", unit.id))
+    })
+}
+
 /// Creates a work folder for an installation, on the same file system as `plugins`, which is created too. Removes the work
 /// folders of installations that were killed.
 pub fn work(plugins: &Path) -> Result<TempDir> {
@@ -147,14 +167,26 @@ fn stage_package(
     check_pins(unit, package)?;
     let format = format_for(&unit.language)
         .with_context(|| format!("plugin {}: nothing runs {} code", unit.id, unit.language))?;
+    stage_code(unit, &package.sha256, (plugins, existing), |code| {
+        unpack(&package.path, format, &package.name, code)
+            .with_context(|| format!("plugin {}: the package", unit.id))
+    })
+}
+
+/// Prepares a version whose code `write` puts into the folder that it is given, which it creates.
+fn stage_code(
+    unit: &Unit,
+    sha256: &str,
+    (plugins, existing): (&Path, ConflictPolicy),
+    write: impl FnOnce(&Path) -> Result<()>,
+) -> Result<StagedUnit> {
     let work = work(plugins)?;
     let fresh = work.path().join(FRESH);
     fs::create_dir(&fresh).with_context(at(&fresh))?;
     readable(&fresh)?;
     let code = fresh.join("package");
-    unpack(&package.path, format, &package.name, &code)
-        .with_context(|| format!("plugin {}: the package", unit.id))?;
-    let manifest = manifest(unit, &code, &package.sha256)?;
+    write(&code)?;
+    let manifest = manifest(unit, &code, sha256)?;
     let file = fresh.join(MANIFEST);
     fs::write(&file, &manifest).with_context(at(&file))?;
     let place = plugins.join(&unit.id).join(&unit.version);
@@ -162,7 +194,7 @@ fn stage_package(
         id: unit.id.clone(),
         version: unit.version.clone(),
         language: unit.language.clone(),
-        artifact_sha256: package.sha256.clone(),
+        artifact_sha256: sha256.to_owned(),
         outcome: outcome(unit, &place, &manifest, existing)?,
     };
     Ok(StagedUnit { installed, place, work })

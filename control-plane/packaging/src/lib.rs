@@ -1,7 +1,7 @@
 //! Plugins from the code next to their specs to a language runtime: built, packed, stored, installed.
 //!
 //! Owns the package files and their content. Keeps true: the SHA-256 of a package file identifies the plugin's code from the
-//! build to the worker.
+//! build to the worker. On its author's machine nothing pins it, and the digest of the sources takes its place.
 
 pub mod answers;
 pub mod build;
@@ -28,7 +28,7 @@ pub mod unpack;
 
 pub use install::{
     ConflictPolicy, InstallOutcome, InstallReport, InstalledUnit, StagedUnit, install, install_package,
-    installed, stage, work,
+    installed, stage, stage_files, work,
 };
 pub use unit::{MCP_STDIO, Unit, units};
 

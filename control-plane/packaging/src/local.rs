@@ -27,7 +27,7 @@ use super::answers::Answers;
 use super::languages::{Languages, runtime_binary};
 use super::runtime::{self, ENV_ALLOW_PRIVATE};
 use super::storage::MemoryStorage;
-use super::{ConflictPolicy, InstalledUnit, MCP_STDIO, Unit, install, output};
+use super::{ConflictPolicy, InstalledUnit, MCP_STDIO, Unit, output, stage_files};
 
 mod stdio;
 
@@ -118,8 +118,13 @@ impl Local {
         for (_, note) in languages.notes.iter().filter(|(language, _)| is_wanted(language)) {
             print::error(note);
         }
-        let report = install(units, &plugins, ConflictPolicy::Keep, Some(&languages.present))
-            .context("install the plugins")?;
+        let mut installed = Vec::new();
+        for unit in units.iter().filter(|unit| unit.is_in(Some(&languages.present))) {
+            let Some(folder) = &unit.folder else { continue };
+            let staged = stage_files(unit, folder, &plugins, ConflictPolicy::Keep);
+            let placed = staged.and_then(|staged| staged.place());
+            installed.push(placed.context("install the plugins")?);
+        }
         let socket = directory.path().join("api.sock");
         let log = directory.path().join("runtime.log");
         let output = std::fs::File::create(&log).context("create the log")?;
@@ -140,8 +145,8 @@ impl Local {
             .spawn()
             .with_context(|| format!("start {}", binary.display()))?;
         let mut local = Local {
-            callable: callable(units, &report.installed),
-            installed: report.installed,
+            callable: callable(units, &installed),
+            installed,
             left_out,
             runtime: Runtime::local(&socket)?,
             storage: MemoryStorage::of(units),

@@ -94,6 +94,21 @@ pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> anyhow::Result<PackageFil
     Ok(PackageFile { path, name, size, sha256 })
 }
 
+/// Paths and texts of files that only the package has.
+pub(super) type AddedFiles = Vec<(String, String)>;
+
+/// Returns the files of a unit's package, and those that the format adds for the code; `None` if the format changes the files.
+pub(super) fn content(unit: &Unit, folder: &Path) -> anyhow::Result<Option<(Folder, AddedFiles)>> {
+    let Some(Format::Wheel | Format::Npm) = format_for(&unit.language) else { return Ok(None) };
+    let files = Folder::read(folder, &unit.language)?;
+    let is_described = files.files.iter().any(|file| file.path == npm::DESCRIPTION);
+    let added = match unit.language == "node" && !is_described {
+        true => vec![(npm::DESCRIPTION.to_owned(), npm::description(&unit.id, &unit.version))],
+        false => Vec::new(),
+    };
+    Ok(Some((files, added)))
+}
+
 fn entries(folder: Folder) -> Entries {
     let entry = |file: super::folder::File| {
         (file.path, PackEntry { content: Content::File(file.source), executable: file.executable })

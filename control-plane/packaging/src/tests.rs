@@ -141,6 +141,30 @@ fn what_is_staged_changes_nothing_until_it_is_placed() {
 }
 
 #[test]
+fn files_are_copied_without_a_package_unless_one_is_pinned() {
+    let sources = fixture(SPEC);
+    let out = sources.root.path().join("out");
+    let stage = |fixture: &Fixture| {
+        stage_files(&fixture.units()[0], &fixture.code(), &out, ConflictPolicy::Replace).unwrap()
+    };
+    let first = stage(&sources).place().unwrap();
+    let digest = fingerprint::of(&sources.code(), "python").unwrap();
+    assert_eq!(first.artifact_sha256, digest.map(|byte| format!("{byte:02x}")).concat());
+    assert_eq!(first.outcome, InstallOutcome::Installed);
+    let package = out.join("p/1.0.0/package");
+    assert!(package.join("main.py").is_file() && package.join("pkg/data.json").is_file());
+    assert_eq!(fs::read_dir(&package).unwrap().count(), 2);
+    assert_eq!(stage(&sources).installed().outcome, InstallOutcome::Unchanged);
+    fs::write(sources.code().join("main.py"), "print(2)\n").unwrap();
+    assert_eq!(stage(&sources).place().unwrap().outcome, InstallOutcome::Replaced);
+    assert_eq!(fs::read_to_string(package.join("main.py")).unwrap(), "print(2)\n");
+
+    let digest = fixture(SPEC).digest();
+    let pinned = fixture(&SPEC.replace("main.py}", &format!("main.py, artifactSha256: {digest}}}")));
+    assert_eq!(stage(&pinned).installed().artifact_sha256, digest);
+}
+
+#[test]
 fn a_pinned_package_must_be_the_one_beside_the_spec() {
     let pinned = SPEC.replace("main.py}", &format!("main.py, artifactSha256: {}}}", "ab".repeat(32)));
     let error = fixture(&pinned).install(ConflictPolicy::Keep).unwrap_err();

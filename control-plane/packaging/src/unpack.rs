@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use asp_control::package_format::Format;
 
-use super::folder::MAX_BYTES;
+use super::folder::{self, MAX_BYTES};
 use place::UnpackFolder;
 
 /// Bytes that a package may have in addition to [`MAX_RATIO`] times its file's size.
@@ -58,6 +58,25 @@ pub fn unpack(package: &Path, format: Format, name: &str, folder: &Path) -> Resu
         }
         Format::Npm => tarball::unpack(file, room, &mut place),
     }
+}
+
+/// Writes files and texts, each with its path, into `folder`, as unpacking a package with them would.
+pub(super) fn copy(
+    files: &[folder::File],
+    texts: &[(String, String)],
+    folder: &Path,
+) -> Result<(), UnpackError> {
+    let mut place = UnpackFolder::new(folder, MAX_BYTES)?;
+    for file in files {
+        if file.is_fixed {
+            place.fixed_file(&file.path, file.executable, &file.source)?;
+            continue;
+        }
+        let content = File::open(&file.source);
+        let content = content.map_err(|source| UnpackError::Io { path: file.source.clone(), source })?;
+        place.file(&file.path, file.executable, content)?;
+    }
+    texts.iter().try_for_each(|(path, text)| place.file(path, false, text.as_bytes()))
 }
 
 #[cfg(test)]

@@ -187,7 +187,8 @@ fn one(
         tracing::debug!(%id, error = format!("{error:#}"), "the whole output of the build");
         (format!("does not build: {}", most_informative_line(&error)), try_it(root, id))
     })?;
-    let staged = asp_packaging::stage(unit, folder, plugins, ConflictPolicy::Replace).context("install it");
+    let staged =
+        asp_packaging::stage_files(unit, folder, plugins, ConflictPolicy::Replace).context("install it");
     let staged = staged.map_err(|error| (most_informative_line(&error), try_it(root, id)))?;
     if let Some(sources) = sources {
         // The artifacts that Maven used are known only after the build.

@@ -12,15 +12,20 @@ use tar::{Builder, EntryType, Header};
 
 use super::{END, Entries, add_own, zip};
 
-const DESCRIPTION: &str = "package.json";
+pub(super) const DESCRIPTION: &str = "package.json";
 /// Time that npm itself gives every file: 1985-10-26T08:15:00Z.
 const TIME: u64 = 499_162_500;
+
+/// Returns the `package.json` of a folder that has none.
+pub(super) fn description(id: &str, version: &str) -> String {
+    let description = json!({"name": id.to_ascii_lowercase(), "version": version});
+    format!("{description:#}\n")
+}
 
 /// Writes the tarball, with a generated `package.json` if the folder has none.
 pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -> anyhow::Result<()> {
     if !entries.contains_key(DESCRIPTION) {
-        let description = json!({"name": id.to_ascii_lowercase(), "version": version});
-        add_own(&mut entries, DESCRIPTION.to_owned(), format!("{description:#}\n"))?;
+        add_own(&mut entries, DESCRIPTION.to_owned(), description(id, version))?;
     }
     let compressed = GzBuilder::new().mtime(0).write(BufWriter::new(file), Compression::new(zip::LEVEL));
     let mut archive = Builder::new(compressed);

@@ -61,14 +61,39 @@ impl UnpackFolder {
         &mut self,
         path: &str,
         executable: bool,
-        mut content: impl Read,
+        content: impl Read,
     ) -> Result<(), UnpackError> {
+        let target = self.target(path)?;
+        self.write(&target, executable, content)
+    }
+
+    /// Adds a file that never changes and has the permissions of a package's file: by a second name for it, or by a copy if it is
+    /// on another file system.
+    pub(super) fn fixed_file(
+        &mut self,
+        path: &str,
+        executable: bool,
+        source: &Path,
+    ) -> Result<(), UnpackError> {
+        let target = self.target(path)?;
+        match fs::hard_link(source, &target) {
+            Ok(()) => Ok(()),
+            Err(_) => self.write(&target, executable, fs::File::open(source).map_err(io(source))?),
+        }
+    }
+
+    /// Checks the name of a file, and creates the folder that it is in.
+    fn target(&mut self, path: &str) -> Result<PathBuf, UnpackError> {
         self.judge(path)?;
         let target = self.folder.join(path);
         make(target.parent().unwrap_or(&self.folder))?;
+        Ok(target)
+    }
+
+    fn write(&mut self, target: &Path, executable: bool, mut content: impl Read) -> Result<(), UnpackError> {
         let mode = if executable { 0o755 } else { 0o644 };
-        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&target);
-        let mut file = file.map_err(io(&target))?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(target);
+        let mut file = file.map_err(io(target))?;
         let mut buffer = vec![0; 1 << 16];
         loop {
             let read = content.read(&mut buffer).map_err(|error| UnpackError::Archive(error.to_string()))?;
@@ -76,10 +101,10 @@ impl UnpackFolder {
                 break;
             }
             self.room = self.room.checked_sub(read as u64).ok_or(UnpackError::TooLarge)?;
-            file.write_all(buffer.get(..read).unwrap_or_default()).map_err(io(&target))?;
+            file.write_all(buffer.get(..read).unwrap_or_default()).map_err(io(target))?;
         }
         // Set regardless of the process's umask, because workers run as other users.
-        file.set_permissions(fs::Permissions::from_mode(mode)).map_err(io(&target))
+        file.set_permissions(fs::Permissions::from_mode(mode)).map_err(io(target))
     }
 }
 

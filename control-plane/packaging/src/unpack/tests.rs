@@ -270,3 +270,27 @@ fn an_encrypted_entry_is_refused() {
     bytes[central + 8] |= 1;
     assert!(trial(&bytes, Format::Wheel).0.is_err());
 }
+
+#[test]
+fn a_file_that_never_changes_gets_a_second_name_and_every_other_one_is_copied() {
+    use std::os::unix::fs::MetadataExt;
+
+    let root = tempfile::tempdir().unwrap();
+    let file = |name: &str, is_fixed| {
+        let source = root.path().join(name);
+        fs::write(&source, name).unwrap();
+        folder::File { path: format!("lib/{name}"), source, executable: false, is_fixed }
+    };
+    let files = [file("fixed", true), file("own", false)];
+    let target = root.path().join("package");
+    copy(&files, &[("package.json".to_owned(), "{}".to_owned())], &target).unwrap();
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    let made = |name: &str| target.join("lib").join(name);
+    assert_eq!(inode(&made("fixed")), inode(&files[0].source));
+    assert_ne!(inode(&made("own")), inode(&files[1].source));
+    assert_eq!(fs::read_to_string(made("own")).unwrap(), "own");
+    assert_eq!(fs::read_to_string(target.join("package.json")).unwrap(), "{}");
+    let twice = [file("own", false), file("own", true)];
+    let again = copy(&twice, &[], &root.path().join("other"));
+    assert!(matches!(again, Err(UnpackError::Twice(_))), "{again:?}");
+}
