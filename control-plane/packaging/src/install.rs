@@ -14,6 +14,7 @@ use asp_registry::{plugin_manifest, stdio_manifest};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::fingerprint;
@@ -123,13 +124,14 @@ pub fn stage_files(
     existing: ConflictPolicy,
 ) -> Result<StagedUnit> {
     // Taken before the files are read: if they change meanwhile, the next digest is another one.
-    let digest = fingerprint::of(folder, &unit.language).filter(|_| unit.pins.is_empty());
-    let Some(digest) = digest else { return stage(unit, folder, plugins, existing) };
-    let content = content(unit, folder).with_context(|| format!("plugin {}", unit.id))?;
-    let Some((files, added)) = content else { return stage(unit, folder, plugins, existing) };
-    let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let sources = fingerprint::of(folder, &unit.language).filter(|_| unit.pins.is_empty());
+    let Some(sources) = sources else { return stage(unit, folder, plugins, existing) };
+    let digest = Sha256::new().chain_update(sources).chain_update(fingerprint::of_snapshots(folder));
+    let sha256: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let work = work(plugins)?;
+    let files = content(unit, folder, work.path()).with_context(|| format!("plugin {}", unit.id))?;
     stage_code(unit, &sha256, (plugins, existing), |code| {
-        copy(&files.files, &added, code).with_context(|| format!("plugin {}: its files", unit.id))
+        copy(&files.files, code).with_context(|| format!("plugin {}: its files", unit.id))
     })
 }
 

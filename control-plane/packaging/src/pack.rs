@@ -17,7 +17,7 @@ use anyhow::{Context, anyhow};
 use asp_control::package_format::Format;
 use sha2::{Digest, Sha256};
 
-use super::folder::{Folder, MAX_BYTES, at};
+use super::folder::{File, Folder, MAX_BYTES, at};
 use super::unit::{MCP_STDIO, Unit};
 
 /// Folder in a jar for the jars it depends on; a runtime unpacks them next to it.
@@ -69,12 +69,7 @@ pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> anyhow::Result<PackageFil
     let files = Folder::read(folder, &unit.language)?;
     let id = unit.id.as_str();
     let version = unit.version.as_str();
-    let name = match format {
-        Format::Wheel => wheel::file_name(id, version),
-        Format::Npm => format!("{id}-{version}.tgz"),
-        Format::Jar => format!("{id}-{version}.jar"),
-        Format::Bundle => format!("{id}-{version}.mcpb"),
-    };
+    let name = file_name(unit, format);
     // Written in a folder of its own first, so that no reader sees a partial package under the final name.
     let work = tempfile::Builder::new().prefix(".pack").tempdir_in(out).with_context(at(out))?;
     let written = work.path().join("package");
@@ -84,7 +79,7 @@ pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> anyhow::Result<PackageFil
         Format::Npm => npm::write(file, entries(files), id, version)?,
         Format::Jar => jar::write(file, files, folder)?,
         Format::Bundle => {
-            super::stdio::launch(folder).context("a stdio MCP server's folder has a manifest.json")?;
+            launch(folder)?;
             zip::write(file, entries(files))?;
         }
     }
@@ -94,23 +89,54 @@ pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> anyhow::Result<PackageFil
     Ok(PackageFile { path, name, size, sha256 })
 }
 
-/// Paths and texts of files that only the package has.
-pub(super) type AddedFiles = Vec<(String, String)>;
-
-/// Returns the files of a unit's package, and those that the format adds for the code; `None` if the format changes the files.
-pub(super) fn content(unit: &Unit, folder: &Path) -> anyhow::Result<Option<(Folder, AddedFiles)>> {
-    let Some(Format::Wheel | Format::Npm) = format_for(&unit.language) else { return Ok(None) };
-    let files = Folder::read(folder, &unit.language)?;
+/// Returns the files that unpacking a unit's package would make, but for a wheel's metadata. What the format adds is written
+/// into `work`: `package.json`, or the jar of the unit's own classes.
+pub(super) fn content(unit: &Unit, folder: &Path, work: &Path) -> anyhow::Result<Folder> {
+    let format =
+        format_for(&unit.language).with_context(|| format!("{} code cannot be packaged", unit.language))?;
+    let mut files = Folder::read(folder, &unit.language)?;
     let is_described = files.files.iter().any(|file| file.path == npm::DESCRIPTION);
-    let added = match unit.language == "node" && !is_described {
-        true => vec![(npm::DESCRIPTION.to_owned(), npm::description(&unit.id, &unit.version))],
-        false => Vec::new(),
+    let add = |files: &mut Folder, path: String| {
+        let source = work.join(&path);
+        files.files.push(File { path, source: source.clone(), executable: false, is_fixed: false });
+        source
     };
-    Ok(Some((files, added)))
+    match format {
+        Format::Npm if !is_described => {
+            let source = add(&mut files, npm::DESCRIPTION.to_owned());
+            fs::write(&source, npm::description(&unit.id, &unit.version)).with_context(at(&source))?;
+        }
+        Format::Jar => {
+            let is_own = |file: &mut File| !jar::is_library(&file.path);
+            let own = Folder { files: files.files.extract_if(.., is_own).collect() };
+            let source = add(&mut files, file_name(unit, Format::Jar));
+            let jar = fs::File::create(&source).with_context(at(&source))?;
+            jar::write(jar, own, folder)?;
+        }
+        Format::Bundle => drop(launch(folder)?),
+        Format::Wheel | Format::Npm => {}
+    }
+    Ok(files)
+}
+
+/// Returns the command line of a stdio MCP server, without which it makes no bundle.
+fn launch(folder: &Path) -> anyhow::Result<super::stdio::Launch> {
+    super::stdio::launch(folder).context("a stdio MCP server's folder has a manifest.json")
+}
+
+fn file_name(unit: &Unit, format: Format) -> String {
+    let id = unit.id.as_str();
+    let version = unit.version.as_str();
+    match format {
+        Format::Wheel => wheel::file_name(id, version),
+        Format::Npm => format!("{id}-{version}.tgz"),
+        Format::Jar => format!("{id}-{version}.jar"),
+        Format::Bundle => format!("{id}-{version}.mcpb"),
+    }
 }
 
 fn entries(folder: Folder) -> Entries {
-    let entry = |file: super::folder::File| {
+    let entry = |file: File| {
         (file.path, PackEntry { content: Content::File(file.source), executable: file.executable })
     };
     folder.files.into_iter().map(entry).collect()

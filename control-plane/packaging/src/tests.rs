@@ -148,8 +148,7 @@ fn files_are_copied_without_a_package_unless_one_is_pinned() {
         stage_files(&fixture.units()[0], &fixture.code(), &out, ConflictPolicy::Replace).unwrap()
     };
     let first = stage(&sources).place().unwrap();
-    let digest = fingerprint::of(&sources.code(), "python").unwrap();
-    assert_eq!(first.artifact_sha256, digest.map(|byte| format!("{byte:02x}")).concat());
+    assert_ne!(first.artifact_sha256, sources.digest(), "the digest of a package");
     assert_eq!(first.outcome, InstallOutcome::Installed);
     let package = out.join("p/1.0.0/package");
     assert!(package.join("main.py").is_file() && package.join("pkg/data.json").is_file());

@@ -60,12 +60,8 @@ pub fn unpack(package: &Path, format: Format, name: &str, folder: &Path) -> Resu
     }
 }
 
-/// Writes files and texts, each with its path, into `folder`, as unpacking a package with them would.
-pub(super) fn copy(
-    files: &[folder::File],
-    texts: &[(String, String)],
-    folder: &Path,
-) -> Result<(), UnpackError> {
+/// Writes the files into `folder`, as unpacking a package with them would.
+pub(super) fn copy(files: &[folder::File], folder: &Path) -> Result<(), UnpackError> {
     let mut place = UnpackFolder::new(folder, MAX_BYTES)?;
     for file in files {
         if file.is_fixed {
@@ -76,7 +72,7 @@ pub(super) fn copy(
         let content = content.map_err(|source| UnpackError::Io { path: file.source.clone(), source })?;
         place.file(&file.path, file.executable, content)?;
     }
-    texts.iter().try_for_each(|(path, text)| place.file(path, false, text.as_bytes()))
+    Ok(())
 }
 
 #[cfg(test)]

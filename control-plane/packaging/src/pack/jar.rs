@@ -25,7 +25,7 @@ pub(super) fn write(file: File, files: Folder, folder: &Path) -> anyhow::Result<
     let mut classes = 0;
     for found in files.files {
         let path = match found.path.strip_prefix("lib/") {
-            Some(library) if library.ends_with(".jar") => format!("{LIBRARIES}{library}"),
+            Some(library) if is_library(&found.path) => format!("{LIBRARIES}{library}"),
             _ if folder::is_maven(folder) => {
                 repack(&found.source, &mut entries)?;
                 continue;
@@ -57,6 +57,11 @@ pub(super) fn write(file: File, files: Folder, folder: &Path) -> anyhow::Result<
         archive.add(&path, entry)?;
     }
     archive.finish()
+}
+
+/// Whether a file of the folder is one of the jars that the code needs.
+pub(super) fn is_library(path: &str) -> bool {
+    path.starts_with("lib/") && path.ends_with(".jar")
 }
 
 /// Adds the files of Maven's jar.

@@ -206,6 +206,30 @@ fn a_java_plugin_is_mavens_jar_with_what_it_needs_inside() {
 }
 
 #[test]
+fn the_content_of_a_java_package_is_its_jar_and_the_jars_that_it_needs() {
+    let made = Fixture::new("java", &[("pom.xml", "<project/>")]);
+    let target = made.code().join("target");
+    jar(&target.join("p-1.jar"), &["a/B.class"]);
+    jar(&target.join("dependency/lib.jar"), &["c/D.class"]);
+    let work = made.root.path().join("out");
+    let files = content(&made.unit, &made.code(), &work).unwrap().files;
+    let found: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.source.as_path())).collect();
+    let own = work.join("greet_all-1.2.0-rc.1.jar");
+    let library = target.join("dependency/lib.jar");
+    assert_eq!(found, [("lib/lib.jar", library.as_path()), ("greet_all-1.2.0-rc.1.jar", own.as_path())]);
+    assert_eq!(names(&own), ["META-INF/MANIFEST.MF", "a/B.class"]);
+}
+
+#[test]
+fn the_content_of_a_node_package_has_a_description() {
+    let made = Fixture::new("node", &[("main.mjs", "")]);
+    let files = content(&made.unit, &made.code(), &made.root.path().join("out")).unwrap().files;
+    let description = files.iter().find(|file| file.path == "package.json").unwrap();
+    assert!(fs::read_to_string(&description.source).unwrap().contains("greet_all"));
+    assert_eq!(files.len(), 2);
+}
+
+#[test]
 fn compiled_classes_are_a_jar_without_their_sources() {
     let made = Fixture::new("java", &[("Main.java", ""), ("words.txt", "")]);
     assert!(made.fault().contains("has no code"), "not compiled");
