@@ -116,6 +116,11 @@ async fn drift(work: &Path, file: &Path) -> Result<()> {
     let said = fails(work, &["plugin", "build", "--check"]).await?;
     ensure!(said.contains("+       \"loud\": {") && !said.contains("greet_node"), "{said}");
     ensure!(fs::read(file)? == committed, "a check writes no schema");
+    let said =
+        must(work, &["plugin", "run", "greet_python", "--arguments", r#"{"name": "Ada", "loud": true}"#])
+            .await?;
+    ensure!(said.contains("wrote ") && said.contains("Ada"), "{said}");
+    ensure!(fs::read_to_string(file)?.contains("loud"), "the schema is older than the code");
     fs::write(&code, before.replacen("name: str", "name: complex", 1))?;
     let said = fails(work, &["plugin", "build"]).await?;
     ensure!(said.contains("SCHEMA: Input.name: `complex` has no JSON Schema"), "{said}");

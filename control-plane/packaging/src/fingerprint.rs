@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
@@ -29,24 +30,9 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
         part(&mut digest, pom.as_os_str().as_bytes());
         add(&mut digest, &pom).ok()?;
     }
-    let mut files = Vec::new();
-    let development = DevelopmentFiles::of(folder, language);
-    let relative = |path: &Path| path.strip_prefix(folder).ok().and_then(Path::to_str).map(str::to_owned);
-    let skips = |path: &Path, name: &str| {
-        // A compiler reads every file there, whatever its name.
-        let is_no_source = is_left_out(name) && (language != "java" || name == ".git");
-        // The lock is not packed, but decides what is.
-        let is_development = |relative: String| relative != NODE_LOCK && development.has(&relative);
-        is_no_source || relative(path).is_some_and(is_development)
-    };
-    collect(folder, 0, &skips, &mut files).ok()?;
-    files.sort();
-    for path in files {
-        if path.is_symlink() && relative(&path).is_some_and(|relative| development.has_link(&relative)) {
-            continue;
-        }
+    for path in sources(folder, language)? {
         part(&mut digest, path.strip_prefix(folder).ok()?.as_os_str().as_bytes());
-        match relative(&path).is_some_and(|relative| is_installed(&relative)) {
+        match is_installed(folder, &path) {
             true => add_mark(&mut digest, &path).ok()?,
             false => add(&mut digest, &path).ok()?,
         }
@@ -56,6 +42,34 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
         part(&mut digest, dependencies.entry_name().unwrap_or_default().as_bytes());
     }
     Some(digest.finalize().into())
+}
+
+/// Returns the time of the last change of the code in `folder`, without what a package manager wrote; `None` if it cannot be
+/// read.
+pub fn last_change(folder: &Path, language: &str) -> Option<SystemTime> {
+    let own = sources(folder, language)?.into_iter().filter(|path| !is_installed(folder, path));
+    own.map(|path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok()).max().flatten()
+}
+
+/// Returns the files of the code in `folder`, sorted; `None` if there are more than a package may have.
+fn sources(folder: &Path, language: &str) -> Option<Vec<PathBuf>> {
+    let development = DevelopmentFiles::of(folder, language);
+    let relative = |path: &Path| path.strip_prefix(folder).ok().and_then(Path::to_str).map(str::to_owned);
+    let skips = |path: &Path, name: &str| {
+        // A compiler reads every file there, whatever its name.
+        let is_no_source = is_left_out(name) && (language != "java" || name == ".git");
+        // The lock is not packed, but decides what is.
+        let is_development = |relative: String| relative != NODE_LOCK && development.has(&relative);
+        is_no_source || relative(path).is_some_and(is_development)
+    };
+    let mut files = Vec::new();
+    collect(folder, 0, &skips, &mut files).ok()?;
+    let is_development_link = |path: &Path| {
+        path.is_symlink() && relative(path).is_some_and(|relative| development.has_link(&relative))
+    };
+    files.retain(|path| !is_development_link(path));
+    files.sort();
+    Some(files)
 }
 
 /// Returns the digest of the artifacts used by the last build in `folder` that may change without a new name.
@@ -101,8 +115,9 @@ fn add(digest: &mut Sha256, path: &Path) -> io::Result<()> {
 }
 
 /// Whether a package manager wrote the file: such files are too many to be read at each edit, and replaced instead of edited.
-fn is_installed(relative: &str) -> bool {
-    relative.starts_with("node_modules/") || relative.starts_with("site-packages/")
+fn is_installed(folder: &Path, path: &Path) -> bool {
+    let relative = path.strip_prefix(folder).unwrap_or(path);
+    relative.starts_with("node_modules") || relative.starts_with("site-packages")
 }
 
 /// Adds a file by its inode, length, time and mode.

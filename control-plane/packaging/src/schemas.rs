@@ -3,8 +3,10 @@
 //! Derives them for plugins whose spec leaves the arguments to the code, and for those that already have a schema file. Keeps
 //! true: a file matches the current code, or is reported to differ.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use asp_proto::snapshot::{Kind, runtime::Mode};
@@ -13,7 +15,7 @@ use serde_json::Value;
 
 use super::languages::Languages;
 use super::local::{Local, PluginOutcome};
-use super::{Unit, examples};
+use super::{Unit, examples, fingerprint};
 
 /// Precedes the plugin's output in an error.
 pub const OUTPUT: &str = "the plugin's output:";
@@ -31,6 +33,49 @@ pub struct PluginSchemas {
     committed: Option<String>,
 }
 
+/// Place of the schemas of one primitive.
+struct SchemaFile {
+    id: String,
+    path: PathBuf,
+    /// `None` if there is no file.
+    committed: Option<String>,
+}
+
+/// Returns the units of which a schema file is missing or older than the code.
+pub fn outdated(root: &Path, sources: &[Source], units: &[Unit]) -> Result<Vec<Unit>> {
+    let specs = examples::spec_files(sources)?;
+    let mut found = Vec::new();
+    for unit in units {
+        let Some(folder) = &unit.folder else { continue };
+        let changed = fingerprint::last_change(folder, &unit.language);
+        let is_old = |file: &SchemaFile| {
+            let written = fs::metadata(&file.path).and_then(|metadata| metadata.modified()).ok();
+            written.is_none() || changed.is_none() || written < changed
+        };
+        if schema_files(root, &specs, unit)?.iter().any(is_old) {
+            found.push(unit.clone());
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the schema files that the primitives of a unit have or should have.
+fn schema_files(root: &Path, specs: &BTreeMap<String, String>, unit: &Unit) -> Result<Vec<SchemaFile>> {
+    let mut found = Vec::new();
+    for primitive in &unit.primitives {
+        let is_tool = matches!(primitive.kind(), Kind::Tool | Kind::Task);
+        let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+        let is_asked = is_tool && matches!(mode, Some(Mode::Plugin(_)));
+        let Some(spec) = specs.get(&primitive.id).filter(|_| is_asked) else { continue };
+        let path = root.join(spec).with_file_name(schema_file_name(&primitive.id));
+        let committed = read(&path)?;
+        if primitive.input_schema.is_empty() || committed.is_some() {
+            found.push(SchemaFile { id: primitive.id.clone(), path, committed });
+        }
+    }
+    Ok(found)
+}
+
 /// Derives the schemas of every primitive that should have a schema file. `sources` are the files of `root` from which the units
 /// were read.
 pub async fn from_code(root: &Path, sources: &[Source], units: &[Unit]) -> Result<Vec<PluginSchemas>> {
@@ -38,31 +83,19 @@ pub async fn from_code(root: &Path, sources: &[Source], units: &[Unit]) -> Resul
     let mut asked = Vec::new();
     let mut wanted = Vec::new();
     for unit in units.iter().filter(|unit| unit.folder.is_some()) {
-        let before = wanted.len();
-        for primitive in &unit.primitives {
-            let id = &primitive.id;
-            let is_tool = matches!(primitive.kind(), Kind::Tool | Kind::Task);
-            let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
-            let Some(spec) = specs.get(id).filter(|_| is_tool && matches!(mode, Some(Mode::Plugin(_))))
-            else {
-                continue;
-            };
-            let path = root.join(spec).with_file_name(schema_file_name(id));
-            let committed = read(&path)?;
-            if primitive.input_schema.is_empty() || committed.is_some() {
-                wanted.push((id.clone(), &unit.language, path, committed));
-            }
-        }
-        if wanted.len() > before {
+        let files = schema_files(root, &specs, unit)?;
+        if !files.is_empty() {
             asked.push(unit.clone());
         }
+        let language = &unit.language;
+        wanted.extend(files.into_iter().map(|file| (file, language)));
     }
     if asked.is_empty() {
         return Ok(Vec::new());
     }
     let mut local = Local::start(&asked, Languages::find_async().await).await?;
     let mut found = Vec::new();
-    for (id, language, path, committed) in wanted {
+    for (SchemaFile { id, path, committed }, language) in wanted {
         let described = describe(&mut local, &id, language).await;
         let described = described.with_context(|| format!("{id}: read the schemas of the code"))?;
         let said = schema_file(&id, &described);
@@ -94,6 +127,22 @@ async fn describe(local: &mut Local, id: &str, language: &str) -> Result<Value> 
 impl PluginSchemas {
     pub fn is_current(&self) -> bool {
         self.said == self.committed
+    }
+
+    /// Updates a file that the code has outdated, and returns a message if its content changed. A file of code that declares
+    /// nothing stays, because its author may have written it.
+    pub fn renew(&self) -> Result<Option<String>> {
+        if self.said.is_none() {
+            return Ok(None);
+        }
+        if !self.is_current() {
+            return self.write().map(Some);
+        }
+        let file = fs::File::options().append(true).open(&self.path);
+        // It is as new as the code now, which need not be asked again.
+        let marked = file.and_then(|file| file.set_modified(SystemTime::now()));
+        marked.with_context(|| format!("write {}", self.path.display()))?;
+        Ok(None)
     }
 
     /// Updates the file to match the code; returns a message about what was done.

@@ -164,6 +164,30 @@ fn files_are_copied_without_a_package_unless_one_is_pinned() {
 }
 
 #[test]
+fn a_schema_file_that_is_missing_or_older_than_the_code_is_outdated() {
+    let fixture = fixture(SPEC);
+    let root = fixture.root.path().join("src");
+    let outdated = || {
+        let sources = asp_registry::read_dir(&root).unwrap();
+        schemas::outdated(&root, &sources, &fixture.units()).unwrap().len()
+    };
+    assert_eq!(outdated(), 0, "the schemas are in the spec");
+    let file = root.join("s/p.schema.json");
+    fs::write(&file, "{}").unwrap();
+    let change = |path: &PathBuf, seconds| {
+        let file = fs::File::options().append(true).open(path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+    };
+    let code = fixture.code().join("main.py");
+    change(&code, 10);
+    change(&fixture.code().join("pkg/data.json"), 10);
+    change(&file, 20);
+    assert_eq!(outdated(), 0);
+    change(&code, 30);
+    assert_eq!(outdated(), 1);
+}
+
+#[test]
 fn a_pinned_package_must_be_the_one_beside_the_spec() {
     let pinned = SPEC.replace("main.py}", &format!("main.py, artifactSha256: {}}}", "ab".repeat(32)));
     let error = fixture(&pinned).install(ConflictPolicy::Keep).unwrap_err();

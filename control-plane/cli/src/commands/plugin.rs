@@ -3,6 +3,7 @@
 pub(super) mod packages;
 
 use std::path::Path;
+use std::slice::from_ref;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,7 +13,7 @@ use asp_packaging::answers::Answers;
 use asp_packaging::languages::Languages;
 use asp_packaging::local::{Local, PluginOutcome, Request};
 use asp_packaging::scaffold::{self, NewPrimitive, Scaffold, ScaffoldType};
-use asp_packaging::{Unit, build, examples, trust};
+use asp_packaging::{Unit, build, examples, schemas, trust};
 use asp_proto::plugin::server_message::Payload;
 use asp_registry::Source;
 use serde_json::Value;
@@ -94,9 +95,8 @@ fn print_dependency(key: &str, id: &str) {
 }
 
 async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
-    let (sources, units) = read(&args.directory)?;
     let languages = Languages::find_async().await;
-    build::all_async(&units, Some(languages.present.clone())).await?;
+    let (sources, units) = prepare(&args.directory, &languages.present).await?;
     let examples = examples::examples(&sources)?;
     let mut local = Local::start(&units, languages).await?;
     let mut passed = 0_u32;
@@ -213,9 +213,8 @@ fn format_value(value: &Value) -> String {
 async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     let arguments: Value = serde_json::from_str(&args.arguments)
         .map_err(|error| Failure::bad("--arguments", format!("must be a JSON object: {error}")))?;
-    let (_, units) = read(&args.directory)?;
     let languages = Languages::find_async().await;
-    build::all_async(&units, Some(languages.present.clone())).await?;
+    let (_, units) = prepare(&args.directory, &languages.present).await?;
     let mut local = Local::start(&units, languages).await?;
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {
         let unknown = || format!("`{}` is not a plugin of {}", args.id, args.directory.display());
@@ -259,6 +258,24 @@ fn show(message: &Payload) {
         _ => return,
     };
     print::error(&text);
+}
+
+/// Builds the plugins of a directory in these languages, writes the schema files that their code has outdated, and reads the
+/// specs and the units.
+async fn prepare(directory: &Path, languages: &[&'static str]) -> Result<(Vec<Source>, Vec<Unit>), Failure> {
+    let (sources, found) = specs::checked_before_build(directory)?;
+    let units = asp_packaging::units(&found.servers, Some(directory));
+    build::all_async(&units, Some(languages.to_vec())).await?;
+    let mut outdated = schemas::outdated(directory, &sources, &units)?;
+    outdated.retain(|unit| unit.is_in(Some(languages)));
+    for unit in &outdated {
+        // Err: the code does not load, and its call says why.
+        let derived = schemas::from_code(directory, &sources, from_ref(unit)).await.unwrap_or_default();
+        for schemas in derived {
+            schemas.renew()?.iter().for_each(|change| print::error(change));
+        }
+    }
+    read(directory)
 }
 
 /// Reads the specs of a directory and the units to build and install.
