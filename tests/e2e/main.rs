@@ -47,6 +47,7 @@ mod packages;
 mod partition;
 mod peers;
 mod plugin_delegates;
+mod plugin_dependencies;
 mod plugin_lists;
 mod plugin_loss;
 mod plugin_schemas;
@@ -146,6 +147,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     plugin_delegates::trials,
     sample_agent::trials,
     packages::trials,
+    plugin_dependencies::trials,
     plugin_schemas::trials,
     plugin_wire::trials,
     a2a_sweep::trials,

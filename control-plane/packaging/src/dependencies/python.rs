@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -200,33 +200,27 @@ fn pinned_line(chosen: &Value) -> Result<String> {
 fn pip(requirements: &str, work: &Path, stop: &CancellationToken) -> Result<Command> {
     let file = work.join(REQUIREMENTS);
     fs::write(&file, requirements).with_context(|| format!("write {}", file.display()))?;
-    let (python, target) = interpreter_of_pip(stop)?;
-    let mut pip = Command::new(python);
+    let mut pip = Command::new(python_with_pip(work, stop)?);
     // Isolated: no module of the current directory takes the place of pip.
     pip.args(["-I", "-m", "pip"]).current_dir(work);
-    if let Some(target) = target {
-        pip.arg("--python").arg(target);
-    }
     pip.args(["install", "--disable-pip-version-check", "--no-input", "--no-compile", "--quiet"]);
     pip.args(["--only-binary=:all:", "-r"]).arg(file);
     Ok(pip)
 }
 
-/// Returns an interpreter with pip, and the interpreter of plugins if that has none.
-fn interpreter_of_pip(stop: &CancellationToken) -> Result<(PathBuf, Option<PathBuf>)> {
+/// Returns an interpreter with pip: the one of plugins, else one of an environment made for it in `work`.
+fn python_with_pip(work: &Path, stop: &CancellationToken) -> Result<PathBuf> {
     let python = plugins_python()?;
-    let has_pip = |python: &Path| {
-        let mut asked = Command::new(python);
-        tool::run(asked.args(["-I", "-c", "import pip"]), "python", FETCH, stop).is_ok()
-    };
-    if has_pip(&python) {
-        return Ok((python, None));
+    let mut asked = Command::new(&python);
+    if tool::run(asked.args(["-I", "-c", "import pip"]), "python", FETCH, stop).is_ok() {
+        return Ok(python);
     }
-    let other = PathBuf::from("python3");
-    if has_pip(&other) {
-        return Ok((other, Some(python)));
-    }
-    bail!("neither {} nor python3 on the PATH has pip, which installs dependencies", python.display())
+    let environment = work.join("environment");
+    let mut venv = Command::new(&python);
+    venv.args(["-I", "-m", "venv"]).arg(&environment);
+    let made = tool::run(&mut venv, "python -m venv", FETCH, stop);
+    made.with_context(|| format!("{} has no pip, which installs dependencies", python.display()))?;
+    Ok(environment.join("bin/python"))
 }
 
 /// Removes the programs of packages: they have the interpreter's path, and the same lock is to make the same files everywhere.
