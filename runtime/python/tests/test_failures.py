@@ -111,7 +111,7 @@ def test_a_missing_module_is_shown_with_the_file_that_imports_it():
             assert await started.exit_code() == 78
             said = await started.stderr()
         assert 'File "helper.py", line 2' in said
-        assert "pip install --target site-packages" in said
+        assert "in requirements.txt beside the code: requests_of_mine" in said
 
     run(test())
 

@@ -190,7 +190,7 @@ BROKEN = {
     "raises": ("raise ValueError('no\\nway')", {}, "ValueError"),
     "exits": ("import sys; sys.exit(0)", {}, "SystemExit"),
     "no handler": ("x = 1", {}, "no handler: mark its function with @plugin.tool"),
-    "no library": ("import absent_library.part", {}, "pip install --target site-packages absent_library"),
+    "no library": ("import absent_library.part", {}, "in requirements.txt beside the code: absent_library"),
     "two handlers": (
         "from asp_plugin import plugin\n@plugin.tool\ndef a(x, c): ...\n@plugin.tool\ndef b(x, c): ...",
         {},

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOR_CALLERS = "the plugin failed; its log says why"
-# Where a package may bring the wheels it needs, unpacked.
+# Where the packages that its requirements name are.
 DEPENDENCIES = "site-packages"
 # Exceptions that are followed from one to what caused it.
 MAX_CAUSES = 16

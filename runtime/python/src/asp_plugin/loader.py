@@ -67,11 +67,8 @@ def _missing(target: str, error: ModuleNotFoundError) -> str:
     name = error.name or ""
     if name and (target == name or target.startswith(f"{name}.")):
         return f"there is no module {name} in the package; runtime.entrypoint names it"
-    wheel = name.partition(".")[0] or "..."
-    return (
-        f"import {target}: {error}: a library lies beside the code:"
-        f" pip install --target {DEPENDENCIES} {wheel}"
-    )
+    library = name.partition(".")[0] or "..."
+    return f"import {target}: {error}: list the library in requirements.txt beside the code: {library}"
 
 
 def _file(code: str, target: str) -> ModuleType:
