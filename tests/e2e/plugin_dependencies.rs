@@ -12,9 +12,27 @@ use crate::trial::{Shared, trials};
 
 trials! { plugin_dependencies:
     a_dependency_of_python_is_pinned_by_its_hash_and_packed,
+    dependencies_of_node_are_installed_once_for_each_lock,
 }
 
-/// A machine on which pip finds packages in one folder alone.
+/// Installs one package of the lock, without a registry, if it must run no scripts and leave out development.
+const NPM: &str = "#!/bin/sh
+case \"$*\" in ci*--omit=dev*--ignore-scripts*) ;; *) echo \"npm $*\"; exit 1;; esac
+[ ! -e .npmrc ] && ! grep -q typescript package.json package-lock.json || exit 1
+mkdir -p node_modules/wordlib
+echo \"export const hello = 'Hello';\" > node_modules/wordlib/index.mjs
+echo '{\"name\": \"wordlib\", \"exports\": \"./index.mjs\"}' > node_modules/wordlib/package.json
+";
+const PACKAGE: &str =
+    r#"{"type": "module", "dependencies": {"wordlib": "^1.0.0"}, "devDependencies": {"typescript": "5"}}"#;
+const LOCK: &str = r#"{"lockfileVersion": 3, "packages": {
+    "": {"dependencies": {"wordlib": "^1.0.0"}, "devDependencies": {"typescript": "5"}},
+    "node_modules/typescript": {"dev": true, "version": "5.0.0"},
+    "node_modules/wordlib":
+        {"version": "1.0.0", "resolved": "https://registry.example.org/wordlib.tgz", "integrity": "sha512-eA=="}
+}}"#;
+
+/// A machine on which pip finds packages in one folder alone, and npm is a program that the test writes.
 struct Machine {
     work: tempfile::TempDir,
 }
@@ -31,6 +49,9 @@ impl Machine {
         command.env("ASP_RUNTIME_BIN", tool::runtime()?).env("ASP_PLUGIN_PYTHON", tool::plugin_python()?);
         command.env("PIP_NO_INDEX", "1").env("PIP_FIND_LINKS", self.path("wheels"));
         command.env("XDG_CACHE_HOME", self.path("cache"));
+        let (node, node_shim) = tool::plugin_node()?;
+        command.env("ASP_PLUGIN_NODE", node).env("ASP_PLUGIN_NODE_SHIM", node_shim);
+        command.env("PATH", format!("{}:{}", self.path("bin").display(), std::env::var("PATH")?));
         let output = command.output().await?;
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         Ok((output.status.success(), said))
@@ -96,5 +117,43 @@ async fn a_dependency_of_python_is_pinned_by_its_hash_and_packed(_: &Shared) -> 
     fs::write(code.join("requirements.txt"), "words @ https://example.org/words.tar.gz\n")?;
     let said = machine.fails(&work, &["plugin", "test"]).await?;
     ensure!(said.contains("requirements.txt: `words @ https://example.org/words.tar.gz` is not"), "{said}");
+    Ok(())
+}
+
+async fn dependencies_of_node_are_installed_once_for_each_lock(_: &Shared) -> Result<()> {
+    let machine = Machine { work: tempfile::tempdir()? };
+    let work = machine.path("work");
+    for folder in [&work, &machine.path("bin")] {
+        fs::create_dir(folder)?;
+    }
+    tool::write_program(&machine.path("bin/npm"), NPM)?;
+    machine.must(&work, &["plugin", "new", "greet", "--language", "node"]).await?;
+    let code = work.join("greet/plugins/greet");
+    let main = fs::read_to_string(code.join("main.mjs"))?.replace("Hello, ", "${hello}, ");
+    fs::write(code.join("main.mjs"), format!("import {{ hello }} from 'wordlib';\n{main}"))?;
+    fs::write(code.join("package.json"), PACKAGE)?;
+    fs::write(code.join("package-lock.json"), LOCK)?;
+    fs::write(code.join(".npmrc"), "git=./evil\n")?;
+    // What the author has installed for an editor is not what is packed.
+    fs::create_dir_all(code.join("node_modules/wordlib"))?;
+    fs::write(code.join("node_modules/wordlib/index.mjs"), "throw new Error('the author\'s own');\n")?;
+
+    let said = machine.must(&work, &["plugin", "test"]).await?;
+    ensure!(said.contains("1 passed, 0 failed") && said.contains("installing the dependencies"), "{said}");
+    let edited = fs::read_to_string(code.join("main.mjs"))? + "// An edit.\n";
+    fs::write(code.join("main.mjs"), edited)?;
+    let said = machine.must(&work, &["plugin", "test"]).await?;
+    ensure!(said.contains("1 passed") && !said.contains("installing the dependencies"), "{said}");
+
+    fs::write(code.join("package.json"), PACKAGE.replace("^1.0.0", "^2.0.0"))?;
+    let said = machine.fails(&work, &["plugin", "test"]).await?;
+    ensure!(said.contains("does not fit package.json: run `npm install`"), "{said}");
+    fs::write(code.join("package.json"), PACKAGE)?;
+    fs::write(
+        code.join("package-lock.json"),
+        LOCK.replace("https://registry.example.org", "git+ssh://example.org"),
+    )?;
+    let said = machine.fails(&work, &["plugin", "test"]).await?;
+    ensure!(said.contains("node_modules/wordlib is not a package of a registry"), "{said}");
     Ok(())
 }

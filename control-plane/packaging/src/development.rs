@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::dependencies::Dependencies;
 
 /// npm's lock, which pins what `package.json` asks for.
-pub const NODE_LOCK: &str = "package-lock.json";
+pub(super) const NODE_LOCK: &str = "package-lock.json";
 /// npm's description of what it has installed, with the addresses that it came from.
 const INSTALLED: &str = "node_modules/.package-lock.json";
 /// The shim, which the runtime provides; authors install it for their editor's types, which npm does by a link.
@@ -25,7 +25,7 @@ const MODULES: &str = "node_modules/";
 
 /// Files of one folder that are not packed.
 #[derive(Debug)]
-pub struct DevelopmentFiles {
+pub(super) struct DevelopmentFiles {
     is_node: bool,
     /// Names of packages whose links are left out: links cannot be packed.
     links: BTreeSet<String>,
@@ -34,7 +34,7 @@ pub struct DevelopmentFiles {
 }
 
 impl DevelopmentFiles {
-    pub fn of(folder: &Path, language: &str) -> DevelopmentFiles {
+    pub(super) fn of(folder: &Path, language: &str) -> DevelopmentFiles {
         let package = read(&folder.join("package.json"));
         let listed = package.get("devDependencies").and_then(Value::as_object);
         let names = listed.into_iter().flatten().map(|(name, _)| name.clone());
@@ -51,13 +51,13 @@ impl DevelopmentFiles {
     }
 
     /// Whether a file or folder at this path, relative to the plugin's folder, is not packed.
-    pub fn has(&self, relative: &str) -> bool {
+    pub(super) fn has(&self, relative: &str) -> bool {
         let is_tools = || TOOLS.contains(&relative) || self.packages.contains(relative);
         self.is_node && (is_tools() || (!relative.starts_with(MODULES) && is_test(relative)))
     }
 
     /// Whether a link at this path is not packed.
-    pub fn has_link(&self, relative: &str) -> bool {
+    pub(super) fn has_link(&self, relative: &str) -> bool {
         relative.strip_prefix(MODULES).is_some_and(|name| self.links.contains(name))
     }
 }
