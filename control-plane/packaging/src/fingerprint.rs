@@ -37,9 +37,10 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
             false => add(&mut digest, &path).ok()?,
         }
     }
-    if let Some(dependencies) = Dependencies::of(folder, language) {
-        // Err: they are not pinned yet, and the build will do so.
-        part(&mut digest, dependencies.entry_name().unwrap_or_default().as_bytes());
+    // Err: they are not pinned yet, and the build will do so.
+    let pinned = Dependencies::of(folder, language).and_then(|declared| declared.entry_name().ok());
+    if let Some(pinned) = pinned {
+        part(&mut digest, pinned.as_bytes());
     }
     Some(digest.finalize().into())
 }
