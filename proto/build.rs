@@ -34,8 +34,8 @@ fn grpc() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("grpc.fds"), descriptors.encode_to_vec())?;
     let mut config = prost_build::Config::new();
     config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
-    // It holds a secret: `src/credential.rs` limits what is printed.
-    config.skip_debug([".asp.runtime.supervisor.v1.Credential"]);
+    // They hold secrets: `src/credential.rs` and `src/init_request.rs` limit what is printed.
+    config.skip_debug([".asp.runtime.supervisor.v1.Credential", ".asp.plugin.v1.InitRequest"]);
     tonic_prost_build::configure().btree_map(".").compile_fds_with_config(descriptors, config)?;
     Ok(())
 }

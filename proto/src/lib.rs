@@ -73,6 +73,8 @@ mod credential;
 #[cfg(feature = "grpc")]
 pub mod envelope;
 pub mod grace;
+#[cfg(feature = "grpc")]
+mod init_request;
 pub mod mcp_revision;
 mod service;
 #[cfg(feature = "grpc")]

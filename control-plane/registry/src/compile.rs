@@ -241,6 +241,7 @@ pub(crate) fn plugin(written: &Runtime) -> snapshot::Plugin {
         worker: Some(worker(written)),
         storage: written.storage.unwrap_or_default(),
         package: written.package.clone().unwrap_or_default(),
+        secrets: written.secrets.clone(),
     }
 }
 

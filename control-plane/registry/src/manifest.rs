@@ -173,6 +173,9 @@ fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut 
             if !plugin.artifact_sha256.is_empty() {
                 set("artifactSha256", json!(plugin.artifact_sha256));
             }
+            if !plugin.secrets.is_empty() {
+                set("secrets", json!(plugin.secrets));
+            }
             resources = (plugin.cpu_millis, plugin.memory_bytes);
         }
         runtime::Mode::McpStdio(stdio) => {
@@ -220,6 +223,7 @@ mod tests {
             language: "python".into(),
             entrypoint: "main.py".into(),
             memory_bytes: 5,
+            secrets: vec!["crm-key".into()],
             worker: Some(snapshot::Worker { pids: 7, max_workers: 2, ..snapshot::Worker::default() }),
             ..snapshot::Plugin::default()
         };
@@ -233,6 +237,7 @@ mod tests {
         assert_eq!(manifest["limits"]["pids"], 7);
         assert_eq!(manifest["pool"], json!({"mode": "ephemeral", "max": 2}));
         assert_eq!((&manifest["language"], &manifest["entrypoint"]), (&json!("python"), &json!("main.py")));
+        assert_eq!(manifest["secrets"], json!(["crm-key"]));
         assert_eq!(manifest.get("primitives"), None);
     }
 

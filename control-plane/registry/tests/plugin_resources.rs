@@ -75,6 +75,33 @@ fn only_a_plugin_that_has_a_place_beside_its_calls_watches() {
 }
 
 #[test]
+fn plugins_of_every_kind_name_secrets_and_nothing_else_does() {
+    let found = |kind: &str, schema: &str, runtime: &str, secrets: &str| {
+        other(kind, &format!("primitiveSchema: {{{schema}}}\nruntime: {{{runtime}, secrets: {secrets}}}"))
+    };
+    let plugin = "mode: plugin, language: python, entrypoint: main.py";
+    let input = "input_schema: {type: object}";
+    let is_of_secrets = |(_, path): &(&str, String)| path.starts_with("/runtime/secrets");
+    for (kind, schema) in
+        [("tool", input), ("task", input), ("resource", "uri: demo://a"), ("prompt", "arguments: []")]
+    {
+        let found = found(kind, schema, plugin, "[crm-key, DB.password_1]");
+        assert!(!found.iter().any(is_of_secrets), "{kind}: {found:?}");
+    }
+    for runtime in ["mode: builtin, entrypoint: about", "mode: mcp-stdio, package: files"] {
+        let found = found("tool", input, runtime, "[crm-key]");
+        assert!(found.contains(&("misplaced_key", "/runtime/secrets".to_owned())), "{runtime}: {found:?}");
+    }
+    let wrong = found("tool", input, plugin, "[crm-key, 'a/b', '']");
+    for index in [1, 2] {
+        assert!(wrong.contains(&("bad_value", format!("/runtime/secrets/{index}"))), "{wrong:?}");
+    }
+    let names: Vec<String> = (0..65).map(|number| format!("key-{number}")).collect();
+    let many = found("tool", input, plugin, &format!("[{}]", names.join(", ")));
+    assert!(many.contains(&("too_many", "/runtime/secrets".to_owned())), "{many:?}");
+}
+
+#[test]
 fn only_tools_and_tasks_of_plugins_have_storage() {
     let is_misplaced = |kind: &str, schema: &str, runtime: &str| {
         let spec = format!("primitiveSchema: {{{schema}}}\nruntime: {{{runtime}, storage: true}}");

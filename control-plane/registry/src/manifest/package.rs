@@ -10,7 +10,7 @@ use super::shared::SharedSettings;
 use super::{PLUGIN_FORMAT, single_manifest};
 
 /// Keys of a primitive's own part; the others concern the processes of the whole package.
-const OF_PRIMITIVE: [&str; 13] = [
+const OF_PRIMITIVE: [&str; 14] = [
     "version",
     "kind",
     "entrypoint",
@@ -24,6 +24,7 @@ const OF_PRIMITIVE: [&str; 13] = [
     "supportsCancellation",
     "elicitations",
     "delegations",
+    "secrets",
 ];
 /// Limits of a primitive's own part.
 const OF_CALL: [&str; 4] =
@@ -141,7 +142,9 @@ mod tests {
             },
         );
         forecast.elicitations = vec!["city".into()];
-        let mut sweep = primitive("sweep", Plugin { entrypoint: "sweep.py".into(), ..plugin("weather") });
+        let secrets = vec!["crm-key".to_owned()];
+        let mut sweep =
+            primitive("sweep", Plugin { entrypoint: "sweep.py".into(), secrets, ..plugin("weather") });
         sweep.kind = Kind::Task.into();
         sweep.max_runtime_seconds = 600;
         let manifest = plugin_manifest(("weather", "1.2.3"), &[&forecast, &sweep], "ab").unwrap();
@@ -157,6 +160,11 @@ mod tests {
         assert_eq!(parts["forecast"].get("pool"), None);
         assert_eq!((&parts["sweep"]["kind"], &parts["sweep"]["elicitations"]), (&json!("task"), &json!([])));
         assert_eq!(parts["sweep"]["limits"]["maxRuntimeSeconds"], 600);
+        assert_eq!(
+            (&parts["sweep"]["secrets"], parts["forecast"].get("secrets")),
+            (&json!(["crm-key"]), None)
+        );
+        assert_eq!(manifest.get("secrets"), None, "each primitive has its own");
         let one = plugin_manifest(("weather", "1.2.3"), &[&sweep], "ab").unwrap();
         assert_eq!(one["primitives"]["sweep"]["entrypoint"], "sweep.py", "the package has another name");
     }

@@ -1,7 +1,7 @@
 //! Authentication of a call to the service behind it.
 //!
 //! Keeps true: a spec states exactly one way, and only for a runtime that has a service behind it; it contains no
-//! secret, only the name of one that the operator keeps.
+//! secret, only the names of those that the operator keeps.
 
 use asp_platform::operator_list;
 
@@ -14,9 +14,12 @@ use crate::spec::{Kind, Mode, Runtime, ServiceAuth, Spec};
 const MAX_SCOPES: usize = 64;
 /// Maximum length of an audience in bytes.
 const MAX_AUDIENCE: usize = 2048;
+/// Maximum number of named secrets of one primitive.
+const MAX_SECRETS: usize = 64;
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     let Some(runtime) = &spec.runtime else { return };
+    check_secrets(&runtime.secrets, findings);
     let Some(auth) = &runtime.auth else { return };
     let path = "/runtime/auth";
     if runtime.mode == Mode::Proxy && spec.kind == Kind::Delegate {
@@ -37,11 +40,27 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         }
     }
     if let Some(credential) = &auth.credential
-        && !is_credential(credential)
+        && !is_operators_name(credential)
     {
         let message = format!("`{}` is not the name of a credential", name::escape(credential));
         let hint = "write the name that the operator gave it: 1 to 63 of the characters A-Z a-z 0-9 - _ .";
         findings.add(FaultCode::BadValue, "/runtime/auth/credential", message, hint);
+    }
+}
+
+fn check_secrets(names: &[String], findings: &mut Findings<'_>) {
+    let path = "/runtime/secrets";
+    if names.len() > MAX_SECRETS {
+        let message = format!("a primitive has at most {MAX_SECRETS} secrets");
+        findings.add(FaultCode::TooMany, path, message, "keep several values in one secret, as JSON");
+    }
+    for (index, secret) in names.iter().enumerate() {
+        if !is_operators_name(secret) {
+            let message = format!("`{}` is not the name of a secret", name::escape(secret));
+            let hint =
+                "write the name that the operator gave it: 1 to 63 of the characters A-Z a-z 0-9 - _ .";
+            findings.add(FaultCode::BadValue, &format!("{path}/{index}"), message, hint);
+        }
     }
 }
 
@@ -143,7 +162,8 @@ fn check_audience(audience: &str, path: &str, findings: &mut Findings<'_>) {
     }
 }
 
-fn is_credential(text: &str) -> bool {
+/// Whether a text can be the name of an operator's credential or secret.
+fn is_operators_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=63).contains(&text.len()) && text.bytes().all(plain)
 }

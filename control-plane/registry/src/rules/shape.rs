@@ -159,7 +159,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         findings.add(FaultCode::MisplacedKey, "/runtime", message, hint);
     }
     use Mode::{Builtin, McpStdio, Plugin, Primitive, Proxy};
-    let keys: [(&str, bool, &[Mode], &[Mode]); 17] = [
+    let keys: [(&str, bool, &[Mode], &[Mode]); 18] = [
         ("entrypoint", runtime.entrypoint.is_some(), &[Builtin, Plugin], &[Builtin, Plugin]),
         ("language", runtime.language.is_some(), &[Plugin], &[Plugin]),
         ("resources", runtime.resources.is_some(), &[Plugin, McpStdio], &[]),
@@ -167,6 +167,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         ("minIsolation", runtime.min_isolation.is_some(), &[Plugin, McpStdio], &[]),
         ("artifactSha256", runtime.artifact_sha256.is_some(), &[Plugin, McpStdio], &[]),
         ("storage", runtime.storage.is_some(), &[Plugin], &[]),
+        ("secrets", !runtime.secrets.is_empty(), &[Plugin], &[]),
         ("http", runtime.http.is_some(), &[Proxy], &[]),
         ("mcp", runtime.mcp.is_some(), &[Proxy], &[]),
         ("calls", runtime.calls.is_some(), &[Proxy], &[]),

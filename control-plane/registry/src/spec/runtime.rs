@@ -31,6 +31,10 @@ pub(crate) struct Runtime {
     /// plugin, of a tool or task: whether it may keep keys and values for each org, which outlive its calls
     /// (docs/plugins.md); false when absent.
     pub storage: Option<bool>,
+    /// plugin: names of the operator's secrets that the code asks for (`ctx.secret`, docs/secrets.md). Naming a secret grants
+    /// nothing: the operator lists its users.
+    #[serde(default)]
+    pub secrets: Vec<String>,
     /// proxy: one HTTP request for each call.
     pub http: Option<HttpProxy>,
     /// proxy: a tool, prompt or resource of another MCP server.

@@ -145,7 +145,7 @@ impl Job<'_> {
     }
 
     pub(super) fn init(&self) -> Any {
-        let init = ppp::InitRequest { ctx: Some(self.context()), env: BTreeMap::new() };
+        let init = ppp::InitRequest { ctx: Some(self.context()), ..ppp::InitRequest::default() };
         tunnel::pack(client_message::Payload::Init(init))
     }
 

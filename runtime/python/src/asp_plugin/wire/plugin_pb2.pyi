@@ -33,8 +33,15 @@ class Json(_message.Message):
     def __init__(self, value: _Optional[bytes] = ...) -> None: ...
 
 class InitRequest(_message.Message):
-    __slots__ = ("ctx", "env")
+    __slots__ = ("ctx", "env", "secrets")
     class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class SecretsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -43,9 +50,11 @@ class InitRequest(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     CTX_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     ctx: Context
     env: _containers.ScalarMap[str, str]
-    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    secrets: _containers.ScalarMap[str, str]
+    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class InvokeRequest(_message.Message):
     __slots__ = ("ctx", "primitive", "version", "arguments", "request_id", "task_id", "attrs", "deadline", "budget", "access_token", "idempotency_key", "mcp_request_id", "resume", "describe")
