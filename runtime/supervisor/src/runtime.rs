@@ -106,7 +106,7 @@ impl Runtime {
             pools.values().filter(|pool| pool.key.is_of(plugin)).for_each(|pool| pool.undrain());
         }
         // Such a worker may not start without its secrets, and which primitive will use it is not known yet.
-        if pool.plan.plugin.secrets().next().is_some() {
+        if pool.plan.plugin.has_secrets() {
             return Ok(());
         }
         if prewarm || pool.plan.plugin.manifest.pool.min > 0 {
@@ -285,7 +285,7 @@ impl Runtime {
         let mut key = PluginKey::of(wanted, routes);
         let beside = self.pools_of(&key);
         if let Some(pool) = beside.first() {
-            key.secrets = self.machine.granted_secrets(&pool.plan.plugin, &wanted.called_as);
+            key.secrets = self.machine.granted_secrets(&pool.plan.plugin, wanted);
         }
         if let Some(pool) = beside.into_iter().find(|pool| pool.key == key) {
             *pool.asked_for.lock() = Instant::now();
@@ -297,7 +297,7 @@ impl Runtime {
         let loaded = tokio::task::spawn_blocking(move || Plugin::load(&plugins, &asked)).await;
         let mut plugin = loaded.map_err(|_| Refusal::NotInstalled("it could not be read".to_owned()))??;
         plugin.private = key.routes.iter().filter_map(|number| routes.get(*number)).cloned().collect();
-        key.secrets = self.machine.granted_secrets(&plugin, &wanted.called_as);
+        key.secrets = self.machine.granted_secrets(&plugin, wanted);
         let pool = Pool::new(&self.machine, key.clone(), plugin, self.tasks.clone())?;
         let mut pools = self.pools.lock();
         self.check_open()?;

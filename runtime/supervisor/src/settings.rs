@@ -83,7 +83,7 @@ pub struct Arguments {
     /// Development only: nothing is quarantined, a failed start is not repeated, and callers get the texts of exceptions
     #[arg(long)]
     pub development: bool,
-    /// JSON file of the named secrets that stdio servers may use, each with the list of its users [default: none]
+    /// JSON file of the named secrets that plugins and stdio servers may use, each with the list of its users [default: none]
     #[arg(long, env = "ASP_SECRETS", value_name = "FILE")]
     pub secrets: Option<PathBuf>,
     /// Python interpreter whose environment has the package asp-plugin

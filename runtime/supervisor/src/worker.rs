@@ -216,7 +216,8 @@ impl RunningWorker {
         let accounting = process.accounting();
         let (kill_sender, kill) = mpsc::channel(1);
         let opened = {
-            let endpoint = WorkerEndpoint::of(&mut process, plan.lines());
+            let endpoint =
+                WorkerEndpoint::of(&mut process, plan.lines(), machine.secret_values(&plan.command.secrets));
             let opening = timeout(START_WITHIN, open(endpoint));
             tokio::select! {
                 opened = opening => opened.unwrap_or(Err(Cause::Wedged)),

@@ -114,12 +114,22 @@ impl Plugin {
         format!("{}@{}", self.manifest.id, self.manifest.version)
     }
 
-    /// Returns the names of the secrets that the plugin asks for.
-    pub fn secrets(&self) -> impl Iterator<Item = &str> {
-        self.manifest.env.values().filter_map(|variable| match variable {
-            Variable::Secret(name) => Some(name.as_str()),
+    /// Whether any of its primitives asks for a secret.
+    pub fn has_secrets(&self) -> bool {
+        let manifest = &self.manifest;
+        let parts = manifest.primitives.values().any(|primitive| !primitive.secrets.is_empty());
+        parts || self.secrets_of("").next().is_some()
+    }
+
+    /// Returns the names of the secrets that a primitive of the package asks for, some of them perhaps twice.
+    pub fn secrets_of(&self, primitive: &str) -> impl Iterator<Item = &str> {
+        let manifest = &self.manifest;
+        let own = manifest.primitives.get(primitive).map_or(&manifest.secrets, |part| &part.secrets);
+        let variables = manifest.env.values().filter_map(|variable| match variable {
+            Variable::Secret(name) => Some(name),
             Variable::Value(_) | Variable::Paths(_) => None,
-        })
+        });
+        own.iter().chain(variables).map(String::as_str)
     }
 
     pub fn manifest_path(&self) -> PathBuf {

@@ -15,6 +15,8 @@ use serde_json::value::RawValue;
 pub use environment::{Variable, Variables};
 pub use primitive::{CallLimits, Primitive};
 
+use crate::secrets::is_secret_name;
+
 /// Maximum size of `plugin.json` in bytes; schemas are the largest part.
 pub const MAX_BYTES: u64 = 4 << 20;
 const FORMAT: u32 = 1;
@@ -106,6 +108,9 @@ pub struct Manifest {
     pub elicitations: Vec<String>,
     #[serde(default)]
     pub delegations: Vec<String>,
+    /// Names of the operator's secrets that its code asks for.
+    #[serde(default)]
+    pub secrets: Vec<String>,
     /// Primitives of a package that serves several, or one under another name, by id.
     #[serde(default)]
     pub primitives: BTreeMap<String, Primitive>,
@@ -202,6 +207,10 @@ impl Manifest {
         if self.mode == Mode::Plugin && !self.env.is_empty() {
             return Err("env is for mode mcp-stdio".into());
         }
+        if self.mode == Mode::McpStdio && !self.secrets.is_empty() {
+            return Err("secrets are for mode plugin; a stdio server has them in env".into());
+        }
+        check_secrets(&self.secrets)?;
         environment::check(&self.env)?;
         self.limits.check()?;
         self.pool.check()?;
@@ -224,7 +233,8 @@ impl Manifest {
         let has_own = self.kind.is_some()
             || !self.entrypoint.is_empty()
             || !self.elicitations.is_empty()
-            || !self.delegations.is_empty();
+            || !self.delegations.is_empty()
+            || !self.secrets.is_empty();
         if self.mode != Mode::Plugin || has_own || self.primitives.len() > MAX_PRIMITIVES {
             return Err(
                 "primitives are for mode plugin, at most 256, each with its own kind and entrypoint".into()
@@ -297,6 +307,11 @@ fn check_names(elicitations: &[String], delegations: &[String]) -> Result<(), St
         }
     }
     Ok(())
+}
+
+fn check_secrets(names: &[String]) -> Result<(), String> {
+    let fits = names.len() <= MAX_NAMES && names.iter().all(|name| is_secret_name(name));
+    if fits { Ok(()) } else { Err("secrets has too many names, or one that no secret can have".into()) }
 }
 
 fn check_entrypoint(entrypoint: &str) -> Result<(), String> {
@@ -398,6 +413,7 @@ mod tests {
             serde_json::json!({"one": entry("limits", serde_json::json!({"memoryBytes": 1 << 30}))}),
             serde_json::json!({"one": entry("limits", serde_json::json!({"heartbeatSeconds": 0}))}),
             serde_json::json!({"one": entry("elicitations", serde_json::json!([""]))}),
+            serde_json::json!({"one": entry("secrets", serde_json::json!([""]))}),
         ] {
             assert!(package(wrong.clone()).is_err(), "{wrong}");
         }
@@ -437,6 +453,8 @@ mod tests {
             ("allowedDomains", serde_json::json!(["*.com"])),
             ("allowedDomains", serde_json::json!(["http://x"])),
             ("elicitations", serde_json::json!([""])),
+            ("secrets", serde_json::json!(["a/b"])),
+            ("secrets", serde_json::json!(vec!["key"; 65])),
         ];
         for (field, value) in table {
             let fault = manifest(|object| {

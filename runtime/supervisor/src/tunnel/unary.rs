@@ -119,7 +119,8 @@ impl Tunnel {
             worker.stopped.store(true, Ordering::Relaxed);
         }
         worker.session.remove(&call.request_id);
-        call.conclude(&failure(&call.request_id, &status));
+        let text = worker.session.redact(status.message());
+        call.conclude(&failure(&call.request_id, status.code(), &text));
         Ok(CallEnd::Answered)
     }
 }
@@ -191,8 +192,8 @@ fn is_cancel(message: &FromGateway) -> bool {
     matches!(message, FromGateway::Message(ClientMessage { payload: Some(Payload::Cancel(_)) }))
 }
 
-fn failure(request_id: &str, status: &Status) -> ServerMessage {
-    let code = match status.code() {
+fn failure(request_id: &str, code: Code, text: &str) -> ServerMessage {
+    let code = match code {
         Code::InvalidArgument => "INVALID_ARGUMENT",
         Code::NotFound => "NOT_FOUND",
         Code::Cancelled => "CANCELLED",
@@ -200,7 +201,6 @@ fn failure(request_id: &str, status: &Status) -> ServerMessage {
         Code::Unimplemented => "UNSUPPORTED",
         _ => "INTERNAL",
     };
-    let text = status.message();
     let text = text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
     ServerMessage { payload: Some(failed(request_id, code, text)) }
 }
@@ -218,7 +218,7 @@ mod tests {
             (Status::not_found("no such page"), "NOT_FOUND"),
             (Status::internal("it threw"), "INTERNAL"),
         ] {
-            match failure("r", &status).payload {
+            match failure("r", status.code(), status.message()).payload {
                 Some(server_message::Payload::Failed(failed)) => {
                     assert_eq!((failed.code.as_str(), failed.message.as_str()), (word, status.message()));
                 }

@@ -1,11 +1,13 @@
 //! Log lines of workers, from standard output and error or by PPP: bounded, escaped and tagged.
 //!
 //! Keeps true: a line has at most `MAX_LINE` bytes; no control character reaches the log; a worker logs at most its
-//! rate of bytes and `LINES_PER_SECOND`, over all sources together; dropped output is counted and reported. A worker is
+//! rate of bytes and `LINES_PER_SECOND`, over all sources together; dropped output is counted and reported; the worker's named
+//! secrets show as `***`. A worker is
 //! blocked by its logs only when it writes faster than about 30 MiB a second: reading and discarding more than that
 //! would cost other workers CPU time.
 
 mod meter;
+mod redaction;
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -47,19 +47,23 @@ pub(super) struct OpenSession {
 
 /// Endpoint through which the runtime talks to a worker.
 pub(super) enum WorkerEndpoint {
-    Socket { socket: WorkerSocket, token: Secret, uid: u32 },
+    Socket { socket: WorkerSocket, token: Secret, uid: u32, secrets: BTreeMap<String, Secret> },
     Pipes { pipes: (ChildStdin, ChildStdout), logs: Arc<Meter>, lines: Arc<LineProtocol> },
 }
 
 impl WorkerEndpoint {
-    /// `lines`: the protocol of a stdio server.
-    pub(super) fn of(process: &mut Process, lines: Arc<LineProtocol>) -> WorkerEndpoint {
+    /// `lines`: the protocol of a stdio server, which has its secrets already.
+    pub(super) fn of(
+        process: &mut Process,
+        lines: Arc<LineProtocol>,
+        secrets: BTreeMap<String, Secret>,
+    ) -> WorkerEndpoint {
         match process.pipes.take() {
             Some(pipes) => WorkerEndpoint::Pipes { pipes, logs: process.logs(), lines },
             None => {
                 let socket = process.socket.clone();
                 let token = process.token.clone();
-                WorkerEndpoint::Socket { socket, token, uid: process.uid }
+                WorkerEndpoint::Socket { socket, token, uid: process.uid, secrets }
             }
         }
     }
@@ -68,7 +72,9 @@ impl WorkerEndpoint {
 /// Opens the session.
 pub(super) async fn open(endpoint: WorkerEndpoint) -> Result<OpenSession, Cause> {
     match endpoint {
-        WorkerEndpoint::Socket { socket, token, uid } => open_session(&socket, token, uid).await,
+        WorkerEndpoint::Socket { socket, token, uid, secrets } => {
+            open_session(&socket, token, uid, secrets).await
+        }
         WorkerEndpoint::Pipes { pipes, logs, lines } => {
             let (bridge, inbox) = stdio::open(pipes, logs, lines).await?;
             let (to_worker, messages) = mpsc::channel(TO_WORKER);
@@ -85,13 +91,19 @@ pub(super) async fn open(endpoint: WorkerEndpoint) -> Result<OpenSession, Cause>
     }
 }
 
-async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<OpenSession, Cause> {
+async fn open_session(
+    socket: &WorkerSocket,
+    token: Secret,
+    uid: u32,
+    secrets: BTreeMap<String, Secret>,
+) -> Result<OpenSession, Cause> {
     let channel = socket.connect(uid).await?;
     let mut bearer = MetadataValue::try_from(format!("Bearer {}", token.expose()))
         .map_err(|_| Cause::Protocol("the token is not text"))?;
     bearer.set_sensitive(true);
     let (to_worker, messages) = mpsc::channel(TO_WORKER);
-    let init = client_message::Payload::Init(InitRequest::default());
+    let secrets = secrets.into_iter().map(|(name, secret)| (name, secret.expose().to_owned())).collect();
+    let init = client_message::Payload::Init(InitRequest { secrets, ..InitRequest::default() });
     // Sent before the stream is opened, because a server may send nothing until it has received something. The channel
     // has capacity.
     let _ = to_worker.try_send(ClientMessage { payload: Some(init) });

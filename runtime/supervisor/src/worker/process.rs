@@ -4,7 +4,9 @@
 //! process, and only the manifest decides what runs.
 
 mod environment;
+mod secrets;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -69,6 +71,8 @@ pub struct Machine {
     /// Executor for workers' output and network traffic, so that no amount of it delays a call.
     aside: Handle,
     egress: egress::ProxyContext,
+    /// Primitives, with names of secrets that they ask for and may not use, that were logged.
+    missing_secrets: Mutex<BTreeSet<(String, String)>>,
     /// Held as long as this process lives: no other process uses the state directory.
     _lock: File,
 }
@@ -170,7 +174,7 @@ impl Machine {
                 None
             }
         };
-        if !settings.secrets.is_empty() && !may_hold_secrets(probe.own_user, level) {
+        if !settings.secrets.is_empty() && !secrets::may_hold_secrets(probe.own_user, level) {
             tracing::warn!(
                 level = level.number(),
                 "workers share a user, so none receives a named secret; run asp-runtime as root, or where level 3 works"
@@ -186,17 +190,10 @@ impl Machine {
             spawner: Spawner::start()?,
             aside,
             egress: egress::ProxyContext::default(),
+            missing_secrets: Mutex::default(),
             settings,
             _lock: lock,
         })
-    }
-
-    /// Returns the secrets that a plugin asks for and `user` may use.
-    pub fn granted_secrets(&self, plugin: &Plugin, user: &str) -> Vec<String> {
-        if !may_hold_secrets(self.probe.own_user, self.level) {
-            return Vec::new();
-        }
-        self.settings.secrets.granted(user, plugin.secrets())
     }
 
     /// Starts the process of a worker.
@@ -219,8 +216,9 @@ impl Machine {
         let sampled = unbounded.map(|root| self.sampler.watch(root, &sandbox, &report)).transpose();
         let sampled = sampled.map_err(step("look at the worker"))?;
         let rate = plugin.manifest.limits.log_bytes_per_second;
+        let secrets = self.secret_values(&command.secrets);
         let mut process = Process {
-            logs: Arc::new(logs::Meter::new(&plugin.name(), &home.id, rate)),
+            logs: Arc::new(logs::Meter::new(&plugin.name(), &home.id, rate).redacting(&secrets)),
             id: home.id.clone(),
             socket: WorkerSocket::of(self.level, &home.run_dir(), &report),
             token: Secret::random(),
@@ -461,11 +459,6 @@ impl Process {
 pub fn why(missing: &[(Level, String)]) -> String {
     let each = missing.iter().map(|(level, reason)| format!("level {}: {reason}", level.number()));
     each.collect::<Vec<_>>().join("; ")
-}
-
-/// Whether a worker may receive secrets: below level 3, workers of one user can read each other's environment.
-fn may_hold_secrets(own_user: bool, level: Level) -> bool {
-    own_user || level >= Level::L3
 }
 
 #[cfg(test)]

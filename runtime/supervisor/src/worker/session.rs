@@ -4,6 +4,7 @@
 //! unknown call, and every other protocol violation, is a [`Cause`] to end the worker; when the worker ends, every call
 //! of the table is notified.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
@@ -101,6 +102,11 @@ impl Session {
         Ok(call)
     }
 
+    /// Replaces the worker's named secrets in a text.
+    pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.logs.redact(text)
+    }
+
     pub fn open_calls(&self) -> usize {
         self.calls.lock().open.len()
     }
@@ -167,7 +173,13 @@ impl Session {
             Payload::Cancel(answer) if self.find(&answer.request_id).is_none() => Ok(()),
             // Before its call is taken from the table: the call is notified of the worker's end.
             Payload::LineAnswer(_) if !self.rules.is_stdio() => Err(ONLY_STDIO),
-            ends @ (Payload::Completed(_) | Payload::Failed(_) | Payload::LineAnswer(_)) => {
+            mut ends @ (Payload::Completed(_) | Payload::Failed(_) | Payload::LineAnswer(_)) => {
+                // Gateways log the messages of failures.
+                if let Payload::Failed(failed) = &mut ends
+                    && let Cow::Owned(redacted) = self.redact(&failed.message)
+                {
+                    failed.message = redacted;
+                }
                 let id = ends.request_id().to_owned();
                 let call = self.calls.lock().open.remove(&id);
                 call.ok_or(Cause::Protocol("a result of an unknown call"))?.receive(ends).await
@@ -185,6 +197,9 @@ impl Session {
         let call = self.find(&line.request_id).ok_or(Cause::Protocol("an event of an unknown call"))?;
         let end = line.message.floor_char_boundary(logs::MAX_LINE);
         line.message.truncate(end);
+        if let Cow::Owned(redacted) = self.redact(&line.message) {
+            line.message = redacted;
+        }
         // The plugin can fill its other fields as well.
         if !self.logs.take_line(line.encoded_len()) {
             return Ok(());

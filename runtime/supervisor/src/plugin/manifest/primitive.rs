@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Kind, Limits, check_bounds, check_entrypoint, check_names};
+use super::{Kind, Limits, check_bounds, check_entrypoint, check_names, check_secrets};
 
 /// Part of a package's primitive in its `plugin.json`: what concerns its calls alone.
 #[derive(Clone, Debug, Deserialize)]
@@ -34,6 +34,9 @@ pub struct Primitive {
     pub elicitations: Vec<String>,
     #[serde(default)]
     pub delegations: Vec<String>,
+    /// Names of the operator's secrets that its code asks for.
+    #[serde(default)]
+    pub secrets: Vec<String>,
 }
 
 /// Limits of one primitive's calls.
@@ -57,6 +60,7 @@ impl Primitive {
     pub(super) fn check(&self) -> Result<(), String> {
         check_entrypoint(&self.entrypoint)?;
         self.limits.check()?;
+        check_secrets(&self.secrets)?;
         check_names(&self.elicitations, &self.delegations)
     }
 }

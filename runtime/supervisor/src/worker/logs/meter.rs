@@ -1,10 +1,14 @@
 //! Log rate limit of one worker, and the count of dropped output.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use asp_platform::secret::Secret;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::redaction::Redaction;
 use super::{MAX_LINE, escape};
 
 /// Maximum log lines of a worker per second: enough for some long stack traces. Each line is formatted and written
@@ -18,6 +22,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 pub struct Meter {
     plugin: String,
     worker: String,
+    redaction: Redaction,
     state: Mutex<State>,
 }
 
@@ -46,7 +51,23 @@ impl Meter {
             dropped: DroppedOutput::default(),
             reported: None,
         };
-        Meter { plugin: plugin.to_owned(), worker: worker.to_owned(), state: Mutex::new(state) }
+        Meter {
+            plugin: plugin.to_owned(),
+            worker: worker.to_owned(),
+            redaction: Redaction::default(),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Adds the secrets that the worker has: its lines show `***` instead.
+    pub fn redacting(mut self, secrets: &BTreeMap<String, Secret>) -> Meter {
+        self.redaction = Redaction::of(secrets.values());
+        self
+    }
+
+    /// Replaces the worker's secrets in a text.
+    pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.redaction.apply(text)
     }
 
     /// Returns how many of the wanted bytes may be logged now.
@@ -93,7 +114,8 @@ impl Meter {
 
     pub(super) fn write(&self, stream: &'static str, line: &str) {
         let Meter { plugin, worker, .. } = self;
-        tracing::info!(runtime = true, plugin, worker, stream, line, "worker log");
+        let line = self.redact(line);
+        tracing::info!(runtime = true, plugin, worker, stream, line = &*line, "worker log");
     }
 
     /// Reports at once that something was dropped, and then the amount from time to time.

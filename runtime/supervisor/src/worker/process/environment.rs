@@ -1,7 +1,8 @@
 //! The environment of a worker: exactly the variables that runtime/README.md lists, and for a stdio server those that
 //! its package defines.
 //!
-//! Keeps true: a secret is only in the environment of workers whose pool is for users of that secret.
+//! Keeps true: a secret is only in the environment of a stdio server whose pool is for users of that secret; a plugin gets its
+//! secrets by its `init`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -49,6 +49,7 @@ impl Machine {
             spawner: Spawner::start().unwrap(),
             aside,
             egress: egress::ProxyContext::default(),
+            missing_secrets: Mutex::default(),
             _lock: File::create(root.join("lock")).unwrap(),
             settings,
         }
