@@ -36,6 +36,9 @@ export interface ReadContext {
   readonly token: Secret | undefined;
   /** `traceparent` and the like. */
   readonly attrs: Readonly<Record<string, string>>;
+  /** Returns the operator's secret of this name, which the spec lists in `runtime.secrets`. Throws a `CallError`
+   * SECRET_UNAVAILABLE when the operator does not grant it to the primitive. */
+  secret(name: string): Secret;
 }
 
 /** What a handler may ask. */

@@ -18,6 +18,8 @@ export interface Given<State = Json> {
   workDir?: string;
   /** The state that an earlier execution saved. */
   resume?: State;
+  /** The granted secrets by name. */
+  secrets?: Readonly<Record<string, string>>;
   /** What other calls share; one of its own when absent. */
   storage?: FakeStorage;
 }

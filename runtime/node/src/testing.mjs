@@ -7,6 +7,8 @@ import { checkpointKey, delegationKey, inputKey } from './call/ask.mjs';
 import { readCapsule, writeCapsule } from './call/capsule.mjs';
 import { createContext } from './call/context.mjs';
 import { FakeStorage } from './fakeStorage.mjs';
+import { refuse } from './namedSecrets.mjs';
+import { Secret } from './secret.mjs';
 import { LOG_LEVELS, parseJson } from './wire/messages.mjs';
 
 export { callTyped as callTool } from './typed.mjs';
@@ -22,7 +24,7 @@ const ARTIFACT_BYTES = 256 * 1024 * 1024;
  * @param options `answers`: id → the fields of an accepted form, or 'decline', 'cancel', 'expired', 'unsupported';
  *   `delegations`: id → the result, or the word that says why there is none. What is not in them is undeclared.
  *   Facts: requestId, taskId, caller, deadline, budget, token, idempotencyKey, attrs, workDir, `resume`, the state
- *   that an earlier execution saved, and `storage`, a FakeStorage that other calls share.
+ *   that an earlier execution saved, `secrets`, the granted ones by name, and `storage`, a FakeStorage that other calls share.
  */
 export function fakeContext({ answers = {}, delegations = {}, ...given } = {}) {
   const recorded = { progress: [], chunks: [], artifacts: [], logs: [], statuses: [], changedResources: [], completedElicitations: [], checkpoints: [], questions: [], delegations: [] };
@@ -31,7 +33,7 @@ export function fakeContext({ answers = {}, delegations = {}, ...given } = {}) {
   call.capsule = readCapsule(call.request.resume);
   call.saved = call.capsule !== undefined;
   out.call = call;
-  return withSwitches(createContext(call), call, recorded);
+  return withSwitches(createContext(call), call, recorded, given.secrets ?? {});
 }
 
 function request({ requestId = 'call-1', taskId = 'task-1', caller, deadline, budget, token, resume, idempotencyKey, attrs }) {
@@ -54,9 +56,10 @@ function plugin(answers, delegations, workDirectory) {
   };
 }
 
-function withSwitches(context, call, recorded) {
+function withSwitches(context, call, recorded, secrets) {
   const switches = {
     recorded,
+    secret: (name) => (Object.hasOwn(secrets, name) ? new Secret(secrets[name]) : refuse(name)),
     /** 'hard' fires the signal; 'soft' and 'preempt' end the handler at its next question or checkpoint. */
     cancel(mode = 'hard', reason = 'the call was cancelled') {
       const error = new CallError('CANCELLED', reason);

@@ -110,9 +110,9 @@ export class Worker {
   }
 
   /** Opens the Session and waits for the init. */
-  async session() {
+  async session(init = {}) {
     this.open();
-    this.send({ init: { ctx: {}, env: {} } });
+    this.send({ init: { ctx: {}, env: {}, ...init } });
     await this.next((message) => message.init);
     return this;
   }

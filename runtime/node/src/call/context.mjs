@@ -1,6 +1,7 @@
 //! The context a handler is given: facts of the call, what it may tell (progress, chunks, artifacts, logs,
 //! status), and, in ask.mjs and storage.mjs, what it may ask. After a hard cancel everything but
 //! `log` throws.
+import { findSecret } from '../namedSecrets.mjs';
 import { Secret } from '../secret.mjs';
 import { LOG_LEVEL_NAMES, STATUS_WORKING, json, now, textPieces, truncate } from '../wire/messages.mjs';
 import { emitArtifact } from './artifact.mjs';
@@ -19,6 +20,7 @@ export function createContext(call) {
     ...events(call),
     ...createQuestions(call),
     storage: createStorage(call),
+    secret: findSecret,
     signal,
     get cancelled() {
       return call.cancelled;

@@ -4,6 +4,7 @@ import { CallError, isCallError } from '../errors.mjs';
 import { caller } from '../call/context.mjs';
 import { failureText, failureTrace } from '../failures.mjs';
 import { operatorLine } from '../logs.mjs';
+import { findSecret } from '../namedSecrets.mjs';
 import { Secret } from '../secret.mjs';
 import { STATUS } from '../wire/grpc.mjs';
 import { epochMs } from '../wire/messages.mjs';
@@ -40,6 +41,7 @@ export async function serveAsking(request, gone, work, plugin) {
     deadline: deadlineMs === undefined ? undefined : new Date(deadlineMs),
     token: request.accessToken ? new Secret(request.accessToken) : undefined,
     attrs: Object.freeze({ ...request.attrs }),
+    secret: findSecret,
     signal: abort.signal,
   });
   try {

@@ -2,6 +2,7 @@
 //! an ended call is dropped. The stream's end cancels what runs. A message that breaks the protocol ends it.
 import { CallError } from '../errors.mjs';
 import { operatorLine } from '../logs.mjs';
+import { holdSecrets } from '../namedSecrets.mjs';
 import { Call } from '../call/call.mjs';
 import { checkpointKey, delegationKey, inputKey } from '../call/ask.mjs';
 import { Outgoing } from '../call/outgoing.mjs';
@@ -73,6 +74,7 @@ export class Session {
   init(request) {
     this.#initialised = true;
     for (const [name, value] of Object.entries(request.env ?? {})) process.env[name] ??= value;
+    holdSecrets(request.secrets);
     this.#out.send({ init: health(this.#served) });
     observe();
   }

@@ -64,6 +64,11 @@ const ACTS = {
       return { code, reason };
     }
   },
+  secret({ name }, ctx) {
+    const secret = ctx.secret(name);
+    const inEnvironment = Object.values(process.env).includes(secret.reveal());
+    return { text: secret.reveal(), printed: `${secret} ${JSON.stringify(secret)}`, inEnvironment };
+  },
   fetches: async (args, ctx) => ({ got: await Promise.all(Array.from({ length: args.count }, (_, n) => ctx.storage.get(`k${n}`))) }),
   async elicit(args, ctx) {
     try {

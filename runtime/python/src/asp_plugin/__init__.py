@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ElicitationError,
         NotFound,
         PluginError,
+        SecretError,
         StorageError,
         TooLarge,
     )
@@ -57,6 +58,7 @@ __all__ = [
     "Result",
     "Resume",
     "Secret",
+    "SecretError",
     "Session",
     "Storage",
     "StorageError",

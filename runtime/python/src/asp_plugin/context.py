@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from . import json_text
 from .artifacts import emit
 from .errors import DelegationError, ElicitationError, PluginError
+from .named_secrets import find
 from .questions import DEFAULT_DELEGATION_SECONDS, answered, conversation, delegation, elicitation, result
 from .storage import Storage
 from .values import Caller, Secret
@@ -85,6 +86,11 @@ class Context:
     def work_dir(self) -> str:
         """Private, writable, bounded; gone with the worker."""
         return os.environ.get("ASP_WORK_DIR", os.getcwd())
+
+    def secret(self, name: str) -> Secret:
+        """Returns the operator's secret of this name, which the spec lists in `runtime.secrets`. SecretError when the operator
+        does not grant it to the primitive."""
+        return find(name)
 
     async def progress(
         self, percent: float, message: str = "", gauges: Mapping[str, float] | None = None

@@ -59,6 +59,13 @@ class StorageError(PluginError):
         self.reason = reason
 
 
+class SecretError(PluginError):
+    """The primitive may not use the secret. The runtime's log says why."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("SECRET_UNAVAILABLE", f"secret {name} is not granted to this primitive", {"reason": "not_granted"})
+
+
 class ArtifactError(PluginError):
     """The artifact was refused: a name used twice, or more bytes than the plugin may store."""
 

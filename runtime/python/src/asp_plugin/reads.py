@@ -17,6 +17,7 @@ import grpc
 
 from . import failures, json_text
 from .errors import DelegationError, ElicitationError, NotFound, PluginError
+from .named_secrets import find
 from .questions import DEFAULT_DELEGATION_SECONDS, Questions, answered, delegation, elicitation, result
 from .values import Caller, Content, Message, Prompt, Secret
 from .wire import plugin_pb2 as wire
@@ -59,6 +60,10 @@ class ReadContext:
         self.seconds_left: float | None = None
         if "deadline" in request.DESCRIPTOR.fields_by_name and request.HasField("deadline"):
             self.seconds_left = request.deadline.ToNanoseconds() / 1e9 - time.time()
+
+    def secret(self, name: str) -> Secret:
+        """See `Context.secret`."""
+        return find(name)
 
     async def elicit(
         self,

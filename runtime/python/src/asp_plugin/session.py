@@ -11,6 +11,7 @@ import sys
 
 import grpc
 
+from . import named_secrets
 from .call import Call
 from .outbox import Outbox
 from .wire import plugin_pb2 as wire
@@ -81,6 +82,7 @@ class Session:
             return
         if message.WhichOneof("payload") != "init":
             raise ProtocolFault("the first message is not init")
+        named_secrets.hold(message.init.secrets)
         answer = await self._worker.init(dict(message.init.env))
         await self._outbox.put(wire.ServerMessage(init=answer))
 

@@ -99,6 +99,10 @@ class SyncContext:
         """Where an earlier worker was lost; None in a call's first execution."""
         return self._context.resume
 
+    def secret(self, name: str) -> Secret:
+        """See `Context.secret`."""
+        return self._context.secret(name)
+
     def progress(self, percent: float, message: str = "", gauges: Mapping[str, float] | None = None) -> None:
         """See `Context.progress`."""
         self._wait(self._context.progress(percent, message, gauges))

@@ -21,6 +21,7 @@ from .call import Call
 from .context import Context
 from .convert import plain, reader
 from .declared import Declared
+from .errors import SecretError
 from .fake_storage import FakeStorage
 from .questions import ACTIONS
 from .sync_context import SyncContext
@@ -103,7 +104,8 @@ class FakeContext(Context):
     `answers`: by elicitation, the fields of an accepted form, or decline, cancel, expired, unsupported.
     `delegations`: by delegate, its result, or as a text the word that says why there is none. What is in neither is
     undeclared. `facts`: request_id, task_id, caller, deadline, budget, token, idempotency_key, attributes, work_dir,
-    `resume`, the state that an earlier execution saved, and `storage`, a FakeStorage that other calls share.
+    `resume`, the state that an earlier execution saved, `secrets`, the granted ones by name, and `storage`, a FakeStorage that
+    other calls share.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class FakeContext(Context):
         self.recorded = Recorded()
         self._work_dir: str = facts.pop("work_dir", None) or tempfile.gettempdir()
         saved = [facts.pop("resume")] if "resume" in facts else []
+        self._secrets: dict[str, str] = facts.pop("secrets", {})
         storage = facts.pop("storage", None) or FakeStorage()
         platform = _Platform(self.recorded, dict(answers or {}), dict(delegations or {}), storage)
         call = platform.call = Call(
@@ -128,6 +131,12 @@ class FakeContext(Context):
     def work_dir(self) -> str:
         """A directory to write to; the system's own for such files unless the test names one."""
         return self._work_dir
+
+    def secret(self, name: str) -> Secret:
+        """Returns a secret that the test grants."""
+        if name not in self._secrets:
+            raise SecretError(name)
+        return Secret(self._secrets[name])
 
     def cancel(
         self, mode: Literal["hard", "soft", "preempt"] = "hard", reason: str = "the call was cancelled"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Secret:
-    """A token. Prints as ***; `reveal()` gives its text."""
+    """A token or a named secret. Prints as ***; `reveal()` gives its text."""
 
     __slots__ = ("_text",)
 
@@ -17,7 +17,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The token itself, for an Authorization header."""
+        """The text itself, for an Authorization header or a connection's password."""
         return self._text
 
     def __bool__(self) -> bool:
@@ -53,6 +53,12 @@ class Session(NamedTuple):
     worker_id: str
     work_dir: str
     environment: dict[str, str]
+
+    def secret(self, name: str) -> Secret:
+        """See `Context.secret`."""
+        from .named_secrets import find
+
+        return find(name)
 
 
 class Field(NamedTuple):

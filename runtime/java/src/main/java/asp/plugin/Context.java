@@ -126,6 +126,13 @@ public interface Context {
     /** A short-lived token for the services this plugin may call. */
     Optional<Secret> token();
 
+    /**
+     * Returns the operator's secret of this name, which the spec lists in {@code runtime.secrets}.
+     *
+     * @throws PluginException SECRET_UNAVAILABLE when the operator does not grant it to the primitive
+     */
+    Secret secret(String name);
+
     String taskId();
 
     String requestId();

@@ -1,6 +1,6 @@
 package asp.plugin;
 
-/** A text that prints as {@code ***}: it can be sent, and does not slip into logs. */
+/** A token or a named secret, which prints as {@code ***}: it can be sent, and does not slip into logs. */
 public final class Secret {
     private final String text;
 

@@ -162,8 +162,12 @@ final class WorkerProcess implements AutoCloseable {
 
     /** Opens the Session and exchanges `init`. */
     WorkerProcess greet() throws Exception {
+        return greet(InitRequest.getDefaultInstance());
+    }
+
+    WorkerProcess greet(InitRequest init) throws Exception {
         session = open(channel(TOKEN), received, streamEnd);
-        send(ClientMessage.newBuilder().setInit(InitRequest.getDefaultInstance()).build());
+        send(ClientMessage.newBuilder().setInit(init).build());
         next(ServerMessage::hasInit);
         return this;
     }

@@ -49,6 +49,7 @@ public final class FakeContext implements Context {
     private Instant deadline;
     private Long budget;
     private Secret token;
+    private final Map<String, Secret> secrets = new HashMap<>();
     private Caller caller = new Caller("acme", "alice", "");
     private Resume resume;
     private FakeStorage storage = new FakeStorage();
@@ -96,6 +97,12 @@ public final class FakeContext implements Context {
 
     public FakeContext token(String text) {
         token = new Secret(text);
+        return this;
+    }
+
+    /** Grants a named secret. */
+    public FakeContext secret(String name, String text) {
+        secrets.put(name, new Secret(text));
         return this;
     }
 
@@ -311,6 +318,15 @@ public final class FakeContext implements Context {
     @Override
     public Optional<Secret> token() {
         return Optional.ofNullable(token);
+    }
+
+    @Override
+    public Secret secret(String name) {
+        Secret secret = secrets.get(name);
+        if (secret == null) {
+            throw Reasons.noSecret(name);
+        }
+        return secret;
     }
 
     @Override

@@ -256,6 +256,11 @@ final class CallContext implements Context {
     }
 
     @Override
+    public Secret secret(String name) {
+        return NamedSecrets.find(name);
+    }
+
+    @Override
     public String taskId() {
         return request().taskId();
     }

@@ -4,7 +4,7 @@ import asp.plugin.PluginException;
 import java.util.Map;
 
 /**
- * What a handler catches when a question, a delegation, a checkpoint or a storage request comes to nothing: the codes that every language
+ * What a handler catches when a question, a delegation, a checkpoint, a secret or a storage request comes to nothing: the codes that every language
  * has for the same event (runtime/README.md), with the platform's word as `reason`.
  */
 public final class Reasons {
@@ -34,6 +34,14 @@ public final class Reasons {
     /** The storage gave no result. */
     public static PluginException noStorage(String reason) {
         return new PluginException("STORAGE_FAILED", "storage: " + reason, Map.of("reason", reason));
+    }
+
+    /** The primitive may not use the secret. */
+    public static PluginException noSecret(String name) {
+        return new PluginException(
+                "SECRET_UNAVAILABLE",
+                "secret " + name + " is not granted to this primitive",
+                Map.of("reason", "not_granted"));
     }
 
     public static PluginException noCheckpoint(String reason) {

@@ -50,6 +50,7 @@ final class Session implements StreamObserver<ClientMessage> {
         switch (message.getPayloadCase()) {
             case INIT -> {
                 greeted = true;
+                NamedSecrets.hold(message.getInit().getSecretsMap());
                 outbox.push(ServerMessage.newBuilder().setInit(primitives.greeting()).build());
             }
             case PING -> outbox.push(ServerMessage.newBuilder()
