@@ -9,6 +9,7 @@ const MAX_LINES: usize = 40;
 const WROTE: &str = "worker log";
 const CRASHED: &str = "a worker crashed";
 const EGRESS: &str = "egress";
+const MISSING_SECRET: &str = "a primitive runs without a secret that it asks for";
 
 /// Returns the lines for a person, oldest first; empty if no worker wrote anything or was lost.
 pub fn lines(log: &str) -> Vec<String> {
@@ -50,6 +51,12 @@ pub fn parse_line(line: &str) -> Option<WorkerOutput> {
             remedy => vec![format!("(the process ended: {}; {remedy})", text("cause"))],
         },
         EGRESS => vec![blocked(text("outcome"), text("host"), line.get("port")?)?],
+        MISSING_SECRET => vec![format!(
+            "(secret {} is missing: {}; grant it to {} in the file that ASP_SECRETS names)",
+            text("entry"),
+            text("why"),
+            text("primitive")
+        )],
         _ => return None,
     };
     // `id@version`; an author has only one version at a time.
@@ -142,6 +149,13 @@ mod tests {
             "message": "a worker crashed", "cause": "it was large", "remedy": "memory of its spec is 1Mi",
         });
         assert_eq!(shown(crashed).unwrap(), "(the process ended: it was large; memory of its spec is 1Mi)");
+        let missing = serde_json::json!({
+            "message": "a primitive runs without a secret that it asks for", "list": "ASP_SECRETS", "entry": "crm-key",
+            "primitive": "demo/greet", "why": "the file has no secret of this name",
+        });
+        let expected = "(secret crm-key is missing: the file has no secret of this name; grant it to demo/greet in the file that \
+            ASP_SECRETS names)";
+        assert_eq!(shown(missing).unwrap(), expected);
     }
 
     #[test]

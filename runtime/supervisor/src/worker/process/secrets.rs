@@ -25,12 +25,12 @@ impl Machine {
             false => Vec::new(),
         };
         let is_missing = |name: &&str| !user.is_empty() && !granted.iter().any(|granted| granted == name);
-        asked().filter(is_missing).for_each(|name| self.report_missing_secret(user, name));
+        asked().filter(is_missing).for_each(|name| self.report_missing_secret(plugin, user, name));
         granted
     }
 
     /// Logs once that a primitive runs without a secret that it asks for.
-    fn report_missing_secret(&self, primitive: &str, entry: &str) {
+    fn report_missing_secret(&self, plugin: &Plugin, primitive: &str, entry: &str) {
         let mut reported = self.missing_secrets.lock();
         if reported.len() >= MAX_REPORTED || !reported.insert((primitive.to_owned(), entry.to_owned())) {
             return;
@@ -41,6 +41,7 @@ impl Machine {
             Some(_) => "the entry's `for` does not name the primitive",
         };
         tracing::warn!(
+            plugin = %plugin.name(),
             list = "ASP_SECRETS",
             entry,
             primitive,
