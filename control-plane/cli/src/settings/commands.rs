@@ -26,7 +26,7 @@ pub struct CommandArgs {
     /// File with the token of a caller, for `asp mcp`, `asp tools` and `asp call`
     #[arg(long, env = "ASP_TOKEN_FILE")]
     pub token_file: Option<String>,
-    /// JSON file of named secrets for the stdio servers of `--stack` and `asp dev` (docs/upstreams.md) [default: none]
+    /// JSON file of named secrets for the plugins and stdio servers of `--stack` and `asp dev` (docs/secrets.md) [default: none]
     #[arg(long, env = "ASP_SECRETS")]
     pub secrets: Option<String>,
     /// `true` if Maven may build Java plugins without asking [default: false; `asp dev` asks once per directory, at a terminal]

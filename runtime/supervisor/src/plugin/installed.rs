@@ -325,7 +325,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let version = install(&root);
-        let parts = r#""primitives": {"say": {"kind": "tool", "entrypoint": "echo.py:say"},
+        let parts = r#""primitives": {"say": {"kind": "tool", "entrypoint": "echo.py:say", "secrets": ["crm-key"]},
             "shout": {"kind": "task", "entrypoint": "loud/shout.py"}}"#;
         let package =
             MANIFEST.replace(r#""kind": "tool", "#, "").replace(r#""entrypoint": "echo.py""#, parts);
@@ -338,7 +338,9 @@ mod tests {
         assert!(missing.contains("loud/shout.py is not a file of the package"), "{missing}");
         std::fs::create_dir(version.join("package/loud")).unwrap();
         std::fs::write(version.join("package/loud/shout.py"), "").unwrap();
-        load("say", "echo.py:say").unwrap();
+        let plugin = load("say", "echo.py:say").unwrap();
+        let secrets = ["say", "shout", ""].map(|primitive| plugin.secrets_of(primitive).count());
+        assert_eq!((plugin.has_secrets(), secrets), (true, [1, 0, 0]), "each primitive has its own");
         load("shout", "loud/shout.py").unwrap();
         load("", "").unwrap();
         let unknown = load("whisper", "echo.py:say").unwrap_err().to_string();

@@ -1,10 +1,15 @@
-//! Tests of the operator's named secrets: a primitive on a secret's list gets it in the environment of a process of its
-//! own, and no other primitive does; nor does it appear in the API or the logs (I-7, I-12, ADR 16).
+//! Tests of the operator's named secrets: a primitive on a secret's list gets it in a process of its own, a stdio server in the
+//! environment, and no other primitive does; nor does it appear in the API or the logs (I-7, I-12, ADR 16).
 
+use std::path::Path;
+use std::process::Command;
+
+use asp_proto::plugin::server_message::Payload;
 use asp_proto::supervisor::{AllocateWorkerRequest, PluginRef};
 use serde_json::{Value, json};
 
-use super::harness::{Stack, install, launch, reference, wanted};
+use super::attempts::{Language, start};
+use super::harness::{Said, Stack, install, launch, output, reference, wanted};
 
 /// A server that reports its environment, its process and its library.
 const SERVER: &str = r#"
@@ -39,7 +44,7 @@ async fn told(stack: &Stack, server: &str, primitive: &str) -> Value {
     let mut tunnel = stack.tunnel_for(asked_by(server, primitive)).await;
     tunnel.tool(&format!("{server}-{primitive}"), primitive, "{}").await;
     let said = tunnel.rest().await;
-    said.iter().find_map(super::harness::Said::output).unwrap_or_else(|| panic!("{said:?}"))
+    said.iter().find_map(Said::output).unwrap_or_else(|| panic!("{said:?}"))
 }
 
 async fn stack() -> Stack {
@@ -97,4 +102,62 @@ async fn a_stdio_server_has_its_constants_and_the_libraries_beside_it() {
     assert_eq!(told["words"], "one");
     assert_eq!(told["env"].get("OTHER"), None, "a secret that the operator does not have");
     assert!(!told.to_string().contains("nobody wants"), "and none that its package does not ask for");
+}
+
+#[tokio::test]
+async fn a_plugin_in_python_asks_for_its_secrets() {
+    plugin_has_its_secrets(Language::Python).await;
+}
+
+#[tokio::test]
+async fn a_plugin_in_node_asks_for_its_secrets() {
+    plugin_has_its_secrets(Language::Node).await;
+}
+
+#[tokio::test]
+async fn a_plugin_in_java_asks_for_its_secrets() {
+    plugin_has_its_secrets(Language::Java).await;
+}
+
+async fn plugin_has_its_secrets(language: Language) {
+    let directory = tempfile::tempdir().unwrap();
+    let secrets = directory.path().join("secrets.json");
+    let named = json!({
+        "crm-key": {"value": SECRET, "for": ["crm/find"]},
+        "unnamed": {"value": "no spec names this one", "for": ["*"]},
+    });
+    std::fs::write(&secrets, named.to_string()).unwrap();
+    let plugins =
+        |plugins: &Path| language.install(plugins, "crm", &json!({"secrets": ["crm-key", "absent"]}));
+    let adapt = |mut runtime: Command| {
+        runtime.env("ASP_SECRETS", &secrets);
+        runtime
+    };
+    let stack = start(plugins, adapt).await;
+    let ask = async |primitive: &str, arguments: &Value| {
+        let mut tunnel = stack.tunnel_for(asked_by("crm", primitive)).await;
+        tunnel.invoke("r", arguments).await;
+        tunnel.rest().await
+    };
+    let mine = ask("find", &json!({"secret": "crm-key"})).await;
+    assert_eq!(output(&mine), Some(json!({"text": SECRET, "environment": false})), "{mine:?}");
+    let is_redacted =
+        |said: &Said| matches!(said, Said::Message(Payload::Log(line)) if line.message == "log ***");
+    assert!(mine.iter().any(is_redacted), "{mine:?}");
+    let failed = ask("find", &json!({"secret": "crm-key", "fail": true})).await;
+    let is_redacted = |said: &Said| matches!(said, Said::Message(Payload::Failed(failed)) if failed.message == "failed with ***");
+    assert!(failed.iter().any(is_redacted), "{failed:?}");
+    for (primitive, name) in [("finder", "crm-key"), ("find", "absent"), ("find", "unnamed")] {
+        let refused = ask(primitive, &json!({ "secret": name })).await;
+        let code = refused.iter().find_map(Said::failed);
+        assert_eq!(code, Some("SECRET_UNAVAILABLE"), "{primitive} {name}: {refused:?}");
+    }
+    stack.log_line("stdout ***").await;
+    for (name, why) in [("absent", "no secret of this name"), ("crm-key", "does not name the primitive")] {
+        let reported = stack.log_line(why).await;
+        assert!(reported.contains(name) && reported.contains("runs without a secret"), "{reported}");
+    }
+    for told in [stack.health().await.to_string(), stack.logged("").join("\n")] {
+        assert!(!told.contains(SECRET), "{told}");
+    }
 }

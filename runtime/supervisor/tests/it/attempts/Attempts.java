@@ -1,6 +1,7 @@
 import asp.plugin.Arguments;
 import asp.plugin.Context;
 import asp.plugin.Json;
+import asp.plugin.PluginException;
 import asp.plugin.Tool;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.sun.management.HotSpotDiagnosticMXBean;
@@ -66,6 +67,15 @@ public final class Attempts implements Tool {
         }
         if (arguments.has("fetch")) {
             return Map.of("text", fetch(arguments.object("fetch")));
+        }
+        if (arguments.has("secret")) {
+            String key = context.secret(arguments.string("secret")).reveal();
+            System.out.println("stdout " + key);
+            context.log(System.Logger.Level.INFO, "log " + key);
+            if (arguments.has("fail")) {
+                throw new PluginException("FAILS", "failed with " + key);
+            }
+            return Map.of("text", key, "environment", System.getenv().containsValue(key));
         }
         if (arguments.has("names")) {
             return Map.of("names", new TreeSet<>(System.getenv().keySet()));

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from asp_plugin import plugin
+from asp_plugin import PluginError, plugin
 
 WITHIN_S = 20.0
 MIB = 1 << 20
@@ -300,6 +300,13 @@ def main(args, ctx):
         return {"text": fetch(args["fetch"])}
     if "tunnel" in args:
         return {"text": tunnel(args["tunnel"])}
+    if "secret" in args:
+        key = ctx.secret(args["secret"]).reveal()
+        print("stdout", key, flush=True)
+        ctx.log("info", "log " + key)
+        if "fail" in args:
+            raise PluginError("FAILS", "failed with " + key)
+        return {"text": key, "environment": key in os.environ.values()}
     if "names" in args:
         return {"names": sorted(os.environ)}
     return {want["name"]: attempt(want) for want in args["attempts"]}
