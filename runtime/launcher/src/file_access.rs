@@ -1,7 +1,7 @@
 //! Landlock: the files that the worker may access, whatever is mounted.
 //!
 //! At level 2 it is the only fence around files; at level 3 the second. It also stops signals and abstract sockets at
-//! the sandbox's border, and TCP except to the egress port, if the kernel supports those rules. Source: Linux
+//! the sandbox's border, and TCP except to the egress ports, if the kernel supports those rules. Source: Linux
 //! Documentation/userspace-api/landlock.rst.
 
 use std::path::PathBuf;
@@ -31,7 +31,9 @@ pub(crate) fn restrict(sandbox: &Sandbox) -> Result<(), SetupFailure> {
         rules = allow(rules, &path, access)?;
     }
     if let Some(egress) = &sandbox.egress {
-        rules = rules.add_rule(NetPort::new(egress.port, AccessNet::ConnectTcp)).during(STEP)?;
+        for port in std::iter::once(egress.port).chain(egress.tcp.iter().map(|to| to.port)) {
+            rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp)).during(STEP)?;
+        }
     }
     let status = rules.restrict_self().during(STEP)?;
     if status.ruleset == RulesetStatus::NotEnforced || !status.no_new_privs {

@@ -1,4 +1,4 @@
-//! The egress forwarder of a worker: connections to a port on its loopback go to the egress proxy's socket.
+//! The egress forwarder of a worker: connections to a port on its loopback go to the egress proxy's socket for that port.
 //!
 //! It is a separate process with the worker's user and no more rights, and dies with the first process inside. It does
 //! not inspect the forwarded bytes: the proxy decides which hosts a worker may reach.
@@ -20,19 +20,29 @@ const BUFFER_BYTES: usize = 16 * 1024;
 /// Pause after a failed accept (out of file descriptors): long enough for some to be closed.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
+/// A listener for the worker, and the proxy's socket to which its connections go.
+pub(crate) struct Route {
+    pub(crate) listener: TcpListener,
+    pub(crate) proxy: OwnedFd,
+}
+
 /// Serves until it is killed.
-pub(crate) fn run(listener: &TcpListener, proxy: &OwnedFd) -> Result<ExitCode, SetupFailure> {
-    listener.set_nonblocking(true).during("egress")?;
+pub(crate) fn run(routes: &[Route]) -> Result<ExitCode, SetupFailure> {
+    for route in routes {
+        route.listener.set_nonblocking(true).during("egress")?;
+    }
     let mut connections: Vec<Connection> = Vec::new();
     let mut accepts = true;
     loop {
-        wait(listener, &connections, accepts).during("egress")?;
+        wait(routes, &connections, accepts).during("egress")?;
         accepts = true;
-        if connections.len() < MAX_CONNECTIONS {
-            match listener.accept() {
-                // Without a proxy the client's connection is closed.
-                Ok((client, _)) => connections.extend(Connection::open(client, proxy).ok()),
-                Err(error) => accepts = waits(&error),
+        for route in routes {
+            if connections.len() < MAX_CONNECTIONS {
+                match route.listener.accept() {
+                    // Without a proxy the client's connection is closed.
+                    Ok((client, _)) => connections.extend(Connection::open(client, &route.proxy).ok()),
+                    Err(error) => accepts &= waits(&error),
+                }
             }
         }
         connections.retain_mut(Connection::advance);
@@ -41,10 +51,11 @@ pub(crate) fn run(listener: &TcpListener, proxy: &OwnedFd) -> Result<ExitCode, S
 
 /// Waits until a connection can advance or another one can be accepted; without `accepts`, ignores the latter for
 /// [`ACCEPT_PAUSE`].
-fn wait(listener: &TcpListener, connections: &[Connection], accepts: bool) -> io::Result<()> {
+fn wait(routes: &[Route], connections: &[Connection], accepts: bool) -> io::Result<()> {
     let has_room = accepts && connections.len() < MAX_CONNECTIONS;
     let accept = if has_room { PollFlags::IN } else { PollFlags::empty() };
-    let mut wakers = vec![PollFd::from_borrowed_fd(listener.as_fd(), accept)];
+    let listeners = routes.iter().map(|route| PollFd::from_borrowed_fd(route.listener.as_fd(), accept));
+    let mut wakers: Vec<PollFd<'_>> = listeners.collect();
     for connection in connections {
         let (client, proxy) = connection.interest();
         // A side without interest is left out: its hang-up would wake us for nothing.
@@ -174,11 +185,15 @@ mod tests {
 
     #[test]
     fn a_client_wakes_the_forwarder_unless_an_accept_has_just_failed() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        wait(&listener, &[], true).unwrap();
+        let route = || Route {
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            proxy: UnixStream::pair().unwrap().0.into(),
+        };
+        let routes = [route(), route()];
+        let _client = TcpStream::connect(routes[1].listener.local_addr().unwrap()).unwrap();
+        wait(&routes, &[], true).unwrap();
         let began = Instant::now();
-        wait(&listener, &[], false).unwrap();
+        wait(&routes, &[], false).unwrap();
         assert!(began.elapsed() >= Duration::from_millis(100));
     }
 }

@@ -3,7 +3,7 @@
 //! It has the worker's user and no privileges by the time the worker starts; when it ends, the kernel kills everything
 //! that is left in the namespace. It ends with the outermost process.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
@@ -17,14 +17,9 @@ use rustix::fs::{Mode, OFlags, open};
 use crate::end::{WorkerEnd, serve_signals};
 use crate::failure::{SetupFailure, StepContext};
 use crate::fork::fork;
+use crate::forward::Route;
 use crate::syscalls::User;
 use crate::{forward, mounts, namespaces, privileges, syscalls, worker};
-
-/// Both ends of the egress: the listener for the worker, and the proxy's socket.
-struct EgressSockets {
-    listener: TcpListener,
-    proxy: OwnedFd,
-}
 
 /// Builds the inner part of the sandbox and runs the worker to its end, which is written to `reporter`.
 pub(crate) fn run(
@@ -35,21 +30,21 @@ pub(crate) fn run(
     die_with_watcher(&reporter)?;
     namespaces::hide_groups();
     namespaces::set_host_name(&sandbox.hostname)?;
-    let egress = open_egress(sandbox)?;
+    let routes = open_egress(sandbox)?;
     mounts::build(sandbox)?;
     let counted = namespaces::enter_counting_namespace(sandbox)?;
     privileges::drop_all(sandbox)?;
     // A change of user clears the death signal.
     die_with_watcher(&reporter)?;
     syscalls::restrict(sandbox, User::Own)?;
-    if let Some(egress) = egress {
+    if !routes.is_empty() {
         match fork()? {
             ForkResult::Child => {
                 drop(reporter);
-                let served = forward::run(&egress.listener, &egress.proxy);
+                let served = forward::run(&routes);
                 return Ok(served.unwrap_or_else(|failure| failure.print()));
             }
-            ForkResult::Parent { .. } => {}
+            ForkResult::Parent { .. } => drop(routes),
         }
     }
     match fork()? {
@@ -73,14 +68,20 @@ fn die_with_watcher(reporter: &OwnedFd) -> Result<(), SetupFailure> {
     Ok(())
 }
 
-/// Opens both ends of the egress. Runs before the old file system is hidden: the proxy is reached by a handle, not by
-/// its path.
-fn open_egress(sandbox: &Sandbox) -> Result<Option<EgressSockets>, SetupFailure> {
-    let Some(egress) = &sandbox.egress else { return Ok(None) };
+/// Opens both ends of each route of the egress. Runs before the old file system is hidden: the proxy is reached by handles, not
+/// by paths. This process may bind ports below 1024 still, as those of SMTP and LDAP.
+fn open_egress(sandbox: &Sandbox) -> Result<Vec<Route>, SetupFailure> {
+    let Some(egress) = &sandbox.egress else { return Ok(Vec::new()) };
     namespaces::raise_loopback()?;
-    let listener = TcpListener::bind(("127.0.0.1", egress.port)).during("egress")?;
-    let proxy = open(&egress.proxy_socket, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during("egress")?;
-    Ok(Some(EgressSockets { listener, proxy }))
+    let http = (Ipv4Addr::LOCALHOST, egress.port, &egress.proxy_socket);
+    let tcp = egress.tcp.iter().map(|to| (to.address, to.port, &to.socket));
+    let mut routes = Vec::new();
+    for (address, port, socket) in std::iter::once(http).chain(tcp) {
+        let listener = TcpListener::bind((address, port)).during("egress")?;
+        let proxy = open(socket, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during("egress")?;
+        routes.push(Route { listener, proxy });
+    }
+    Ok(routes)
 }
 
 fn reap_until(worker: Pid, signals: &SignalFd) -> Result<WorkerEnd, SetupFailure> {

@@ -18,7 +18,7 @@ pub use command::{CommandError, Description, Launch, command, launch};
 pub use origin::is_from_sandbox;
 pub use probe::{Probe, probe};
 pub use report::{Report, Reporter, SetupFault};
-pub use sandbox::{Bounds, Egress, Level, Limits, Sandbox, SandboxError, own_group};
+pub use sandbox::{Bounds, Egress, Level, Limits, MAX_TCP, Sandbox, SandboxError, TcpEgress, own_group};
 
 /// Exit code of `worker-init` if the sandbox could not be built; one JSON line on standard error
 /// (`{"workerInit":"failed","step":"mounts","error":"...","host":true}`) names the step that failed, and whether the

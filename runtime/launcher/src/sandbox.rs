@@ -4,6 +4,7 @@
 //! sandbox: relative paths, `..`, the root directory, the superuser, absent bounds. Both sides call [`Sandbox::check`].
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::process::{getegid, geteuid};
@@ -20,6 +21,10 @@ const MAX_PATH_BYTES: usize = 4096;
 const MAX_HOSTNAME_BYTES: usize = 64;
 /// Maximum length of a socket path: `sun_path` has 108 bytes with its final NUL.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
+/// Maximum number of TCP destinations, each with a listener.
+pub const MAX_TCP: usize = 16;
+/// Maximum length of a name in DNS.
+const MAX_HOST_BYTES: usize = 253;
 /// Directories that a description must not give to a worker or hide: the sandbox creates them itself.
 const SYSTEM_DIRS: [&str; 10] =
     ["/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/tmp", "/usr"];
@@ -132,6 +137,22 @@ pub struct Egress {
     pub proxy_socket: PathBuf,
     /// Port on 127.0.0.1 inside the sandbox whose connections reach the proxy.
     pub port: u16,
+    /// Destinations that are reached without HTTP.
+    #[serde(default)]
+    pub tcp: Vec<TcpEgress>,
+}
+
+/// A destination that a worker reaches under its own name and port, by a listener on the loopback inside the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TcpEgress {
+    /// Socket of the supervisor's proxy for this destination alone, outside the sandbox; the worker's user must be allowed to
+    /// connect.
+    pub socket: PathBuf,
+    /// Name that resolves to `address` inside the sandbox.
+    pub host: String,
+    pub address: Ipv4Addr,
+    pub port: u16,
 }
 
 /// Reason for refusing a description.
@@ -167,11 +188,10 @@ impl Sandbox {
         if self.level < Level::L3 {
             return Err(SandboxError::EgressLevel);
         }
-        check_path("proxySocket", &egress.proxy_socket)?;
-        if egress.proxy_socket.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
-            return Err(SandboxError::Text { field: "proxySocket" });
-        }
-        check_range("port", u64::from(egress.port), 1024, u64::from(u16::MAX))
+        check_socket("proxySocket", &egress.proxy_socket)?;
+        check_range("port", u64::from(egress.port), 1024, u64::from(u16::MAX))?;
+        check_count("tcp", egress.tcp.len().max(1), MAX_TCP)?;
+        egress.tcp.iter().try_for_each(TcpEgress::check)
     }
 
     fn check_command(&self) -> Result<(), SandboxError> {
@@ -267,6 +287,26 @@ fn check_path(field: &'static str, path: &Path) -> Result<(), SandboxError> {
         return Err(SandboxError::Path { field, path: path.to_path_buf() });
     }
     Ok(())
+}
+
+impl TcpEgress {
+    fn check(&self) -> Result<(), SandboxError> {
+        check_socket("tcp", &self.socket)?;
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte);
+        // It becomes a line of a file.
+        if !(1..=MAX_HOST_BYTES).contains(&self.host.len())
+            || !self.host.bytes().all(plain)
+            || !self.address.is_loopback()
+        {
+            return Err(SandboxError::Text { field: "tcp" });
+        }
+        check_range("tcp", u64::from(self.port), 1, u64::from(u16::MAX))
+    }
+}
+
+fn check_socket(field: &'static str, path: &Path) -> Result<(), SandboxError> {
+    check_path(field, path)?;
+    if path.as_os_str().len() > MAX_SOCKET_PATH_BYTES { Err(SandboxError::Text { field }) } else { Ok(()) }
 }
 
 fn check_count(field: &'static str, count: usize, most: usize) -> Result<(), SandboxError> {

@@ -61,7 +61,8 @@ pub(crate) fn settings() -> Vec<PathBuf> {
     found
 }
 
-/// Returns the files of `/etc` that are written for the worker: it is the only user, and knows no host but itself.
+/// Returns the files of `/etc` that are written for the worker: it is the only user, and knows no host but itself and its TCP
+/// destinations.
 pub(crate) fn written_settings(sandbox: &Sandbox) -> [(&'static str, String); 5] {
     let Sandbox { uid, gid, hostname, work_dir, .. } = sandbox;
     let home = work_dir.display();
@@ -71,10 +72,22 @@ pub(crate) fn written_settings(sandbox: &Sandbox) -> [(&'static str, String); 5]
             format!("root:x:0:0:root:/:/bin/false\nworker:x:{uid}:{gid}:worker:{home}:/bin/false\n"),
         ),
         ("/etc/group", format!("root:x:0:\nworker:x:{gid}:\n")),
-        ("/etc/hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost\n")),
+        ("/etc/hosts", hosts(sandbox)),
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
         ("/etc/hostname", format!("{hostname}\n")),
     ]
+}
+
+fn hosts(sandbox: &Sandbox) -> String {
+    let mut text = format!("127.0.0.1 localhost {}\n::1 localhost\n", sandbox.hostname);
+    for to in sandbox.egress.iter().flat_map(|egress| &egress.tcp) {
+        let line = format!("{} {}\n", to.address, to.host);
+        // A host may have several ports.
+        if to.host != "localhost" && !text.contains(&line) {
+            text.push_str(&line);
+        }
+    }
+    text
 }
 
 /// Whether a worker has a directory of its own below `dir`.

@@ -1,10 +1,12 @@
 //! Invalid descriptions.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use asp_launcher::{
     Bounds, CommandError, Description, Egress, GroupFiles, Level, Limits, MAX_DESCRIPTION_BYTES, Sandbox,
+    TcpEgress,
 };
 use serde_json::{Value, json};
 
@@ -30,7 +32,16 @@ fn good() -> Description {
                 file_bytes: 1 << 28,
                 cpu_seconds: Some(60),
             },
-            egress: Some(Egress { proxy_socket: PathBuf::from("/srv/w/proxy.sock"), port: 3128 }),
+            egress: Some(Egress {
+                proxy_socket: PathBuf::from("/srv/w/proxy.sock"),
+                port: 3128,
+                tcp: vec![TcpEgress {
+                    socket: PathBuf::from("/srv/w/t0"),
+                    host: "db.example".to_owned(),
+                    address: Ipv4Addr::new(127, 0, 1, 1),
+                    port: 5432,
+                }],
+            }),
             hostname: "worker-1".to_owned(),
         },
         group: Some(GroupFiles { unified: Some(PathBuf::from("/sys/fs/cgroup/x")), tasks: Vec::new() }),
@@ -48,6 +59,11 @@ fn a_description_survives_the_journey() {
 fn what_could_widen_a_sandbox_is_refused() {
     let too_many = vec!["x"; 257];
     let variables: BTreeMap<String, &str> = (0..129).map(|i| (format!("V{i}"), "x")).collect();
+    let tcp = |field: &str, value: Value| {
+        let mut egress = serde_json::to_value(good().sandbox.egress).unwrap();
+        egress["tcp"][0][field] = value;
+        egress
+    };
     let paths: Vec<String> = (0..65).map(|i| format!("/srv/{i}")).collect();
     let bad = [
         ("level", json!("l4")),
@@ -99,6 +115,12 @@ fn what_could_widen_a_sandbox_is_refused() {
         ("egress", json!({"proxySocket": "proxy", "port": 3128})),
         ("egress", json!({"proxySocket": "/srv/w/proxy.sock", "port": 80})),
         ("egress", json!({"proxySocket": format!("/{}", "x".repeat(108)), "port": 3128})),
+        ("egress", tcp("host", json!("db.example\n127.0.0.1 evil"))),
+        ("egress", tcp("host", json!(""))),
+        ("egress", tcp("address", json!("10.0.0.1"))),
+        ("egress", tcp("port", json!(0))),
+        ("egress", tcp("socket", json!("t0"))),
+        ("egress", tcp("unknown", json!(1))),
         ("unknown", json!(1)),
     ];
     for (field, value) in bad {

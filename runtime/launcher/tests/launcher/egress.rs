@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::thread;
 
-use asp_launcher::{Egress, Level};
+use asp_launcher::{Egress, Level, TcpEgress};
 
 use crate::harness::{Cell, is_root, scratch, stderr, stdout};
 
@@ -37,7 +38,7 @@ fn client(script: &str, proxy_socket: PathBuf) -> (Cell, tempfile::TempDir) {
         chown(&proxy_socket, Some(cell.sandbox.uid), None).unwrap();
     }
     fs::set_permissions(&proxy_socket, fs::Permissions::from_mode(0o600)).unwrap();
-    cell.sandbox.egress = Some(Egress { proxy_socket, port: PORT });
+    cell.sandbox.egress = Some(Egress { proxy_socket, port: PORT, tcp: Vec::new() });
     (cell, scratch)
 }
 
@@ -59,6 +60,33 @@ fn connections_to_the_port_reach_the_proxy_and_nothing_is_lost() {
     let (mut cell, _scratch) = client(CLIENT, socket);
     let output = cell.output();
     assert_eq!(stdout(&output), "True\n", "{}", stderr(&output));
+}
+
+#[test]
+fn a_destination_is_reached_by_its_name_and_port_and_by_no_other() {
+    let outside = scratch();
+    let (proxy, database) = (outside.path().join("proxy.sock"), outside.path().join("t0"));
+    let _proxy = UnixListener::bind(&proxy).unwrap();
+    let listener = UnixListener::bind(&database).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            stream.unwrap().write_all(b"database").unwrap();
+        }
+    });
+    let script = "import socket\n\
+                  for host, port in (('db.example', 389), ('db.example', 390), ('127.0.0.1', 389)):\n    \
+                      try: print(socket.create_connection((host, port)).recv(64))\n    \
+                      except OSError as error: print(type(error).__name__)\n";
+    let (mut cell, _scratch) = client(script, proxy);
+    if is_root() {
+        chown(&database, Some(cell.sandbox.uid), None).unwrap();
+    }
+    let address = Ipv4Addr::new(127, 0, 1, 1);
+    let to = TcpEgress { socket: database, host: "db.example".to_owned(), address, port: 389 };
+    cell.sandbox.egress.as_mut().unwrap().tcp.push(to);
+    let output = cell.output();
+    let expected = "b'database'\nPermissionError\nConnectionRefusedError\n";
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
 }
 
 #[test]

@@ -90,7 +90,8 @@ fn level_3_refuses_what_is_allowed_outside() {
 fn level_3_with_a_way_out_refuses_the_same() {
     let outside = Outside::start();
     let mut cell = outside.cell(Level::L3, &PROBES);
-    cell.sandbox.egress = Some(Egress { proxy_socket: outside.path_socket.clone(), port: 3128 });
+    cell.sandbox.egress =
+        Some(Egress { proxy_socket: outside.path_socket.clone(), port: 3128, tcp: Vec::new() });
     assert_denied(&PROBES, &run(&mut cell));
 }
 

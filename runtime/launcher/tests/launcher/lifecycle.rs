@@ -375,7 +375,7 @@ fn a_sandbox_that_cannot_be_built_names_the_step() {
     let mut cell = Cell::new(Level::L3, &["/bin/true"], &[]);
     let scratch = scratch();
     let proxy_socket = scratch.path().join("absent");
-    cell.sandbox.egress = Some(asp_launcher::Egress { proxy_socket, port: 3128 });
+    cell.sandbox.egress = Some(asp_launcher::Egress { proxy_socket, port: 3128, tcp: Vec::new() });
     assert_setup_failed(&mut cell, "egress");
 }
 
