@@ -1,7 +1,7 @@
 //! The egress proxy of one worker: the only network access of its sandbox, for the names its plugin lists.
 //!
-//! Owns `rules` (which names and which private addresses are allowed), `names` (concurrency of lookups), `rate_limit`
-//! (rate of requests), `credential_lease` (credentials of calls) and `proved` (plain requests, which the proxy sends itself, with
+//! Owns `rules` (which names and which private addresses are allowed), `tcp` (services that are reached without HTTP), `names`
+//! (concurrency of lookups), `rate_limit` (rate of requests), `credential_lease` (credentials of calls) and `proved` (plain requests, which the proxy sends itself, with
 //! or without a credential).
 //! Keeps true: a name is resolved once, its addresses are checked after resolution, and the connection goes to an
 //! address that was checked; behind CONNECT there is TLS that asks for the checked name, or one plain request for it; a
@@ -17,6 +17,7 @@ mod names;
 mod proved;
 mod rate_limit;
 mod rules;
+mod tcp;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +37,10 @@ use names::Names;
 pub use proved::ServiceTrust;
 use rate_limit::RateLimiter;
 pub use rules::{EgressRules, PrivateRoute};
+pub use tcp::{Destination, loopback_addresses};
 
+/// Port of the forwarder inside a sandbox with egress.
+pub const EGRESS_PORT: u16 = 3128;
 const MAX_CONNECTIONS: usize = 64;
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
 /// Type of the record that begins a TLS connection (RFC 8446 section 5.1).
@@ -96,9 +100,9 @@ impl Proxy {
     }
 }
 
-/// Serves `listener` until the task is dropped.
-pub async fn serve(listener: UnixListener, proxy: Proxy) {
-    let proxy = Arc::new(proxy);
+/// Serves `listener` until the task is dropped: as a proxy, or connections to one destination.
+pub async fn serve(listener: UnixListener, proxy: Arc<Proxy>, to: Option<Destination>) {
+    let to = Arc::new(to);
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // Dropped with this task: no connection outlives the worker.
     let mut connections = JoinSet::new();
@@ -114,10 +118,13 @@ pub async fn serve(listener: UnixListener, proxy: Proxy) {
                 Some(_) = connections.join_next() => {}
             }
         };
-        let proxy = Arc::clone(&proxy);
+        let (proxy, to) = (Arc::clone(&proxy), Arc::clone(&to));
         connections.spawn(async move {
             let _permit = permit;
-            proxy.carry(stream).await;
+            match &*to {
+                None => proxy.carry(stream).await,
+                Some(to) => proxy.carry_tcp(stream, to).await,
+            }
         });
     }
 }

@@ -116,7 +116,7 @@ impl Pool {
         command.secrets.clone_from(&key.secrets);
         let manifest = &plugin.manifest;
         let mut wanted = manifest.isolation.min_level.max(machine.settings.min_level.number());
-        if !manifest.allowed_domains.is_empty() {
+        if manifest.has_network() {
             // Below level 3, a worker has no network of its own, so nothing would enforce the list.
             wanted = 3;
         }

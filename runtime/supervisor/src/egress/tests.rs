@@ -20,7 +20,7 @@ async fn ask_by(rules: EgressRules, request: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("egress.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let proxy = tokio::spawn(serve(listener, proxy_of(rules)));
+    let proxy = tokio::spawn(serve(listener, Arc::new(proxy_of(rules)), None));
     let mut stream = UnixStream::connect(&path).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -112,6 +112,37 @@ async fn a_port_that_is_not_allowed_is_the_reason_for_a_listed_name() {
         assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("port not allowed"), "{answer}");
         let unlisted = ask(&["b.example"], request).await;
         assert!(unlisted.ends_with("name not allowed"), "{unlisted}");
+    }
+}
+
+#[tokio::test]
+async fn a_destination_is_reached_only_at_an_address_that_its_name_may_have() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            listener.accept().await.unwrap().0.write_all(b"database").await.unwrap();
+        }
+    });
+    let route = |text: &str| [PrivateRoute::parse(text, vec!["*".into()]).unwrap()];
+    // The name resolves to 127.0.0.1, and to ::1 where the machine says so.
+    let own = ["localhost=127.0.0.0/8", "localhost=::1"].map(|text| route(text)[0].clone());
+    for (rules, expected) in [
+        (EgressRules::new(&[]).with_private(&own), "database"),
+        (EgressRules::new(&[]).for_development(), "database"),
+        (EgressRules::new(&[]), ""),
+        (EgressRules::new(&[]).with_private(&route("other.test=127.0.0.0/8")), ""),
+        (EgressRules::new(&["localhost".to_owned()]), ""),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t0");
+        let socket = UnixListener::bind(&path).unwrap();
+        let to = Destination::parse(&format!("localhost:{port}"));
+        let proxy = tokio::spawn(serve(socket, Arc::new(proxy_of(rules.clone())), to));
+        let mut found = String::new();
+        UnixStream::connect(&path).await.unwrap().read_to_string(&mut found).await.unwrap();
+        proxy.abort();
+        assert_eq!(found, expected, "{rules:?}");
     }
 }
 

@@ -39,7 +39,7 @@ pub fn command(languages: &Languages, plugin: &Plugin) -> Result<Command, Refusa
         }
         Language::Python => python::command(languages.python.as_deref().ok_or_else(absent)?),
         Language::Node => {
-            let egress = !plugin.manifest.allowed_domains.is_empty();
+            let egress = plugin.manifest.has_network();
             node::command(languages.node.as_ref().ok_or_else(absent)?, &plugin.directory, memory, egress)
         }
         Language::Java => {

@@ -7,14 +7,16 @@
 mod environment;
 mod primitive;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use asp_launcher::MAX_TCP;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub use environment::{Variable, Variables};
 pub use primitive::{CallLimits, Primitive};
 
+use crate::egress::{Destination, EGRESS_PORT};
 use crate::secrets::is_secret_name;
 
 /// Maximum size of `plugin.json` in bytes; schemas are the largest part.
@@ -104,6 +106,9 @@ pub struct Manifest {
     _supports_cancellation: bool,
     #[serde(default)]
     pub allowed_domains: Vec<String>,
+    /// `host:port` of services that are reached without HTTP.
+    #[serde(default)]
+    pub allowed_tcp: Vec<String>,
     #[serde(default)]
     pub elicitations: Vec<String>,
     #[serde(default)]
@@ -223,7 +228,25 @@ impl Manifest {
         {
             return Err("allowedDomains has an entry that is neither a host nor *.suffix".into());
         }
+        let is_destination = |text: &String| {
+            Destination::parse(text)
+                .is_some_and(|to| is_domain(&to.host) && !to.host.starts_with('*') && to != own_proxy())
+        };
+        if self.allowed_tcp.len() > MAX_TCP || !self.allowed_tcp.iter().all(is_destination) {
+            return Err(format!("allowedTcp has an entry that is not host:port, or more than {MAX_TCP}"));
+        }
         Ok(())
+    }
+
+    /// Whether its workers reach anything outside of their sandbox.
+    pub fn has_network(&self) -> bool {
+        !self.allowed_domains.is_empty() || !self.allowed_tcp.is_empty()
+    }
+
+    /// Returns the services that its workers reach without HTTP, each once.
+    pub fn destinations(&self) -> Vec<Destination> {
+        let listed: BTreeSet<&String> = self.allowed_tcp.iter().collect();
+        listed.into_iter().filter_map(|text| Destination::parse(text)).collect()
     }
 
     fn check_primitives(&self) -> Result<(), String> {
@@ -290,6 +313,11 @@ impl Limits {
             ("logBytesPerSecond", self.log_bytes_per_second, 1024, 1 << 30),
         ])
     }
+}
+
+/// The listener of the egress proxy inside the sandbox, which nothing else may have.
+fn own_proxy() -> Destination {
+    Destination { host: "localhost".to_owned(), port: EGRESS_PORT }
 }
 
 /// Checks values between their least and their greatest one.
@@ -371,7 +399,7 @@ mod tests {
         let mut value = serde_json::json!({
             "format": 1, "id": "echo", "version": "1.0.0", "kind": "tool", "mode": "plugin",
             "language": "python", "entrypoint": "echo.py", "inputSchema": {"type": "object"},
-            "allowedDomains": ["api.example.com", "*.example.org"],
+            "allowedDomains": ["api.example.com", "*.example.org"], "allowedTcp": ["db.example.com:5432"],
         });
         change(value.as_object_mut().unwrap());
         Manifest::parse(&value.to_string())
@@ -452,6 +480,12 @@ mod tests {
             ("allowedDomains", serde_json::json!(["*"])),
             ("allowedDomains", serde_json::json!(["*.com"])),
             ("allowedDomains", serde_json::json!(["http://x"])),
+            ("allowedTcp", serde_json::json!(["db.example"])),
+            ("allowedTcp", serde_json::json!(["*.example.com:5432"])),
+            ("allowedTcp", serde_json::json!(["10.0.0.1:5432"])),
+            ("allowedTcp", serde_json::json!(["DB.example:5432"])),
+            ("allowedTcp", serde_json::json!(["localhost:3128"])),
+            ("allowedTcp", serde_json::json!(vec!["db.example:5432"; 17])),
             ("elicitations", serde_json::json!([""])),
             ("secrets", serde_json::json!(["a/b"])),
             ("secrets", serde_json::json!(vec!["key"; 65])),

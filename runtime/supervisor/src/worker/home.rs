@@ -52,6 +52,11 @@ impl WorkerHome {
     pub(super) fn egress_socket(&self) -> PathBuf {
         self.path.join("e")
     }
+
+    /// Socket of a TCP destination; its path is no longer than that of the worker's own socket.
+    pub(super) fn tcp_socket(&self, number: usize) -> PathBuf {
+        self.path.join(format!("t{number}"))
+    }
 }
 
 impl Drop for WorkerHome {

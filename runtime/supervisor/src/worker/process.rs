@@ -4,28 +4,26 @@
 //! process, and only the manifest decides what runs.
 
 mod environment;
+mod network;
 mod secrets;
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use asp_launcher::{
-    Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Probe, Report, Sandbox, own_group,
+    Cgroup, CgroupError, Cgroups, CommandError, Level, Limits, Probe, Report, Sandbox, own_group,
 };
 use asp_platform::secret::Secret;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
-use tokio::net::UnixListener;
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::cause::{Cause, FullHeap};
 use crate::egress::{self, ActiveCredentials};
@@ -37,7 +35,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::worker::accounting::Accounting;
 use crate::worker::budget::{Lease, WorkerBudget};
 use crate::worker::disk::{self, FullDisk};
-use crate::worker::home::{HOMES, WorkerHome, make_dir, own};
+use crate::worker::home::{HOMES, WorkerHome, make_dir};
 use crate::worker::logs;
 use crate::worker::sampler::Sampler;
 use crate::worker::socket::WorkerSocket;
@@ -97,15 +95,7 @@ pub struct Process {
     thinned: bool,
     /// Report of `worker-init` on the start.
     report: Arc<Report>,
-    egress: Option<EgressProxy>,
-}
-
-/// The worker's proxy.
-#[derive(Debug)]
-struct EgressProxy {
-    credentials: Arc<ActiveCredentials>,
-    /// Ends with the process.
-    _proxy: AbortOnDropHandle<()>,
+    egress: Option<network::EgressProxy>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -248,7 +238,7 @@ impl Machine {
 
     fn sandbox(&self, plugin: &Plugin, command: &Command, home: &WorkerHome) -> Sandbox {
         let limits = &plugin.manifest.limits;
-        let egress = !plugin.manifest.allowed_domains.is_empty();
+        let egress = plugin.manifest.has_network();
         Sandbox {
             level: self.level,
             bounds: self.probe.bounds,
@@ -270,8 +260,7 @@ impl Machine {
                 file_bytes: limits.disk_bytes,
                 cpu_seconds: None,
             },
-            egress: egress
-                .then(|| Egress { proxy_socket: home.egress_socket(), port: environment::EGRESS_PORT }),
+            egress: egress.then(|| network::of(plugin, home)),
             hostname: home.id.clone(),
         }
     }
@@ -281,24 +270,6 @@ impl Machine {
         launch.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = self.spawner.spawn(launch.command).await.map_err(step("start worker-init"))?;
         Ok((child, launch.report))
-    }
-
-    /// Starts the worker's proxy, if its plugin has network access.
-    fn egress(&self, plugin: &Plugin, home: &WorkerHome) -> io::Result<Option<EgressProxy>> {
-        if plugin.manifest.allowed_domains.is_empty() {
-            return Ok(None);
-        }
-        let socket = home.egress_socket();
-        let _aside = self.aside.enter();
-        let listener = UnixListener::bind(&socket)?;
-        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
-        own(&socket, home.uid)?;
-        let rules = egress::EgressRules::new(&plugin.manifest.allowed_domains).with_private(&plugin.private);
-        let rules = if self.settings.egress_development { rules.for_development() } else { rules };
-        let proxy = egress::Proxy::new(rules, plugin.name(), home.id.clone(), &self.egress);
-        let credentials = proxy.credentials();
-        let _proxy = AbortOnDropHandle::new(self.aside.spawn(egress::serve(listener, proxy)));
-        Ok(Some(EgressProxy { credentials, _proxy }))
     }
 }
 

@@ -96,6 +96,64 @@ async fn reach(language: Language, clients: &[&str]) {
 }
 
 #[tokio::test]
+async fn pythons_sockets_reach_a_listed_service() {
+    reach_by_tcp(Language::Python).await;
+}
+
+#[tokio::test]
+async fn nodes_sockets_reach_a_listed_service() {
+    reach_by_tcp(Language::Node).await;
+}
+
+#[tokio::test]
+async fn javas_sockets_reach_a_listed_service() {
+    reach_by_tcp(Language::Java).await;
+}
+
+/// Starts a service that answers every connection, and returns its port.
+async fn echo() -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = stream.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+    port
+}
+
+async fn reach_by_tcp(language: Language) {
+    let (listed, unlisted) = (echo().await, echo().await);
+    let plugins = |plugins: &Path| {
+        language.install(plugins, "client", &json!({"allowedTcp": [format!("localhost:{listed}")]}));
+    };
+    let wanted =
+        |name: &str, port: u16| json!({"name": name, "do": "tcp", "host": "localhost", "port": port});
+    let wanted = json!({"attempts": [wanted("listed", listed), wanted("unlisted", unlisted)]});
+    let outside = tempfile::tempdir().unwrap();
+    let control = language.outside(&wanted, outside.path());
+    assert_eq!(control, json!({"listed": "allowed", "unlisted": "allowed"}), "outside of a sandbox");
+    let adapt = |mut runtime: Command| {
+        runtime.arg("--egress-development");
+        runtime
+    };
+    let stack = start(plugins, adapt).await;
+    let found = ask(&stack, "client", &wanted).await;
+    assert_eq!(found["listed"], "allowed", "{found}");
+    assert!(found["unlisted"].as_str().unwrap().starts_with("denied: "), "{found}");
+    let audit = stack.log_line("\"method\":\"TCP\"").await;
+    assert!(audit.contains("\"outcome\":\"allowed\"") && audit.contains(&listed.to_string()), "{audit}");
+    // The same service where the operator opens no private address.
+    let stack = start(plugins, |runtime| runtime).await;
+    let found = ask(&stack, "client", &wanted).await;
+    assert!(found["listed"].as_str().unwrap().starts_with("denied: "), "{found}");
+    stack.log_line("address_denied").await;
+}
+
+#[tokio::test]
 async fn a_tunnel_leads_to_the_name_that_was_judged_and_to_no_other_at_its_address() {
     let world = World::make();
     let plugins = |plugins: &Path| {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::egress::EGRESS_PORT;
 use crate::plugin::installed::Plugin;
 use crate::plugin::language::{Command, text};
 use crate::plugin::manifest::{Mode, Variable};
@@ -14,8 +15,6 @@ use crate::secrets::Secrets;
 use crate::settings::Settings;
 use crate::worker::home::WorkerHome;
 
-/// Port of the forwarder inside a sandbox with egress.
-pub(super) const EGRESS_PORT: u16 = 3128;
 const PYTHON_PATH: &str = "PYTHONPATH";
 /// Makes a shim report the texts of exceptions to callers.
 const DEVELOPMENT: &str = "ASP_DEVELOPMENT";
