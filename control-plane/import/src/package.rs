@@ -97,9 +97,9 @@ impl Package<'_> {
         kept
     }
 
-    /// Returns the domains that its former spec lets the process reach.
-    pub(super) fn domains(args: &ImportArgs, id: &str) -> Option<Value> {
-        former(&args.out.join(spec_path(&args.server, id)), "security").remove("allowedDomains")
+    /// Returns what its former spec lets the process reach: `allowedDomains` or `allowedTcp`.
+    pub(super) fn reached(args: &ImportArgs, id: &str, key: &str) -> Option<Value> {
+        former(&args.out.join(spec_path(&args.server, id)), "security").remove(key)
     }
 }
 

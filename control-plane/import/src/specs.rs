@@ -294,10 +294,11 @@ impl Import<'_> {
             Upstream::Url(url) => self.proxy_runtime(url, upstream_name, item),
             Upstream::Package(package) => {
                 let named = (!self.args.domains.is_empty()).then(|| json!(self.args.domains));
-                if let Some(domains) = Package::domains(self.args, &id).or(named)
-                    && let Some(Value::Object(security)) = spec.get_mut("security")
-                {
-                    security.insert("allowedDomains".into(), domains);
+                let domains = Package::reached(self.args, &id, "allowedDomains").or(named);
+                let services = Package::reached(self.args, &id, "allowedTcp");
+                if let Some(Value::Object(security)) = spec.get_mut("security") {
+                    security.extend(domains.map(|domains| ("allowedDomains".to_owned(), domains)));
+                    security.extend(services.map(|services| ("allowedTcp".to_owned(), services)));
                 }
                 let mut runtime = package.former_process(self.args, &id);
                 runtime.insert("mode".into(), "mcp-stdio".into());

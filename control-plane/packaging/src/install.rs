@@ -295,7 +295,7 @@ fn manifest(unit: &Unit, code: &Path, sha256: &str) -> Result<String> {
     }
     let made = plugin_manifest(named, &primitives, sha256).with_context(|| {
         format!(
-            "plugin {}: its primitives may reach different hosts; state the same security.allowedDomains",
+            "plugin {}: its primitives may reach different hosts; state the same security.allowedDomains and security.allowedTcp",
             unit.id
         )
     })?;

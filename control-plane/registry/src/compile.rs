@@ -57,6 +57,7 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
         supports_progress: spec.capabilities.supports_progress,
         supports_cancellation: spec.capabilities.supports_cancellation,
         allowed_domains: spec.security.allowed_domains.clone(),
+        allowed_tcp: spec.security.allowed_tcp.clone(),
         question: question(spec).map(|question| question.to_string()).unwrap_or_default(),
         owner: spec.owner.clone(),
         artifact_schema: spec

@@ -273,6 +273,7 @@ fn compare_rest(old: &Primitive, new: &Primitive, found: &mut ChangeCollector<'_
         ("/security/rateLimitMax", old.limit != new.limit, "the rate limit differs"),
         ("/security/riskClass", old.risk_class != new.risk_class, "the risk class differs"),
         ("/security/allowedDomains", old.allowed_domains != new.allowed_domains, "it reaches other hosts"),
+        ("/security/allowedTcp", old.allowed_tcp != new.allowed_tcp, "it reaches other services by TCP"),
         (
             "/primitiveDependencies",
             (&old.elicitations, &old.delegations) != (&new.elicitations, &new.delegations),

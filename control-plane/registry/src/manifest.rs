@@ -37,6 +37,9 @@ pub fn runtime_manifest(primitive: &snapshot::Primitive) -> Value {
     object.insert("supportsProgress".into(), json!(primitive.supports_progress));
     object.insert("supportsCancellation".into(), json!(primitive.supports_cancellation));
     object.insert("allowedDomains".into(), json!(primitive.allowed_domains));
+    if !primitive.allowed_tcp.is_empty() {
+        object.insert("allowedTcp".into(), json!(primitive.allowed_tcp));
+    }
     object.insert("elicitations".into(), json!(primitive.elicitations));
     object.insert("delegations".into(), json!(primitive.delegations));
     Value::Object(object)

@@ -39,6 +39,8 @@ use crate::uri_template::UriTemplate;
 
 /// Maximum size of an example in bytes, as JSON text: validating a large value against a large schema takes long.
 const MAX_EXAMPLE_BYTES: usize = 16 * 1024;
+/// Maximum number of services that a plugin reaches by TCP: each has a listener in every sandbox.
+const MAX_TCP: usize = 16;
 
 /// Checks the texts of any file, whether or not its keys are known.
 pub(crate) fn check_texts(document: &Document, findings: &mut Findings<'_>) {
@@ -52,6 +54,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     hints::check(spec, findings);
     quantity::check(spec, findings);
     check_domains(spec, findings);
+    check_tcp(spec, findings);
     check_icons(spec, findings);
     check_media_types(spec, findings);
     let input = check_input(spec, findings);
@@ -167,6 +170,32 @@ fn check_domains(spec: &Spec, findings: &mut Findings<'_>) {
             findings.add(FaultCode::BadHost, &path, message, hint);
         }
     }
+}
+
+fn check_tcp(spec: &Spec, findings: &mut Findings<'_>) {
+    let path = "/security/allowedTcp";
+    let listed = &spec.security.allowed_tcp;
+    if listed.len() > MAX_TCP {
+        let message = format!("a plugin reaches at most {MAX_TCP} services by TCP");
+        findings.add(FaultCode::TooMany, path, message, "list those that this primitive needs");
+    }
+    for (index, service) in listed.iter().enumerate() {
+        // The second is the proxy of the sandbox.
+        if !is_service(service) || service == "localhost:3128" {
+            let message = format!("`{}` is not a host and port", name::escape(service));
+            let hint = "write a full host name in lower case and a port, such as db.example.com:5432: no scheme, wildcard or \
+                address";
+            findings.add(FaultCode::BadHost, &format!("{path}/{index}"), message, hint);
+        }
+    }
+}
+
+/// Whether a text is `host:port`.
+fn is_service(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_digits = port.bytes().all(|byte| byte.is_ascii_digit()) && !port.starts_with('0');
+    let is_port = is_digits && port.parse::<u16>().is_ok();
+    is_port && uri::is_host_name(host) && !host.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
 fn check_icons(spec: &Spec, findings: &mut Findings<'_>) {

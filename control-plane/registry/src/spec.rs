@@ -239,8 +239,10 @@ pub(crate) struct Security {
     /// high: calls need an explicit allow or an approval, and each has a fresh process; medium (when absent) and low
     /// change nothing.
     pub risk_class: Option<RiskClass>,
-    /// Hosts that a plugin may reach.
+    /// Hosts that a plugin may reach by HTTP.
     pub allowed_domains: Vec<String>,
+    /// `host:port` of services that a plugin may reach by TCP, such as a database or a broker (docs/plugins.md).
+    pub allowed_tcp: Vec<String>,
     pub auth: Option<PrimitiveAuth>,
     pub rate_limit_max: Option<RateLimit>,
 }

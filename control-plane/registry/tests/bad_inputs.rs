@@ -190,6 +190,14 @@ fn keys_that_mean_nothing_are_refused() {
     }
     let domains = format!("{BUILTIN}\nsecurity: {{allowedDomains: [a.example.com]}}");
     assert_table("domains", tool(&domains), &[("misplaced_key", "/security/allowedDomains")]);
+    let services = format!("{BUILTIN}\nsecurity: {{allowedTcp: ['db.example.com:5432']}}");
+    assert_table("services", tool(&services), &[("misplaced_key", "/security/allowedTcp")]);
+    let services = "runtime: {mode: plugin, language: python, entrypoint: main.py}\nsecurity: {allowedTcp: [\
+        'db.example.com:5432', 'localhost:6379', 'db.example.com', '10.0.0.1:5432', 'DB.example.com:5432', 'db:0', '*.a.b:1', \
+        'localhost:3128']}";
+    let wrong: Vec<String> = (2..8).map(|index| format!("/security/allowedTcp/{index}")).collect();
+    let wrong: Vec<(&str, &str)> = wrong.iter().map(|path| ("bad_host", path.as_str())).collect();
+    assert_table("no services", tool(services), &wrong);
     let audience = format!("{BUILTIN}\nannotations: {{audience: [user]}}");
     assert_table("audience", tool(&audience), &[("misplaced_key", "/annotations/audience")]);
 }

@@ -134,6 +134,7 @@ fn what_a_former_spec_says_of_a_packages_process_stays_and_its_package_is_pinned
     assert_eq!(first["runtime"], own);
     let mut edited = first.clone();
     edited["security"]["allowedDomains"] = json!(["a.example"]);
+    edited["security"]["allowedTcp"] = json!(["db.example:5432"]);
     for (key, value) in
         [("resources", json!({"memory": "1G"})), ("artifactSha256", json!("cd")), ("pin", json!("old"))]
     {
@@ -146,6 +147,7 @@ fn what_a_former_spec_says_of_a_packages_process_stays_and_its_package_is_pinned
     kept["resources"] = json!({"memory": "1G"});
     kept["artifactSha256"] = json!("ab");
     assert_eq!((&again["runtime"], &again["security"]["allowedDomains"][0]), (&kept, &json!("a.example")));
+    assert_eq!(again["security"]["allowedTcp"], json!(["db.example:5432"]));
 
     let args = ImportArgs { out: root.path().join("fresh"), domains: vec!["b.example".into()], ..args };
     let fetched = Upstream::Package(Package { name: "@a/s@2.0.0", sha256: "ab".into(), is_pinned: true });

@@ -118,13 +118,17 @@ fn settings(spec: &Spec, plugin: &Plugin) -> Vec<(&'static str, String)> {
         Pool::Ephemeral => true,
         Pool::Unspecified => spec.security.risk_class == Some(RiskClass::High),
     };
-    let mut domains = spec.security.allowed_domains.clone();
-    domains.sort();
+    let listed = |hosts: &[String]| {
+        let mut hosts = hosts.to_vec();
+        hosts.sort();
+        format!("[{}]", hosts.join(", "))
+    };
     let texts = [
         ("/runtime/language", plugin.language.clone()),
         ("/runtime/minIsolation", isolation.to_string()),
         ("/runtime/pool/mode", (if is_ephemeral { "ephemeral" } else { "warm" }).to_owned()),
-        ("/security/allowedDomains", format!("[{}]", domains.join(", "))),
+        ("/security/allowedDomains", listed(&spec.security.allowed_domains)),
+        ("/security/allowedTcp", listed(&spec.security.allowed_tcp)),
     ];
     found.extend(texts);
     if !plugin.artifact_sha256.is_empty() {
@@ -185,6 +189,7 @@ mod tests {
             (runtime(", package: weather, pool: {mode: ephemeral}"), "/runtime/pool/mode"),
             (format!("security: {{riskClass: high}}\n{joined}"), "/runtime/pool/mode"),
             (format!("security: {{allowedDomains: [a.example]}}\n{joined}"), "/security/allowedDomains"),
+            (format!("security: {{allowedTcp: ['db.example:5432']}}\n{joined}"), "/security/allowedTcp"),
             (runtime(", package: weather, resources: {memory: 2Gi}"), "/runtime/resources/memory"),
         ];
         for (rest, path) in table {

@@ -82,10 +82,13 @@ pub fn plugin_manifest(
     Some(manifest)
 }
 
-fn hosts(primitive: &Primitive) -> Vec<&str> {
-    let mut hosts: Vec<&str> = primitive.allowed_domains.iter().map(String::as_str).collect();
-    hosts.sort_unstable();
-    hosts
+/// Returns what a primitive may reach: by HTTP, and by TCP.
+fn hosts(primitive: &Primitive) -> [Vec<&str>; 2] {
+    [&primitive.allowed_domains, &primitive.allowed_tcp].map(|listed| {
+        let mut hosts: Vec<&str> = listed.iter().map(String::as_str).collect();
+        hosts.sort_unstable();
+        hosts
+    })
 }
 
 /// Returns the part of one primitive.
@@ -175,5 +178,10 @@ mod tests {
         let mut two = primitive("two", plugin("weather"));
         two.allowed_domains = vec!["api.example".into()];
         assert_eq!(plugin_manifest(("weather", "1.2.3"), &[&one, &two], "ab"), None);
+        let mut two = primitive("two", plugin("weather"));
+        two.allowed_tcp = vec!["db.example:5432".into()];
+        assert_eq!(plugin_manifest(("weather", "1.2.3"), &[&one, &two], "ab"), None);
+        let both = plugin_manifest(("weather", "1.2.3"), &[&two, &two], "ab").unwrap();
+        assert_eq!(both["allowedTcp"], json!(["db.example:5432"]));
     }
 }

@@ -23,6 +23,7 @@ pub(super) struct SharedSettings {
     limits: Map<String, Value>,
     pool: Map<String, Value>,
     domains: Vec<String>,
+    services: Vec<String>,
     is_ephemeral: bool,
     /// 0: no primitive states a level.
     isolation: u32,
@@ -49,12 +50,15 @@ impl SharedSettings {
         self.supports_progress |= primitive.supports_progress;
         self.supports_cancellation |= primitive.supports_cancellation;
         self.domains.extend(primitive.allowed_domains.iter().cloned());
+        self.services.extend(primitive.allowed_tcp.iter().cloned());
     }
 
     /// Writes the settings into a `plugin.json`.
     pub(super) fn write_to(mut self, manifest: &mut Map<String, Value>) {
-        self.domains.sort();
-        self.domains.dedup();
+        for listed in [&mut self.domains, &mut self.services] {
+            listed.sort();
+            listed.dedup();
+        }
         self.pool.insert("mode".into(), json!(if self.is_ephemeral { "ephemeral" } else { "warm" }));
         let mut set = |key: &str, value: Value| {
             manifest.insert(key.to_owned(), value);
@@ -65,6 +69,9 @@ impl SharedSettings {
         set("supportsProgress", json!(self.supports_progress));
         set("supportsCancellation", json!(self.supports_cancellation));
         set("allowedDomains", json!(self.domains));
+        if !self.services.is_empty() {
+            set("allowedTcp", json!(self.services));
+        }
         if self.isolation > 0 {
             set("isolation", json!({ "minLevel": self.isolation }));
         }

@@ -274,10 +274,17 @@ fn names_a_package(value: &str) -> bool {
 fn check_domains_used(spec: &Spec, findings: &mut Findings<'_>) {
     let runs_sandboxed =
         spec.runtime.as_ref().is_some_and(|runtime| matches!(runtime.mode, Mode::Plugin | Mode::McpStdio));
-    if !spec.security.allowed_domains.is_empty() && !runs_sandboxed {
+    let keys =
+        [("allowedDomains", &spec.security.allowed_domains), ("allowedTcp", &spec.security.allowed_tcp)];
+    for (key, _) in keys.into_iter().filter(|(_, listed)| !listed.is_empty() && !runs_sandboxed) {
         let message =
-            "`allowedDomains` opens the network of a sandboxed worker, and this does not run in one";
-        findings.add(FaultCode::MisplacedKey, "/security/allowedDomains", message, "remove `allowedDomains`");
+            format!("`{key}` opens the network of a sandboxed worker, and this does not run in one");
+        findings.add(
+            FaultCode::MisplacedKey,
+            &format!("/security/{key}"),
+            message,
+            format!("remove `{key}`"),
+        );
     }
 }
 
