@@ -11,7 +11,7 @@ const MAX_CAUSES = 16;
 /** A line of a stack: the file, as a path or URL, and the line. */
 const FRAME = /((?:file:\/\/)?\/[^\s()]*):(\d+):\d+\)?$/;
 
-const NETWORK = 'blocked: a plugin reaches only the hosts in security.allowedDomains of its spec, by HTTP through its proxy';
+const NETWORK = 'blocked: a plugin reaches only the hosts in security.allowedDomains of its spec, by HTTP through its proxy, and the services in security.allowedTcp';
 const DISK = 'blocked: the work directory is limited by runtime.resources.disk of the spec';
 /** By the error's code. */
 const LIMITS = new Map([

@@ -21,7 +21,10 @@ DEPENDENCIES = "site-packages"
 # Exceptions that are followed from one to what caused it.
 MAX_CAUSES = 16
 
-NETWORK = "blocked: a plugin reaches only the hosts in security.allowedDomains of its spec, by HTTP through its proxy"
+NETWORK = (
+    "blocked: a plugin reaches only the hosts in security.allowedDomains of its spec, by HTTP through its proxy, "
+    "and the services in security.allowedTcp"
+)
 PROCESSES = "blocked: processes and threads are limited by runtime.resources.pids of the spec"
 MEMORY = "blocked: memory is limited by runtime.resources.memory of the spec"
 DISK = "blocked: the work directory is limited by runtime.resources.disk of the spec"

@@ -18,7 +18,8 @@ final class Unexpected {
     private static final int MAX_CAUSES = 16;
 
     private static final String NETWORK =
-            "blocked: a plugin reaches only the hosts in security.allowedDomains of its spec, by HTTP through its proxy";
+            "blocked: a plugin reaches only the hosts in security.allowedDomains of its spec, by HTTP through its proxy, "
+                    + "and the services in security.allowedTcp";
     private static final String DISK = "blocked: the work directory is limited by runtime.resources.disk of the spec";
     private static final String PROCESSES =
             "blocked: processes and threads are limited by runtime.resources.pids of the spec";
