@@ -88,8 +88,10 @@ class Context:
         return os.environ.get("ASP_WORK_DIR", os.getcwd())
 
     def secret(self, name: str) -> Secret:
-        """Returns the operator's secret of this name, which the spec lists in `runtime.secrets`. SecretError when the operator
-        does not grant it to the primitive."""
+        """Returns the operator's secret of this name, which the spec lists in `runtime.secrets`.
+
+        SecretError when the operator does not grant it to the primitive.
+        """
         return find(name)
 
     async def progress(

@@ -63,7 +63,8 @@ class SecretError(PluginError):
     """The primitive may not use the secret. The runtime's log says why."""
 
     def __init__(self, name: str) -> None:
-        super().__init__("SECRET_UNAVAILABLE", f"secret {name} is not granted to this primitive", {"reason": "not_granted"})
+        message = f"secret {name} is not granted to this primitive"
+        super().__init__("SECRET_UNAVAILABLE", message, {"reason": "not_granted"})
 
 
 class ArtifactError(PluginError):

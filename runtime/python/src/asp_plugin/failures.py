@@ -22,8 +22,8 @@ DEPENDENCIES = "site-packages"
 MAX_CAUSES = 16
 
 NETWORK = (
-    "blocked: a plugin reaches only the hosts in security.allowedDomains of its spec, by HTTP through its proxy, "
-    "and the services in security.allowedTcp"
+    "blocked: a plugin reaches only the hosts in security.allowedDomains of its spec, "
+    "by HTTP through its proxy, and the services in security.allowedTcp"
 )
 PROCESSES = "blocked: processes and threads are limited by runtime.resources.pids of the spec"
 MEMORY = "blocked: memory is limited by runtime.resources.memory of the spec"

@@ -104,8 +104,8 @@ class FakeContext(Context):
     `answers`: by elicitation, the fields of an accepted form, or decline, cancel, expired, unsupported.
     `delegations`: by delegate, its result, or as a text the word that says why there is none. What is in neither is
     undeclared. `facts`: request_id, task_id, caller, deadline, budget, token, idempotency_key, attributes, work_dir,
-    `resume`, the state that an earlier execution saved, `secrets`, the granted ones by name, and `storage`, a FakeStorage that
-    other calls share.
+    `resume`, the state that an earlier execution saved, `secrets`, the granted ones by name, and `storage`,
+    a FakeStorage that other calls share.
     """
 
     def __init__(
