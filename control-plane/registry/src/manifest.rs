@@ -58,6 +58,9 @@ fn single_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -> Op
     object.remove("package");
     object.insert("format".into(), json!(PLUGIN_FORMAT));
     object.insert("artifactSha256".into(), json!(artifact_sha256));
+    if !plugin.secrets.is_empty() {
+        object.insert("secrets".into(), json!(plugin.secrets));
+    }
     let schemas = [
         ("inputSchema", &primitive.input_schema),
         ("outputSchema", &primitive.output_schema),
@@ -175,9 +178,6 @@ fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut 
             }
             if !plugin.artifact_sha256.is_empty() {
                 set("artifactSha256", json!(plugin.artifact_sha256));
-            }
-            if !plugin.secrets.is_empty() {
-                set("secrets", json!(plugin.secrets));
             }
             resources = (plugin.cpu_millis, plugin.memory_bytes);
         }

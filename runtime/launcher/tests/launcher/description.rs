@@ -59,11 +59,6 @@ fn a_description_survives_the_journey() {
 fn what_could_widen_a_sandbox_is_refused() {
     let too_many = vec!["x"; 257];
     let variables: BTreeMap<String, &str> = (0..129).map(|i| (format!("V{i}"), "x")).collect();
-    let tcp = |field: &str, value: Value| {
-        let mut egress = serde_json::to_value(good().sandbox.egress).unwrap();
-        egress["tcp"][0][field] = value;
-        egress
-    };
     let paths: Vec<String> = (0..65).map(|i| format!("/srv/{i}")).collect();
     let bad = [
         ("level", json!("l4")),
@@ -115,12 +110,6 @@ fn what_could_widen_a_sandbox_is_refused() {
         ("egress", json!({"proxySocket": "proxy", "port": 3128})),
         ("egress", json!({"proxySocket": "/srv/w/proxy.sock", "port": 80})),
         ("egress", json!({"proxySocket": format!("/{}", "x".repeat(108)), "port": 3128})),
-        ("egress", tcp("host", json!("db.example\n127.0.0.1 evil"))),
-        ("egress", tcp("host", json!(""))),
-        ("egress", tcp("address", json!("10.0.0.1"))),
-        ("egress", tcp("port", json!(0))),
-        ("egress", tcp("socket", json!("t0"))),
-        ("egress", tcp("unknown", json!(1))),
         ("unknown", json!(1)),
     ];
     for (field, value) in bad {
@@ -128,6 +117,28 @@ fn what_could_widen_a_sandbox_is_refused() {
         description["sandbox"][field] = value.clone();
         assert!(parse(&description).is_err(), "{field}: {value}");
     }
+}
+
+#[test]
+fn a_tcp_service_is_a_name_and_port_on_the_loopback() {
+    let bad = [
+        ("host", json!("db.example\n127.0.0.1 evil")),
+        ("host", json!("")),
+        ("address", json!("10.0.0.1")),
+        ("port", json!(0)),
+        ("socket", json!("t0")),
+        ("unknown", json!(1)),
+    ];
+    for (field, value) in bad {
+        let mut description = serde_json::to_value(good()).unwrap();
+        description["sandbox"]["egress"]["tcp"][0][field] = value.clone();
+        assert!(parse(&description).is_err(), "{field}: {value}");
+    }
+    let mut many = good();
+    if let Some(egress) = &mut many.sandbox.egress {
+        egress.tcp = egress.tcp.iter().cycle().take(17).cloned().collect();
+    }
+    assert!(many.sandbox.check().is_err());
 }
 
 #[test]
