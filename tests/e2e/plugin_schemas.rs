@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use anyhow::{Result, ensure};
 use asp_e2e::tool;
+use serde_json::json;
 use tokio::process::Command;
 
 use crate::trial::{Shared, trials};
@@ -49,14 +50,41 @@ const QUESTION: &str = "id: which_city\nname: City\ntype: elicitation\nversion: 
 const DELEGATE: &str = "id: tone\nname: Tone\ntype: delegate\nversion: 1.0.0\nowner: a@example.com\n\
                         summary: T.\nprimitiveSchema: {sampling: {maxTokens: 8}}\n";
 
+/// A tool that uses a secret and prints it.
+const USES_SECRET: &str = r#"
+from dataclasses import dataclass
+from asp_plugin import Context, plugin
+
+@dataclass
+class Input:
+    pass
+
+@plugin.tool
+async def run(args: Input, ctx: Context) -> dict:
+    key = ctx.secret("crm-key").reveal()
+    print("printed", key, flush=True)
+    return {"reversed": key[::-1]}
+"#;
+const USES_SECRET_SPEC: &str = r#"
+id: asks
+name: Asks
+type: tool
+version: 1.0.0
+owner: a@example.com
+summary: Asks.
+mutation: read_only
+runtime: {mode: plugin, language: python, entrypoint: main.py, secrets: [crm-key]}
+"#;
+
 trials! { plugins:
     the_code_of_each_language_says_the_schemas_that_are_committed,
     a_question_is_answered_by_a_flag_or_an_example,
+    a_secret_of_the_operators_file_reaches_the_primitive_that_it_is_for,
     a_second_tool_joins_the_package_of_the_first,
 }
 
-/// How a command ended and all it said.
-async fn asp(folder: &Path, arguments: &[&str]) -> Result<(bool, String)> {
+/// Returns a command of an author's, with every language.
+fn command(folder: &Path, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(tool::asp()?);
     command.args(arguments).current_dir(folder).stdin(Stdio::null()).kill_on_drop(true);
     let (node, node_shim) = tool::plugin_node()?;
@@ -64,9 +92,18 @@ async fn asp(folder: &Path, arguments: &[&str]) -> Result<(bool, String)> {
     command.env("ASP_RUNTIME_BIN", tool::runtime()?).env("ASP_PLUGIN_PYTHON", tool::plugin_python()?);
     command.env("ASP_PLUGIN_NODE", node).env("ASP_PLUGIN_NODE_SHIM", node_shim);
     command.env("ASP_PLUGIN_JAVA", java).env("ASP_PLUGIN_JAVA_SHIM", java_shim);
+    Ok(command)
+}
+
+/// How a command ended and all it said.
+async fn ended(command: &mut Command) -> Result<(bool, String)> {
     let output = command.output().await?;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     Ok((output.status.success(), said))
+}
+
+async fn asp(folder: &Path, arguments: &[&str]) -> Result<(bool, String)> {
+    ended(&mut command(folder, arguments)?).await
 }
 
 async fn must(folder: &Path, arguments: &[&str]) -> Result<String> {
@@ -146,6 +183,29 @@ async fn a_question_is_answered_by_a_flag_or_an_example(_: &Shared) -> Result<()
     ensure!(said.contains("decline None unsupported"), "{said}");
     let said = fails(work.path(), &run).await?;
     ensure!(said.contains("INPUT_UNSUPPORTED") && said.contains("--answer"), "{said}");
+    Ok(())
+}
+
+async fn a_secret_of_the_operators_file_reaches_the_primitive_that_it_is_for(_: &Shared) -> Result<()> {
+    let work = tempfile::tempdir()?;
+    must(work.path(), &["plugin", "new", "asks", "--language", "python"]).await?;
+    let folder = work.path().join("asks");
+    fs::write(folder.join("asks.yaml"), USES_SECRET_SPEC)?;
+    fs::write(folder.join("plugins/asks/main.py"), USES_SECRET)?;
+    must(work.path(), &["plugin", "build"]).await?;
+    let file = work.path().join("secrets.json");
+    let run = async |user: &str| {
+        fs::write(&file, json!({"crm-key": {"value": "hunter2", "for": [user]}}).to_string())?;
+        let mut command = command(work.path(), &["plugin", "run", "asks"])?;
+        ended(command.env("ASP_SECRETS", &file)).await
+    };
+    let (done, said) = run("asks/asks").await?;
+    ensure!(done && said.contains("2retnuh") && !said.contains("hunter2"), "{said}");
+    let (done, said) = run("asks/other").await?;
+    let missing =
+        "secret crm-key is missing: the entry's `for` does not name the primitive; grant it to asks/asks";
+    ensure!(!done && said.contains("SECRET_UNAVAILABLE") && said.contains(missing), "{said}");
+    ensure!(!said.contains("hunter2"), "{said}");
     Ok(())
 }
 
