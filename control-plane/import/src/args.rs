@@ -57,6 +57,9 @@ pub struct ImportArgs {
     /// Writes a line to this file for each part of the OpenAPI document that is left out
     #[arg(long, value_name = "FILE", requires = "openapi")]
     pub report: Option<PathBuf>,
+    /// Writes no output schemas of an OpenAPI document, for a service whose answers do not match it
+    #[arg(long, requires = "openapi")]
+    pub no_output_schemas: bool,
     /// Leaves out this upstream tool, skill or operation; repeat for more
     #[arg(long, value_name = "NAME")]
     pub except: Vec<String>,

@@ -140,7 +140,8 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
         return Err(anyhow!("no operation of {} can be imported", place(args)).into());
     }
     let description = "What an HTTP service offers, as its OpenAPI document says.";
-    files.insert(format!("{}/server.yaml", args.server), server_file(&args.server, description, &ids));
+    let file = document.info().describe(&server_file(&args.server, description, &ids));
+    files.insert(format!("{}/server.yaml", args.server), file);
     let said = format!("{} operations ({} left out) from {}", ids.len(), report.operations(), place(args));
     Ok(ImportResult { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
 }
@@ -230,6 +231,10 @@ impl Specs<'_> {
         if !tool.body_styles.is_empty() {
             http.insert("bodyStyles".into(), Value::Object(tool.body_styles));
         }
+        let mut schemas = Map::from_iter([("input_schema".to_owned(), tool.input)]);
+        if let Some(output) = tool.output.filter(|_| !self.args.no_output_schemas) {
+            schemas.insert("output_schema".into(), output);
+        }
         let spec = json!({
             "id": id,
             "name": tool.title,
@@ -240,7 +245,7 @@ impl Specs<'_> {
             "security": {"riskClass": risk},
             "mutation": tool.mutation,
             "annotations": {"openWorldHint": true},
-            "primitiveSchema": {"input_schema": tool.input},
+            "primitiveSchema": schemas,
             "exposure": {"mcp": {"tool": {"enabled": true, "name": exposed}}},
             "runtime": proxy("http", Value::Object(http), self.args),
         });

@@ -10,6 +10,11 @@ pub fn major(version: &str) -> u64 {
     Version::parse(version).map_or(0, |version| version.major)
 }
 
+/// Whether it is a semantic version.
+pub fn is_valid(version: &str) -> bool {
+    Version::parse(version).is_ok()
+}
+
 /// Compares two versions (Semantic Versioning 2.0.0, rule 11); an invalid one is less than every other.
 pub fn compare(one: &str, other: &str) -> Ordering {
     Version::parse(one).ok().cmp(&Version::parse(other).ok())
@@ -18,6 +23,11 @@ pub fn compare(one: &str, other: &str) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_has_three_numbers() {
+        assert!(is_valid("1.0.0-rc.1") && !is_valid("1.0") && !is_valid("2024-01"));
+    }
 
     #[test]
     fn versions_are_numbers_and_not_texts() {

@@ -7,6 +7,7 @@ use reqwest::Url;
 use serde_json::{Map, Value};
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, UserMessageFormatter};
 
+mod info;
 mod parts;
 mod servers;
 mod texts;
@@ -206,9 +207,10 @@ impl OpenApiDocument {
         Err(DocumentFault::Loop(value.get("$ref").and_then(Value::as_str).unwrap_or_default().to_owned()))
     }
 
-    /// Whether only the service writes this property, according to the reference's target or to the reference itself (3.1).
-    pub(super) fn is_read_only(&self, property: &Value) -> bool {
-        let says = |schema: &Value| schema.get("readOnly") == Some(&Value::Bool(true));
+    /// Whether only one side writes this property (`readOnly`: the service, `writeOnly`: clients), according to the reference's
+    /// target or to the reference itself (3.1).
+    pub(super) fn is_marked(&self, property: &Value, mark: &str) -> bool {
+        let says = |schema: &Value| schema.get(mark) == Some(&Value::Bool(true));
         says(property) || self.resolve(property).is_ok_and(says)
     }
 

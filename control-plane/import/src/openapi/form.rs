@@ -145,7 +145,7 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         for (name, property) in properties.into_iter().flatten() {
-            if !self.document.is_read_only(property) {
+            if !self.document.is_marked(property, "readOnly") {
                 found.push(Field { name, schema: self.document.resolve(property)?, is_in_choice });
             }
         }

@@ -1,4 +1,4 @@
-//! An operation as a tool: its arguments, and the HTTP request that they become.
+//! An operation as a tool: its arguments, the HTTP request that they become, and the schema of its result.
 //!
 //! Refuses: required parts that a JSON or form request cannot carry (files, lists of lists in a query); optional ones are
 //! left out and reported. Keeps true: a credential is never an argument; each argument has one place.
@@ -13,6 +13,7 @@ use super::schema::SchemaTranslator;
 use super::skip_reason::SkipReason;
 use super::values::{cut, describe, essence, is_json, one_line};
 
+mod output;
 mod parameters;
 mod unread;
 
@@ -34,6 +35,8 @@ pub(super) struct Tool {
     pub(super) summary: String,
     pub(super) mutation: &'static str,
     pub(super) input: Value,
+    /// Schema of the result; `None` if not every successful response is a JSON object.
+    pub(super) output: Option<Value>,
     pub(super) method: String,
     /// Templates over the arguments, as in `proxy.http`.
     pub(super) path: String,
@@ -88,6 +91,7 @@ pub(super) fn tool(document: &OpenApiDocument, found: &DescribedOperation<'_>) -
     }
     building.parameters(found)?;
     building.body(found)?;
+    building.output(found);
     building.accept(found);
     building.tool.notes.extend(building.schemas.notes());
     building.note_unread(found);

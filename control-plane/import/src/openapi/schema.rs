@@ -3,11 +3,13 @@
 //! Owns: the dialects of 3.0 (`nullable`, boolean `exclusiveMinimum`) and of 3.1. Keeps true: references are replaced by
 //! their targets; a reference that is recursive or leads nowhere, and whatever exceeds the limits, accepts anything, since
 //! the service validates arguments itself; only what clients need to write arguments is kept, and no schema accepts less
-//! because of what is left out.
+//! because of what is left out. A schema of results also accepts what services add to their answers without changing their
+//! document.
 
 use serde_json::{Map, Value, json};
 
 use super::document::OpenApiDocument;
+use super::values::is_untyped;
 
 mod changes;
 mod composition;
@@ -22,6 +24,9 @@ const MAX_DEPTH: usize = 24;
 const MAX_NODES: usize = 2_000;
 /// Maximum bytes of texts, names and values in one operation.
 const MAX_BYTES: usize = 200 << 10;
+/// The same limits for its results: a client reads the schemas of all tools at once.
+const MAX_RESULT_NODES: usize = 500;
+const MAX_RESULT_BYTES: usize = 16 << 10;
 /// Keywords kept unchanged.
 const PLAIN: [&str; 13] = [
     "title",
@@ -42,10 +47,31 @@ const PLAIN: [&str; 13] = [
 /// frameworks mean a time without one (`TimeOnly`, `LocalTime`).
 const FORMATS: [&str; 5] = ["date-time", "date", "email", "uri", "uuid"];
 
+/// Direction in which the values of a schema are sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Arguments,
+    Results,
+}
+
+impl Direction {
+    /// Returns the mark of properties that values of this direction do not have.
+    fn mark(self) -> (&'static str, SchemaChange) {
+        match self {
+            Direction::Arguments => ("readOnly", SchemaChange::ReadOnly),
+            Direction::Results => ("writeOnly", SchemaChange::WriteOnly),
+        }
+    }
+}
+
 /// Translates schemas for one operation.
 pub(super) struct SchemaTranslator<'a> {
     document: &'a OpenApiDocument,
+    direction: Direction,
+    /// Number of schemas that may still be translated.
     nodes: usize,
+    /// Whether there were more.
+    is_cut: bool,
     /// Remaining bytes.
     left: usize,
     /// References that are being resolved.
@@ -56,11 +82,27 @@ pub(super) struct SchemaTranslator<'a> {
 }
 
 impl<'a> SchemaTranslator<'a> {
+    /// Translates schemas of arguments.
     pub(super) fn of(document: &'a OpenApiDocument) -> SchemaTranslator<'a> {
+        SchemaTranslator::bounded(document, Direction::Arguments, (MAX_NODES, MAX_BYTES))
+    }
+
+    /// Translates schemas of results.
+    pub(super) fn of_results(document: &'a OpenApiDocument) -> SchemaTranslator<'a> {
+        SchemaTranslator::bounded(document, Direction::Results, (MAX_RESULT_NODES, MAX_RESULT_BYTES))
+    }
+
+    fn bounded(
+        document: &'a OpenApiDocument,
+        direction: Direction,
+        (nodes, left): (usize, usize),
+    ) -> SchemaTranslator<'a> {
         SchemaTranslator {
             document,
-            nodes: 0,
-            left: MAX_BYTES,
+            direction,
+            nodes,
+            is_cut: false,
+            left,
             within: Vec::new(),
             composition: Composition::default(),
             changes: SchemaChanges::default(),
@@ -74,7 +116,7 @@ impl<'a> SchemaTranslator<'a> {
 
     /// Returns the differences between the translations and the document, one a line.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
-        let is_cut = self.left == 0 || self.nodes > MAX_NODES;
+        let is_cut = self.left == 0 || self.is_cut;
         let cut = "its schemas are too large to be imported completely; the rest accepts any value";
         is_cut.then(|| cut.to_owned()).into_iter().chain(self.changes.lines())
     }
@@ -84,18 +126,19 @@ impl<'a> SchemaTranslator<'a> {
         let around = std::mem::take(&mut self.composition);
         let mut taken = self.schema(schema, depth);
         let composition = std::mem::replace(&mut self.composition, around);
-        if !composition.read_only.is_empty() {
+        if !composition.left_out.is_empty() {
             composition.relax(&mut taken);
         }
         taken
     }
 
     fn schema(&mut self, schema: &'a Value, depth: usize) -> Value {
-        self.nodes += 1;
-        if depth > MAX_DEPTH || self.nodes > MAX_NODES {
-            if depth > MAX_DEPTH {
-                self.changes.add(SchemaChange::Depth);
-            }
+        if depth > MAX_DEPTH {
+            self.changes.add(SchemaChange::Depth);
+            return json!({});
+        }
+        if !take(1, &mut self.nodes) {
+            self.is_cut = true;
             return json!({});
         }
         let Value::Object(members) = schema else {
@@ -125,8 +168,8 @@ impl<'a> SchemaTranslator<'a> {
         self.with_siblings(taken, members)
     }
 
-    /// Adds the siblings of a reference to its target: the texts (3.1), and `nullable`, which 3.0 ignores but frameworks
-    /// write anyway.
+    /// Adds the siblings of a reference to its target: the texts and the default (3.1), and `nullable`, which 3.0 ignores but
+    /// frameworks write anyway.
     fn with_siblings(&mut self, mut taken: Value, siblings: &Map<String, Value>) -> Value {
         if is_nullable(siblings) {
             taken = or_null(taken);
@@ -138,8 +181,20 @@ impl<'a> SchemaTranslator<'a> {
                 taken.insert(name.into(), text.clone());
             }
         }
+        if let Value::Object(taken) = &mut taken {
+            self.default(siblings, taken);
+        }
         self.changes.add_siblings(siblings);
         taken
+    }
+
+    /// Adds the default of an argument: the value that the service assumes.
+    fn default(&mut self, members: &Map<String, Value>, taken: &mut Map<String, Value>) {
+        if let Some(value) = members.get("default").filter(|_| self.direction == Direction::Arguments)
+            && spend(value, &mut self.left)
+        {
+            taken.insert("default".into(), value.clone());
+        }
     }
 
     fn members(&mut self, members: &'a Map<String, Value>, depth: usize) -> Value {
@@ -156,9 +211,12 @@ impl<'a> SchemaTranslator<'a> {
             self.changes.add(SchemaChange::Enumeration);
         }
         bounds(members, &mut taken);
-        if let Some(format) =
-            members.get("format").filter(|format| FORMATS.iter().any(|known| *format == known))
-        {
+        self.default(members, &mut taken);
+        // Clients assert the formats of results, and many frameworks write times without an offset as `date-time`.
+        let helps = |format: &&Value| {
+            self.direction == Direction::Arguments && FORMATS.iter().any(|known| *format == known)
+        };
+        if let Some(format) = members.get("format").filter(helps) {
             taken.insert("format".into(), format.clone());
         }
         let had_parts = self.composition.has_parts;
@@ -202,19 +260,22 @@ impl<'a> SchemaTranslator<'a> {
     ) -> bool {
         let mut has_all = !members.contains_key("patternProperties");
         let Some(Value::Object(properties)) = members.get("properties") else { return has_all };
+        let (mark, change) = self.direction.mark();
         let mut kept = Map::new();
         for (name, property) in properties {
             if !take(name.len(), &mut self.left) {
                 has_all = false;
                 break;
             }
-            // A property that only the service writes is not an argument.
-            if self.document.is_read_only(property) {
-                self.changes.add(SchemaChange::ReadOnly);
-                self.composition.read_only.insert(name.clone());
-            } else {
-                kept.insert(name.clone(), self.value(property, depth + 1));
+            // A property that only the service writes is not an argument, and a result has none that only clients write.
+            if self.document.is_marked(property, mark) {
+                self.changes.add(change);
+                self.composition.left_out.insert(name.clone());
+                continue;
             }
+            let value = self.value(property, depth + 1);
+            let is_optional = self.direction == Direction::Results && !requires(members, name);
+            kept.insert(name.clone(), if is_optional { accept_null(value) } else { value });
         }
         let mut names = members.get("required").and_then(Value::as_array).into_iter().flatten();
         if names.any(|name| name.as_str().is_some_and(|name| !properties.contains_key(name))) {
@@ -243,7 +304,11 @@ impl<'a> SchemaTranslator<'a> {
             taken.insert("items".into(), self.value(items, depth + 1));
         }
         let names_all = has_all && !self.composition.has_parts;
-        let Some(values) = members.get("additionalProperties").filter(|_| names_all) else { return };
+        // A later version of a service adds members to its answers.
+        let is_kept = |values: &&Value| {
+            names_all && (self.direction == Direction::Arguments || **values != Value::Bool(false))
+        };
+        let Some(values) = members.get("additionalProperties").filter(is_kept) else { return };
         // springdoc describes `Map<String, Object>` this way, whose values have any type.
         let values = if *values == json!({"type": "object"}) {
             self.changes.add(SchemaChange::Values);
@@ -257,6 +322,25 @@ impl<'a> SchemaTranslator<'a> {
 
 fn or_null(schema: Value) -> Value {
     json!({"anyOf": [schema, {"type": "null"}]})
+}
+
+/// Accepts null as well, which many services write for a member without a value.
+fn accept_null(mut schema: Value) -> Value {
+    if is_untyped(&schema) || schema.get("type").is_some_and(Value::is_array) {
+        return schema;
+    }
+    let is_plain = ["enum", "const", "allOf", "anyOf"].iter().all(|word| schema.get(*word).is_none());
+    match schema.get_mut("type") {
+        Some(kind) if is_plain && *kind != "null" => *kind = json!([kind.clone(), "null"]),
+        _ => return or_null(schema),
+    }
+    schema
+}
+
+/// Whether an object must have the property.
+fn requires(members: &Map<String, Value>, name: &str) -> bool {
+    let required = members.get("required").and_then(Value::as_array);
+    required.is_some_and(|names| names.iter().any(|other| other == name))
 }
 
 /// Deducts a value's bytes from the remaining ones; false, with nothing remaining, if it is larger. Stops as soon as that is

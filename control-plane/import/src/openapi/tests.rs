@@ -199,7 +199,7 @@ fn each_member_of_a_path_that_is_no_tool_is_named() {
     let document = json!({"openapi": "3.1.0", "paths": {"/a": path, "/b": null, "x-own": 1,
             "/c": {"$ref": "#/components/pathItems/c", "put": {}}},
         "components": {"pathItems": {"c": {"get": {"operationId": "c"}}}},
-        "info": {"title": "A"}, "x-own": 1, "servers": [first, {"url": "https://eu.example"}],
+        "info": {"title": "A", "license": {}, "x-own": 1}, "x-own": 1, "servers": [first, {"url": "https://eu.example"}],
         "webhooks": {"sold": {"post": {}}}});
     let (ids, lines) = reported(&document);
     assert_eq!(ids, ["up.a", "up.c"]);
@@ -215,7 +215,7 @@ fn each_member_of_a_path_that_is_no_tool_is_named() {
             "note: /a: the summary of the path is left out",
             "note: /c: members next to the `$ref` of the path are left out",
             "note: webhook sold: it is left out: the service sends it, and no tool receives it",
-            "note: the document: its member `info` is left out",
+            "note: the document: `license` of its info is left out",
             "note: the document: its servers after the first one are left out (`--proxy-url` names another)",
             "note: the document: the variables of its server get their default values (`--proxy-url` overrides the server)",
         ]

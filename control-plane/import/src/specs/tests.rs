@@ -14,6 +14,7 @@ pub(in super::super) fn args() -> ImportArgs {
         tags: Vec::new(),
         operations: Vec::new(),
         report: None,
+        no_output_schemas: false,
         except: Vec::new(),
         renames: Vec::new(),
         names: None,

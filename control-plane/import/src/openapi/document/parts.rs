@@ -8,7 +8,7 @@ use super::super::values::one_line;
 use super::{METHODS, OpenApiDocument, is_unserved};
 
 /// Members of a document that become part of tools, or have a note of their own.
-const USED: [&str; 6] = ["components", "openapi", "paths", "security", "servers", "webhooks"];
+const USED: [&str; 7] = ["components", "info", "openapi", "paths", "security", "servers", "webhooks"];
 /// Place of parts that concern the whole document.
 const WHOLE: &str = "the document";
 
@@ -28,6 +28,9 @@ impl OpenApiDocument {
         for name in self.root.keys().filter(|name| !USED.contains(&name.as_str()) && !name.starts_with("x-"))
         {
             found.push((WHOLE.into(), format!("its member `{}` is left out", one_line(name))));
+        }
+        for name in self.info().other_members() {
+            found.push((WHOLE.into(), format!("`{}` of its info is left out", one_line(name))));
         }
         if self.cleaned > 0 {
             let texts = self.cleaned;

@@ -77,7 +77,8 @@ const REWRITTEN: [&str; 23] = [
     "writeOnly",
 ];
 /// Members next to a reference that are kept or mean nothing for arguments.
-const BESIDE: [&str; 7] = ["$comment", "$ref", "description", "nullable", "readOnly", "title", "writeOnly"];
+const BESIDE: [&str; 8] =
+    ["$comment", "$ref", "default", "description", "nullable", "readOnly", "title", "writeOnly"];
 
 /// A difference between a schema in the document and the tool's schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
@@ -96,6 +97,9 @@ pub(super) enum SchemaChange {
     /// A property that only the service writes.
     #[error("properties of its schemas that are `readOnly` are left out")]
     ReadOnly,
+    /// A property that only clients write.
+    #[error("properties of its schemas that are `writeOnly` are left out")]
+    WriteOnly,
     #[error("`oneOf` of its schemas is imported as `anyOf`")]
     Choice,
     #[error("`{0}` of its schemas is left out")]

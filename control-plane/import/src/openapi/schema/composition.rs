@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 pub(super) struct Composition {
     /// Whether there are several parts, none of which names all properties.
     pub(super) has_parts: bool,
-    /// Properties left out because only the service writes them.
-    pub(super) read_only: BTreeSet<String>,
+    /// Properties left out because only the other side writes them.
+    pub(super) left_out: BTreeSet<String>,
 }
 
 /// Whether other schemas describe the same object as this one's own keywords: more than one part, or a subtype.
@@ -30,7 +30,7 @@ impl Composition {
     pub(super) fn relax(&self, schema: &mut Value) {
         let Value::Object(members) = schema else { return };
         if let Some(Value::Array(names)) = members.get_mut("required") {
-            names.retain(|name| name.as_str().is_none_or(|name| !self.read_only.contains(name)));
+            names.retain(|name| name.as_str().is_none_or(|name| !self.left_out.contains(name)));
             if names.is_empty() {
                 members.shift_remove("required");
             }

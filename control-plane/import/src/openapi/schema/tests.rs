@@ -141,6 +141,19 @@ fn no_part_of_an_object_requires_what_only_the_service_writes() {
     assert_eq!(taken["allOf"][1], json!({}));
 }
 
+#[test]
+fn an_argument_has_the_default_that_the_service_assumes() {
+    let order = json!({"schemas": {"Order": {"type": "string", "enum": ["asc", "desc"]}}});
+    let sort = json!({"$ref": "#/components/schemas/Order", "default": "asc"});
+    let page = json!({"name": "page", "in": "query", "schema": {"type": "integer", "default": 1}});
+    let sorted = json!({"name": "sort", "in": "query", "schema": sort});
+    let document = document(json!({"/x": {"get": {"parameters": [page, sorted]}}}), order);
+    let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+    let properties = json!({"page": {"type": "integer", "default": 1},
+        "sort": {"type": "string", "enum": ["asc", "desc"], "default": "asc"}});
+    assert_eq!((tool.input["properties"].clone(), tool.notes), (properties, Vec::new()));
+}
+
 /// springdoc describes `Map<String, Object>` this way, whose values may also be texts and lists.
 #[test]
 fn values_of_a_map_that_are_described_as_objects_of_no_members_may_be_anything() {
@@ -167,7 +180,7 @@ fn each_keyword_that_is_not_taken_over_is_named_once() {
         "properties of its schemas that are `readOnly` are left out".to_owned(),
         "`oneOf` of its schemas is imported as `anyOf`".to_owned(),
     ];
-    let keywords = ["default", "discriminator", "format", "minProperties", "pattern"];
+    let keywords = ["discriminator", "format", "minProperties", "pattern"];
     expected.extend(keywords.map(left_out));
     expected.push("members of its schemas that are not known keywords are left out".to_owned());
     assert_eq!(notes, expected);
