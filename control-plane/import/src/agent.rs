@@ -207,6 +207,7 @@ pub(super) fn convert(args: &ImportArgs, found: &FoundAgent) -> Result<ImportRes
         said: summary(found, interface),
         dropped: Vec::new(),
         renamed: notes.clone(),
+        requirements: Vec::new(),
     };
     for name in args.except.iter().filter(|name| !card.skills.iter().any(|skill| skill.id == **name)) {
         result.renamed.push(format!("note: --except {name:?}: the agent has no such skill"));

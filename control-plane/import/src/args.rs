@@ -96,6 +96,13 @@ pub struct ImportArgs {
     /// Operator's credential (ASP_CREDENTIALS) used to list the upstream, which the specs then name
     #[arg(long, value_name = "NAME")]
     pub credential: Option<String>,
+    /// Audience of the tokens with which OpenAPI operations that need authentication are called: the caller's issuer exchanges
+    /// the caller's own for them [default: a credential with the server's name]
+    #[arg(long, value_name = "AUDIENCE", requires = "openapi", conflicts_with = "credential")]
+    pub exchange: Option<String>,
+    /// Writes no authentication into the specs of OpenAPI operations
+    #[arg(long, requires = "openapi", conflicts_with_all = ["credential", "exchange"])]
+    pub no_auth: bool,
     /// Protocols the server is served over, with the same tool names: mcp, rest, a2a [default: those of the previous import, else mcp]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["mcp", "rest", "a2a"])]
     pub protocols: Vec<String>,

@@ -7,9 +7,9 @@ use asp_mcp_client::listing::Lists;
 use asp_registry::Source;
 use serde_json::{Value, json};
 
-use super::files::free_id;
+use super::files::{ImportResult, free_id};
 use super::specs::{Upstream, convert};
-use super::write::{compiled, write_import};
+use super::write::{compiled, list_requirements, write_import};
 use super::{ImportArgs, edited, openapi};
 
 fn args(out: &Path) -> ImportArgs {
@@ -383,6 +383,47 @@ fn an_edited_mutation_of_an_operation_stays_while_its_method_and_path_do() {
             assert!(line.contains(member) && line.contains("up/t.json"), "{line}");
         }
     }
+}
+
+#[test]
+fn the_authentication_of_an_operation_stays_while_its_origin_method_and_path_do() {
+    let spec = |url: &str, auth: Value| {
+        let runtime = json!({"mode": "proxy", "http": {"method": "GET", "url": url}, "auth": auth});
+        json!({"runtime": runtime}).to_string()
+    };
+    let exchange = json!({"exchange": {"audience": "shop"}});
+    let derived = json!({"credential": "up"});
+    for (url, expected) in [
+        ("https://a.example/orders/{order}", &exchange),
+        ("https://b.example/orders/{id}", &derived),
+        ("https://a.example/users/{id}", &derived),
+    ] {
+        let text = spec("https://a.example/orders/{id}", exchange.clone());
+        let mut files = BTreeMap::from([("up/t.json".to_owned(), spec(url, derived.clone()))]);
+        edited::keep_auth(&mut files, &[Source { path: "up/t.json".into(), text }]);
+        let found: Value = serde_json::from_str(&files["up/t.json"]).unwrap();
+        assert_eq!(&found["runtime"]["auth"], expected, "{url}");
+    }
+}
+
+#[test]
+fn only_entries_that_a_spec_names_are_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let args = ImportArgs { mcp: None, openapi: Some("api.json".into()), ..args(root.path()) };
+    let document = json!({"openapi": "3.1.0", "servers": [{"url": "https://up.example"}],
+        "paths": {"/a": {"get": {"operationId": "a"}}}, "security": [{"key": []}],
+        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}});
+    let import = || openapi::import(&args, document.to_string().as_bytes()).unwrap();
+    let lines = |imported: &ImportResult| list_requirements(&imported.requirements, &imported.files).count();
+    assert_eq!(lines(&import()), 1);
+    write_import(&args, import()).unwrap();
+    let file = root.path().join("up/a.json");
+    let mut spec: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    spec["runtime"].as_object_mut().unwrap().remove("auth").unwrap();
+    std::fs::write(&file, spec.to_string()).unwrap();
+    let mut imported = import();
+    edited::keep_auth(&mut imported.files, &asp_registry::read_dir(root.path()).unwrap());
+    assert_eq!(lines(&imported), 0, "the operator took it out");
 }
 
 #[test]

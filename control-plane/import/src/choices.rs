@@ -143,6 +143,7 @@ mod tests {
             said: String::new(),
             dropped: Vec::new(),
             renamed: Vec::new(),
+            requirements: Vec::new(),
         }
     }
 

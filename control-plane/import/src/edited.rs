@@ -2,11 +2,11 @@
 //!
 //! Keeps true: an edit is kept only as long as the same upstream describes the primitive as it was imported (its URL or package,
 //! and its pin), or the operation of a document has the same method and path. If that has changed, the value is derived again,
-//! and a line says so.
+//! and a line says so. The authentication of an operation is kept at the same origin only.
 
 use std::collections::BTreeMap;
 
-use asp_registry::Source;
+use asp_registry::{Source, origin_of};
 use serde_json::Value;
 
 /// Members that an import derives from what a pin covers, but that an operator may know better.
@@ -41,6 +41,29 @@ pub(super) fn keep_edits(files: &mut BTreeMap<String, String>, before: &[Source]
         *text = serde_json::to_string_pretty(&spec).unwrap_or_default() + "\n";
     }
     lines
+}
+
+/// Writes the authentication of OpenAPI operations in the specs `before`, or that there is none, into the new specs at the same
+/// paths.
+pub(super) fn keep_auth(files: &mut BTreeMap<String, String>, before: &[Source]) {
+    for source in before {
+        let Some(text) = files.get_mut(&source.path) else { continue };
+        let read = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let (Some(former), Some(mut spec)) = (read(&source.text), read(text)) else { continue };
+        if operation(&spec).is_none() || operation(&spec) != operation(&former) {
+            continue;
+        }
+        let Some(runtime) = spec.get_mut("runtime").and_then(Value::as_object_mut) else { continue };
+        runtime.shift_remove("auth");
+        runtime.extend(former.pointer("/runtime/auth").map(|auth| ("auth".to_owned(), auth.clone())));
+        *text = serde_json::to_string_pretty(&spec).unwrap_or_default() + "\n";
+    }
+}
+
+/// Returns the origin, the method and the path of an operation; `None` for other specs.
+fn operation(spec: &Value) -> Option<(&str, &str, Option<String>)> {
+    let url = spec.pointer("/runtime/http/url")?.as_str()?;
+    Some((origin_of(url), spec.pointer("/runtime/http/method")?.as_str()?, path(spec)))
 }
 
 /// Returns the members to keep, and those that are derived again and whose difference is reported.

@@ -28,6 +28,17 @@ pub(crate) struct ImportResult {
     pub(crate) dropped: Vec<String>,
     /// Names that differ from the upstream's, one a line.
     pub(crate) renamed: Vec<String>,
+    /// Entries of the operator that specs need.
+    pub(crate) requirements: Vec<Requirement>,
+}
+
+/// An entry of the operator that specs name.
+pub(crate) struct Requirement {
+    /// Place of its name in a spec, as a JSON pointer.
+    pub(crate) place: &'static str,
+    pub(crate) name: String,
+    /// The entry, and where it belongs.
+    pub(crate) line: String,
 }
 
 /// Returns the `runtime` of a spec that forwards calls to `target`, with the credential to use there.

@@ -8,6 +8,7 @@ mod form;
 mod omissions;
 mod operation;
 mod schema;
+mod security;
 mod skip_reason;
 #[cfg(feature = "testing")]
 pub mod testkit;
@@ -25,6 +26,7 @@ use serde_json::{Map, Value, json};
 use document::{DescribedOperation, OpenApiDocument};
 use omissions::Omissions;
 use operation::Tool;
+use security::Authentication;
 use skip_reason::SkipReason;
 use values::one_line;
 
@@ -87,17 +89,13 @@ const NUMBERED: &str = "another operation has its name: it is served as one with
 pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Failure> {
     let document = OpenApiDocument::parse(text).map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
     let document = document.at(place(args));
-    let base = match &args.proxy_url {
-        Some(url) => url.clone(),
-        None => document.server().ok_or_else(|| {
-            Failure::bad(
-                "--proxy-url",
-                "the document names no server of its own; write where the operations are",
-            )
-        })?,
-    };
+    let base = base(args, &document)?;
     let found = document.operations().map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
-    let mut specs = Specs { args, base: base.trim_end_matches('/'), files: BTreeMap::new(), ids: Vec::new() };
+    let selected = || found.iter().filter(move |operation| is_selected(args, operation));
+    let securities = selected().map(|operation| security::of(&document, operation));
+    let authentication = Authentication::new(args, &base, securities);
+    let base = base.trim_end_matches('/');
+    let mut specs = Specs { args, base, authentication, files: BTreeMap::new(), ids: Vec::new() };
     let mut taken = BTreeSet::new();
     let mut names = BTreeSet::new();
     let mut report = Omissions::default();
@@ -108,7 +106,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
         report.part("the document", &format!("{part}: {DECODED}"));
     }
     note_unknown_names(args, &found, &mut report);
-    for operation in found.iter().filter(|operation| is_selected(args, operation)) {
+    for operation in selected() {
         let place = || format!("{} {}", operation.method, operation.path);
         match tool(args, &document, operation) {
             Ok(_) if specs.ids.len() >= MAX_PRIMITIVES => {
@@ -125,7 +123,8 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
                 if !names.insert(tool.name.clone()) {
                     report.part(&tool.name, NUMBERED);
                 }
-                specs.add(tool, &mut taken);
+                let auth = specs.authentication.auth(security::of(&document, operation));
+                specs.add(tool, auth, &mut taken);
             }
             Err(why) => report.operation(&place(), &why.to_string()),
         }
@@ -135,7 +134,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
     if let Some(file) = &args.report {
         std::fs::write(file, report.lines()).with_context(|| format!("write {}", file.display()))?;
     }
-    let Specs { mut files, ids, .. } = specs;
+    let Specs { mut files, ids, authentication, .. } = specs;
     if ids.is_empty() {
         return Err(anyhow!("no operation of {} can be imported", place(args)).into());
     }
@@ -143,7 +142,15 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
     let file = document.info().describe(&server_file(&args.server, description, &ids));
     files.insert(format!("{}/server.yaml", args.server), file);
     let said = format!("{} operations ({} left out) from {}", ids.len(), report.operations(), place(args));
-    Ok(ImportResult { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
+    let requirements = authentication.requirements();
+    Ok(ImportResult { files, ids, said, dropped: Vec::new(), renamed: Vec::new(), requirements })
+}
+
+/// Returns the URL of all operations.
+fn base(args: &ImportArgs, document: &OpenApiDocument) -> Result<String, Failure> {
+    args.proxy_url.clone().or_else(|| document.server()).ok_or_else(|| {
+        Failure::bad("--proxy-url", "the document names no server of its own; write where the operations are")
+    })
 }
 
 /// Reports names on the command line that select nothing: they are usually misspelt.
@@ -204,12 +211,13 @@ fn is_selected(args: &ImportArgs, operation: &DescribedOperation<'_>) -> bool {
 struct Specs<'a> {
     args: &'a ImportArgs,
     base: &'a str,
+    authentication: Authentication<'a>,
     files: BTreeMap<String, String>,
     ids: Vec<String>,
 }
 
 impl Specs<'_> {
-    fn add(&mut self, tool: Tool, taken: &mut BTreeSet<String>) {
+    fn add(&mut self, tool: Tool, auth: Option<Value>, taken: &mut BTreeSet<String>) {
         let server = &self.args.server;
         let id = free_id(server, &tool.name, taken);
         let exposed = id.strip_prefix(&format!("{server}.")).unwrap_or(&id).to_owned();
@@ -231,6 +239,10 @@ impl Specs<'_> {
         if !tool.body_styles.is_empty() {
             http.insert("bodyStyles".into(), Value::Object(tool.body_styles));
         }
+        let mut runtime = proxy("http", Value::Object(http), self.args);
+        if let (Some(auth), Value::Object(members)) = (auth, &mut runtime) {
+            members.insert("auth".into(), auth);
+        }
         let mut schemas = Map::from_iter([("input_schema".to_owned(), tool.input)]);
         if let Some(output) = tool.output.filter(|_| !self.args.no_output_schemas) {
             schemas.insert("output_schema".into(), output);
@@ -247,7 +259,7 @@ impl Specs<'_> {
             "annotations": {"openWorldHint": true},
             "primitiveSchema": schemas,
             "exposure": {"mcp": {"tool": {"enabled": true, "name": exposed}}},
-            "runtime": proxy("http", Value::Object(http), self.args),
+            "runtime": runtime,
         });
         let text = serde_json::to_string_pretty(&spec).unwrap_or_default();
         self.files.insert(spec_path(server, &id), text + "\n");

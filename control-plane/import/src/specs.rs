@@ -98,7 +98,7 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
         count("resource"),
         count("resource_template"),
     );
-    ImportResult { files, ids, said, dropped, renamed }
+    ImportResult { files, ids, said, dropped, renamed, requirements: Vec::new() }
 }
 
 struct Import<'a> {

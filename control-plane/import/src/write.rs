@@ -13,7 +13,7 @@ use asp_registry::{CompiledServer, Source};
 use serde_json::Value;
 
 use crate::args::ImportArgs;
-use crate::files::{ImportResult, merge_sources};
+use crate::files::{ImportResult, Requirement, merge_sources};
 use crate::listing::list_primitives;
 use crate::{choices, edited, protocols, served, versions};
 
@@ -27,6 +27,9 @@ pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Res
     if before.is_some() {
         for line in edited::keep_edits(&mut imported.files, &sources) {
             print::line(&line);
+        }
+        if args.credential.is_none() && args.exchange.is_none() && !args.no_auth {
+            edited::keep_auth(&mut imported.files, &sources);
         }
     }
     choices::mark_read_only(&mut imported, args);
@@ -65,6 +68,7 @@ pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Res
     if let Some(line) = approvals(&new) {
         print::line(&line);
     }
+    list_requirements(&imported.requirements, &new).for_each(print::line);
     Ok(())
 }
 
@@ -163,6 +167,20 @@ fn approvals(files: &BTreeMap<String, String>) -> Option<String> {
              without asking, run `asp policy ORG --allow ID`"
         )
     })
+}
+
+/// Returns the lines on the operator's entries that the specs name.
+pub(super) fn list_requirements<'a>(
+    requirements: &'a [Requirement],
+    files: &BTreeMap<String, String>,
+) -> impl Iterator<Item = &'a str> {
+    let specs: Vec<Value> = files.values().filter_map(|text| serde_json::from_str(text).ok()).collect();
+    let is_named = move |requirement: &&Requirement| {
+        let name =
+            |spec: &Value| spec.pointer(requirement.place).is_some_and(|name| *name == requirement.name);
+        specs.iter().any(name)
+    };
+    requirements.iter().filter(is_named).map(|requirement| requirement.line.as_str())
 }
 
 /// Compiles the server; `None` if it does not exist or has a fault.

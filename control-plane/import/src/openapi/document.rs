@@ -145,6 +145,12 @@ impl OpenApiDocument {
         })
     }
 
+    /// Returns a security scheme of the document.
+    pub(super) fn security_scheme(&self, name: &str) -> Option<&Value> {
+        let schemes = self.root.get("components")?.get("securitySchemes")?;
+        self.resolve(schemes.get(name)?).ok()
+    }
+
     /// Returns the security of operations that name none of their own.
     pub(super) fn security(&self) -> Option<&Value> {
         self.root.get("security")

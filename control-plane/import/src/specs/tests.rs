@@ -25,6 +25,8 @@ pub(in super::super) fn args() -> ImportArgs {
         proxy_url: None,
         pages: Vec::new(),
         credential: None,
+        exchange: None,
+        no_auth: false,
         protocols: Vec::new(),
         owner: "team".into(),
         out: "primitives".into(),

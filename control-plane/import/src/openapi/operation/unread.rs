@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::document::DescribedOperation;
+use super::super::security::{self, OperationSecurity};
 use super::super::values::one_line;
 use super::Building;
 
@@ -34,8 +35,10 @@ impl<'a> Building<'a> {
 
     /// Notes the members of the operation that have no meaning here.
     pub(super) fn note_unread(&mut self, found: &DescribedOperation<'a>) {
-        if has_content(found.operation.get("security").or(self.document.security())) {
-            self.note("its security is left out: the operator names a credential (`--credential`)".into());
+        if matches!(security::of(self.document, found), OperationSecurity::Unsupported) {
+            self.note(
+                "its security is left out: a call sends one credential, in a header (`--credential`)".into(),
+            );
         }
         if has_content(found.operation.get("callbacks")) {
             self.note("its callbacks are left out".into());
