@@ -86,7 +86,7 @@ pub enum Command {
     Deploy(DeployArgs),
     /// Imports an MCP server's tools, an A2A agent's skills, an OpenAPI document or a client's file of servers into a directory of primitives
     Import(ImportArgs),
-    /// Shows the published snapshot and which edges and gateways have it
+    /// Shows the published snapshot, which edges and gateways have it, and which services fail
     Status(JsonArgs),
     /// Shows which rule decides a call
     Explain(ExplainArgs),

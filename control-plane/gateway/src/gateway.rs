@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use asp_backends::BackendTable;
 use asp_backends::artifacts::Artifacts;
 use asp_backends::delegate::Delegates;
 use asp_backends::delegate::endpoint::Endpoints;
 use asp_backends::outbound::auth::CallHeaders;
+use asp_backends::outbound::breaker::UpstreamFailure;
 use asp_backends::plugin::LogListener;
 use asp_backends::plugin::{PluginDeps, SavedCalls};
 use asp_call::call::registry::CallRegistry;
@@ -126,6 +128,7 @@ pub struct Gateway {
     pub replica: Arc<Replica>,
     runtimes: Arc<Runtimes>,
     artifacts: Artifacts,
+    backends: Arc<BackendTable>,
     edge: Edge,
     /// The revision up to which everything is in force, for requests that wait for one.
     applied: watch::Sender<u64>,
@@ -169,10 +172,11 @@ impl Gateway {
             delegates: Arc::new(Delegates::new(config.delegates)?),
             listener: config.listener,
         };
+        let backends = Arc::new(wiring::backends(deps, &runtimes, &metrics)?);
         let pipeline = Arc::new(Pipeline::new(PipelineDeps {
             limiter: Limiter::new(counters),
             ledgers: wiring::ledgers(config.stores.ledger, answers, &active, &sealer),
-            backends: Arc::new(wiring::backends(deps, &runtimes, &metrics)?),
+            backends: backends.clone(),
             audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
             metrics,
             bounds: config.bounds,
@@ -198,6 +202,7 @@ impl Gateway {
             replica: Arc::new(replica),
             runtimes,
             artifacts,
+            backends,
             edge: Edge::new(EdgeRole::Gateway),
             applied: watch::Sender::new(0),
             applying: Mutex::default(),
@@ -222,6 +227,11 @@ impl Gateway {
         warn_of_faults(known.faults(), &faults);
         self.put_in_force(next, covers);
         Ok(faults)
+    }
+
+    /// Returns the services that failed recently, as seen from here.
+    pub fn failing_upstreams(&self) -> Vec<UpstreamFailure> {
+        self.backends.failing_upstreams()
     }
 
     fn is_no_older(&self, offered: u64) -> Result<(), String> {

@@ -6,11 +6,13 @@
 //! - All messages of one revision are applied together.
 //! - A rejected snapshot is answered with the reason; an accepted one with the parts that could not be applied as sent.
 //! - A gateway that shuts down announces it.
+//! - It reports which upstreams fail; a report that cannot be sent at once waits for the next time.
 //! - A gateway leaves a control plane that is behind its store only for one that is not.
 //! - It also receives revocations from a second control plane, so that a stale first one does not delay them.
 
 mod controls;
 mod freshness;
+mod revision;
 mod revocations;
 
 use std::collections::BTreeMap;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_peer::Peer;
-use asp_proto::snapshot::{RecentRevocations, SnapshotPart};
+use asp_proto::snapshot::RecentRevocations;
 use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
@@ -36,10 +38,12 @@ use tonic::Streaming;
 use tonic::transport::{Channel, Uri};
 
 use self::controls::{ControlPlane, resolve};
+use self::revision::{AppliedRevision, take};
 use self::revocations::RevocationLists;
 use super::contract::{ADVERTISE, BACKOFF_MS, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE};
+use super::failing_upstreams::{FailingUpstream, FailingUpstreams, REPORT_EVERY};
 use super::published::reach;
-use super::refused_parts;
+use super::{failing_upstreams, refused_parts};
 
 /// Longest wait for one control plane to confirm the announcement of a shutdown, and for all of them together.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -98,10 +102,15 @@ enum StreamError {
 type Result<T, E = StreamError> = std::result::Result<T, E>;
 
 /// Subscribes until `stop` is cancelled, and reconnects forever.
-pub async fn run(target: SubscriptionTarget, apply: Apply, note_fresh: NoteFresh, stop: CancellationToken) {
+pub async fn run(
+    target: SubscriptionTarget,
+    (apply, note_fresh): (Apply, NoteFresh),
+    list_failing: FailingUpstreams,
+    stop: CancellationToken,
+) {
     // The same fault is logged once, not for every attempt.
     let mut told = String::new();
-    let mut subscriber = SnapshotFollower::new(target, apply, note_fresh);
+    let mut subscriber = SnapshotFollower::new(target, (apply, note_fresh), list_failing);
     loop {
         let fault = match Box::pin(subscriber.follow(&stop)).await {
             StreamError::Stopped => return,
@@ -143,6 +152,9 @@ struct SnapshotFollower {
     found: Option<(ControlPlane, Channel)>,
     apply: Apply,
     note_fresh: NoteFresh,
+    list_failing: FailingUpstreams,
+    /// Upstreams as last reported.
+    reported: Vec<FailingUpstream>,
     /// Version in force here; empty before the first. Reported on every new stream: this gateway becomes an endpoint
     /// again with it, whatever happens to the next push.
     applied: String,
@@ -162,7 +174,11 @@ struct StagedRevision {
 }
 
 impl SnapshotFollower {
-    fn new(target: SubscriptionTarget, apply: Apply, note_fresh: NoteFresh) -> SnapshotFollower {
+    fn new(
+        target: SubscriptionTarget,
+        (apply, note_fresh): (Apply, NoteFresh),
+        list_failing: FailingUpstreams,
+    ) -> SnapshotFollower {
         let control = target.uris.first().cloned().unwrap_or_default();
         SnapshotFollower {
             target: Arc::new(target),
@@ -172,6 +188,8 @@ impl SnapshotFollower {
             found: None,
             apply,
             note_fresh,
+            list_failing,
+            reported: Vec::new(),
             applied: String::new(),
             versions: BTreeMap::new(),
             refused: Arc::default(),
@@ -197,6 +215,7 @@ impl SnapshotFollower {
         let (lists, mut other_lists) = mpsc::channel(1);
         let mut listening = pin!(revocations::listen(Arc::clone(&target), control.clone(), lists));
         let mut fresher = pin!(freshness::find_fresher(target, control, channel, note_fresh));
+        let mut reports = tokio::time::interval(REPORT_EVERY);
         loop {
             let push = tokio::select! {
                 biased;
@@ -215,6 +234,10 @@ impl SnapshotFollower {
                 }
                 Some(list) = other_lists.recv() => {
                     self.revoke(list).await;
+                    continue;
+                }
+                _ = reports.tick() => {
+                    self.report_failing(&requests);
                     continue;
                 }
                 never = &mut listening => match never {},
@@ -322,7 +345,23 @@ impl SnapshotFollower {
     }
 
     fn node(&self) -> Node {
-        node(&self.target, &self.applied, &self.refused)
+        let mut node = node(&self.target, &self.applied, &self.refused);
+        node.metadata.get_or_insert_default().fields.extend(failing_upstreams::members(&self.reported));
+        node
+    }
+
+    /// Reports the upstreams that fail, if they have changed.
+    fn report_failing(&mut self, requests: &mpsc::Sender<DeltaDiscoveryRequest>) {
+        let failing = (self.list_failing)();
+        if failing == self.reported {
+            return;
+        }
+        let before = std::mem::replace(&mut self.reported, failing);
+        let report = DeltaDiscoveryRequest { node: Some(self.node()), ..request() };
+        // Another request waits to be sent.
+        if requests.try_send(report).is_err() {
+            self.reported = before;
+        }
     }
 
     fn last_request(&self) -> DeltaDiscoveryRequest {
@@ -451,38 +490,4 @@ fn node(target: &SubscriptionTarget, applied: &str, refused: &PartFaults) -> Nod
         metadata: Some(Struct { fields }),
         user_agent_name: "asp".into(),
     }
-}
-
-/// Result of applying a revision: the parts put, by name and version; those removed; all parts that are not in force as
-/// sent; and the lists of revocations.
-struct AppliedRevision {
-    put: Vec<(String, String)>,
-    removed: Vec<String>,
-    refused: Arc<PartFaults>,
-    revocations: RevocationLists,
-}
-
-fn take(
-    messages: &[DeltaDiscoveryResponse],
-    (revision, covers): (u64, u64),
-    apply: &Apply,
-    mut revocations: RevocationLists,
-) -> Result<AppliedRevision, String> {
-    let mut changes = PartChanges::new();
-    let (mut put, mut removed) = (Vec::new(), Vec::new());
-    for resource in messages.iter().flat_map(|message| &message.resources) {
-        let name = &resource.name;
-        let value = resource.resource.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();
-        // A part that cannot be decoded becomes an empty one, which is rejected by itself.
-        let part = SnapshotPart::decode(value).unwrap_or_default();
-        changes.push((name.clone(), Some(part)));
-        put.push((name.clone(), resource.version.clone()));
-    }
-    for name in messages.iter().flat_map(|message| &message.removed_resources) {
-        changes.push((name.clone(), None));
-        removed.push(name.clone());
-    }
-    revocations.add_to(revision, &mut changes);
-    let refused = apply(revision, covers, changes)?;
-    Ok(AppliedRevision { put, removed, refused, revocations })
 }

@@ -11,6 +11,7 @@ pub mod context;
 pub mod contract;
 pub mod delta;
 pub mod endpoints;
+pub mod failing_upstreams;
 pub mod freshness;
 mod health;
 pub mod keys;

@@ -14,10 +14,10 @@ use super::context::Context;
 use super::contract::{ADVERTISE, DEFAULT_POOL, Kind};
 use super::endpoints::{Endpoints, Registration};
 use super::peer::Caller;
-use super::refused_parts;
 use super::seen_revisions::SeenRevisions;
 use super::subscribers::{self, OVERDUE};
 use super::subscription::{Event, StaleSnapshot};
+use super::{failing_upstreams, refused_parts};
 
 /// Metadata key of a node: Envoy cluster that a gateway belongs to.
 const POOL: &str = "pool";
@@ -80,6 +80,9 @@ impl Participant {
             }
             Event::Ignored => {}
             Event::TooMany => return Err(Status::invalid_argument("too many resource names")),
+        }
+        if kind == Kind::Gateway {
+            self.entry.failing_upstreams(kind, failing_upstreams::read(&self.node));
         }
         Ok(())
     }

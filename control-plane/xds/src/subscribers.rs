@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::contract::Kind;
+use super::failing_upstreams::FailingUpstream;
 use super::refused_parts::{RefusedPart, RefusedParts};
 
 /// Maximum number of concurrent streams.
@@ -57,6 +58,8 @@ pub struct Subscriber {
     pub refused_parts: Vec<RefusedPart>,
     /// Number of all such parts.
     pub refused_parts_count: u64,
+    /// Services with a failure in the last ten minutes at the gateway; at most 50.
+    pub failing_upstreams: Vec<FailingUpstream>,
     /// Version of the last acknowledgement on this stream.
     #[serde(skip)]
     pub acked_version: String,
@@ -175,6 +178,11 @@ impl Stream {
             subscriber.refused_parts = named;
         });
         is_new
+    }
+
+    /// Records the services that fail at the subscriber.
+    pub fn failing_upstreams(&self, kind: Kind, failing: Vec<FailingUpstream>) {
+        self.update(kind, |subscriber| subscriber.failing_upstreams = failing);
     }
 
     fn update(&self, kind: Kind, change: impl FnOnce(&mut Subscriber)) {

@@ -1,8 +1,9 @@
-//! `asp status`: the published snapshot, the edges and gateways that have it, and the language runtimes.
+//! `asp status`: the published snapshot, the edges and gateways that have it, the services that fail, and the language runtimes.
 
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
+use asp_platform::time::rfc3339;
 use serde_json::Value;
 
 use super::answer::{list, number, text, texts};
@@ -80,7 +81,26 @@ fn print_status(status: &Value) {
         }
         print::line(&line);
         refused_parts(subscriber).iter().for_each(|line| print::line(line));
+        failing_upstreams(subscriber).for_each(|line| print::line(&line));
     }
+}
+
+/// Describes the services that failed recently at a gateway.
+fn failing_upstreams(subscriber: &Value) -> impl Iterator<Item = String> {
+    list(subscriber, "failingUpstreams").map(|upstream| {
+        let breaker = match text(upstream, "breaker") {
+            "open" => "it gets no requests for some seconds",
+            "half_open" => "it gets a few requests to see whether it works again",
+            _ => "it gets requests",
+        };
+        format!(
+            "  upstream {} of server {} failed at {}: {}; {breaker}",
+            text(upstream, "origin"),
+            text(upstream, "server"),
+            rfc3339(number(upstream, "failedAt")),
+            text(upstream, "cause")
+        )
+    })
 }
 
 /// Returns the parts that a gateway could not put in force as they were sent.
@@ -221,6 +241,24 @@ mod tests {
         let shown = refused_parts(&subscriber).join("\n");
         assert_eq!(shown, "  refused server/demo: bad schema; in force: its last form\n  and 3 more parts");
         assert!(!healthy(&json!({ "subscribers": [subscriber] })));
+    }
+
+    #[test]
+    fn a_service_that_failed_is_shown_with_time_and_cause_and_is_no_fault_of_the_snapshot() {
+        let upstream = |breaker: &str| {
+            json!({ "server": "shop", "origin": "https://shop.example", "breaker": breaker, "failedAt": 0,
+                "cause": "the service answered 503" })
+        };
+        let subscriber =
+            json!({ "ackedRevision": 3, "failingUpstreams": [upstream("open"), upstream("closed")] });
+        let lines: Vec<String> = failing_upstreams(&subscriber).collect();
+        assert_eq!(
+            lines[0],
+            "  upstream https://shop.example of server shop failed at 1970-01-01T00:00:00.000Z: the service answered 503; it gets no \
+             requests for some seconds"
+        );
+        assert!(lines[1].ends_with("; it gets requests"), "{lines:?}");
+        assert!(healthy(&json!({ "subscribers": [subscriber] })));
     }
 
     #[test]

@@ -35,7 +35,7 @@ use builtin::BuiltinBackend;
 use delegate::Delegates;
 use hosted::HostedBackend;
 use outbound::auth::Authorizer;
-use outbound::breaker::Breakers;
+use outbound::breaker::{Breakers, UpstreamFailure};
 use plugin::{PluginBackend, StdioBackend};
 use proxy::{A2aBackend, HttpBackend, McpBackend};
 use static_content::StaticBackend;
@@ -50,6 +50,7 @@ pub struct BackendTable {
     hosted: HostedBackend,
     plugin: Arc<PluginBackend>,
     stdio: StdioBackend,
+    breakers: Arc<Breakers>,
 }
 
 impl BackendTable {
@@ -71,10 +72,16 @@ impl BackendTable {
             http: HttpBackend::new(outbound.clone(), breakers.clone(), authorizer.clone()),
             mcp,
             a2a,
-            hosted: HostedBackend::new(outbound, breakers, delegates, authorizer),
+            hosted: HostedBackend::new(outbound, breakers.clone(), delegates, authorizer),
             plugin: plugins.clone(),
             stdio: StdioBackend(plugins),
+            breakers,
         })
+    }
+
+    /// Returns the services with a failure in the last ten minutes, the latest first.
+    pub fn failing_upstreams(&self) -> Vec<UpstreamFailure> {
+        self.breakers.failing()
     }
 
     /// Returns the backend of a primitive; `None` if it has no runtime, or only answers delegations, so that it is

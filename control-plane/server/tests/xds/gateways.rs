@@ -8,6 +8,7 @@ use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use asp_snapshot::PartFault;
 use asp_xds::contract::Kind;
+use asp_xds::failing_upstreams::FailingUpstream;
 use asp_xds::freshness::STALE;
 use prost_types::{Struct, Value, value};
 use tokio::net::TcpListener;
@@ -100,6 +101,33 @@ async fn a_gateway_that_refuses_a_snapshot_keeps_the_last_and_says_why() {
     control.publish(3);
     gateway.has(3).await;
     assert_eq!(*gateway.applied.lock(), [1, 3]);
+}
+
+/// A new control plane learns of it with the gateway's first request.
+#[tokio::test]
+async fn the_upstreams_that_fail_at_a_gateway_are_shown_while_they_do() {
+    let control = Control::start().await;
+    let gateway = Gateway::start(&control, "127.0.0.1:4711");
+    gateway.has(1).await;
+    let failing = FailingUpstream {
+        server: "shop".into(),
+        origin: "https://shop.example".into(),
+        breaker: "open".into(),
+        failed_at: 7,
+        cause: "the service answered 503".into(),
+    };
+    gateway.failing.lock().push(failing.clone());
+    let shown = control.subscriber(Kind::Gateway, |gateway| !gateway.failing_upstreams.is_empty()).await;
+    assert_eq!((shown.failing_upstreams, shown.acked_revision), (vec![failing], 1));
+    let address = control.address.to_string();
+    control.stop.cancel();
+    drop(control);
+    let again = until_bound(&address).await;
+    again.subscriber(Kind::Gateway, |gateway| !gateway.failing_upstreams.is_empty()).await;
+    gateway.failing.lock().clear();
+    again.subscriber(Kind::Gateway, |gateway| gateway.failing_upstreams.is_empty()).await;
+    again.publish(2);
+    gateway.has(2).await;
 }
 
 /// Each control plane that the gateway follows learns which acknowledged parts are not in force.

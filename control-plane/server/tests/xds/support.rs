@@ -20,6 +20,7 @@ use asp_xds::client::{self, Apply, SubscriptionTarget};
 use asp_xds::context::Context;
 use asp_xds::contract::{EDGE_FILTER, Kind};
 use asp_xds::endpoints::Endpoints;
+use asp_xds::failing_upstreams::{FailingUpstream, FailingUpstreams};
 use asp_xds::keys::RefreshKeys;
 use asp_xds::parts::{EncodedPart, PartsBuilder};
 use asp_xds::peer::PeerProof;
@@ -274,6 +275,8 @@ pub(crate) struct Gateway {
     pub(crate) refuses: Arc<AtomicBool>,
     /// Parts that it cannot apply.
     pub(crate) refused: Arc<Mutex<Arc<PartFaults>>>,
+    /// Upstreams that fail at it.
+    pub(crate) failing: Arc<Mutex<Vec<FailingUpstream>>>,
     pub(crate) stop: CancellationToken,
     _guard: DropGuard,
 }
@@ -317,8 +320,11 @@ impl Gateway {
             peer,
         };
         let stop = CancellationToken::new();
-        tokio::spawn(client::run(target, apply, Arc::new(|| {}), stop.clone()));
-        Gateway { applied, revoked, refuses, refused, _guard: stop.clone().drop_guard(), stop }
+        let failing: Arc<Mutex<Vec<FailingUpstream>>> = Arc::default();
+        let upstreams = Arc::clone(&failing);
+        let list_failing: FailingUpstreams = Arc::new(move || upstreams.lock().clone());
+        tokio::spawn(client::run(target, (apply, Arc::new(|| {})), list_failing, stop.clone()));
+        Gateway { applied, revoked, refuses, refused, failing, _guard: stop.clone().drop_guard(), stop }
     }
 
     pub(crate) async fn has(&self, revision: u64) {

@@ -1,6 +1,6 @@
 //! Circuit breakers, one for each server's requests to one upstream origin.
 //!
-//! Owns: which breaker a request belongs to, and what its end says about the service. Keeps true: the failures of one
+//! Owns: which breaker a request belongs to, what its end says about the service, and the last failure of each. Keeps true: the failures of one
 //! server's paths pause no other server at the same origin; only failures of the infrastructure count, never a tool's
 //! own error; a service that is silent until a fair deadline has failed; a request that its caller gave up, or gave
 //! too little time, says nothing; a dropped permit is released.
@@ -13,6 +13,7 @@ use asp_call::call::Call;
 use asp_call::call::outcome::{Output, Refusal};
 use asp_call::call::terms::runtime_bound;
 use asp_platform::breaker::{Breaker, Outcome};
+use asp_platform::clock;
 use asp_registry::origin_of;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -22,6 +23,26 @@ use tokio::time::Instant;
 const MAX_BREAKERS: usize = 10_000;
 /// Silence for this long counts as a failure; a shorter time limit is the caller's choice.
 pub(crate) const FAIR_TIME: Duration = Duration::from_secs(10);
+
+/// Time for which a failure is reported.
+const REPORTED_FOR: Duration = Duration::from_secs(600);
+/// Maximum length of a reported cause in bytes.
+const MAX_CAUSE: usize = 200;
+/// Cause of a failure that has no text of its own.
+const NO_ANSWER: &str = "the service gave no valid answer in time";
+
+/// A service with a recent failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamFailure {
+    /// Server whose requests failed.
+    pub server: String,
+    pub origin: String,
+    /// State of the breaker: `closed`, `open` or `half_open`.
+    pub breaker: &'static str,
+    /// Time of the last failure in Unix milliseconds, and its cause.
+    pub failed_at: u64,
+    pub cause: String,
+}
 
 /// Breakers by server and origin.
 #[derive(Default)]
@@ -39,6 +60,14 @@ struct Origin {
     breaker: Breaker,
     /// Number of the last request.
     requests: u64,
+    last_failure: Option<RequestFailure>,
+}
+
+struct RequestFailure {
+    cause: String,
+    at: Instant,
+    /// The same time in Unix milliseconds.
+    wall_time: u64,
 }
 
 /// Permit for one request. If dropped, the request was given up, or the service was silent for too long.
@@ -47,6 +76,8 @@ pub(crate) struct Permit {
     number: u64,
     patience: Option<Instant>,
     settled: bool,
+    /// Cause of the failure, if the result names one.
+    cause: Option<String>,
 }
 
 impl Breakers {
@@ -66,7 +97,7 @@ impl Breakers {
             origin.breaker.admit(number, Instant::now().into_std()).then_some(number)
         };
         match number {
-            Some(number) => Ok(Permit { origin, number, patience, settled: false }),
+            Some(number) => Ok(Permit { origin, number, patience, settled: false, cause: None }),
             None => Err(Refusal::Upstream("the service failed repeatedly and gets no requests now".into())),
         }
     }
@@ -74,6 +105,14 @@ impl Breakers {
     /// Enters for a call, whose request goes to `url`.
     pub(crate) fn enter_for(&self, call: &Call, url: &str) -> Result<Permit, Refusal> {
         self.enter(&call.server.message.name, origin_of(url), patience(call))
+    }
+
+    /// Returns the services with a failure in the last ten minutes, the latest first.
+    pub(crate) fn failing(&self) -> Vec<UpstreamFailure> {
+        let mut failing: Vec<UpstreamFailure> =
+            self.by_name.lock().iter().filter_map(|(name, kept)| kept.failure(name)).collect();
+        failing.sort_by_key(|failure| std::cmp::Reverse(failure.failed_at));
+        failing
     }
 
     fn of(&self, server: &str, origin: &str) -> Arc<Mutex<Origin>> {
@@ -93,6 +132,32 @@ impl Breakers {
     }
 }
 
+impl KeptBreaker {
+    fn failure(&self, name: &str) -> Option<UpstreamFailure> {
+        let (server, url) = name.split_once(' ')?;
+        let origin = self.origin.lock();
+        let last = origin.last_failure.as_ref().filter(|last| last.at.elapsed() < REPORTED_FOR)?;
+        Some(UpstreamFailure {
+            server: server.to_owned(),
+            origin: url.to_owned(),
+            breaker: origin.breaker.name(),
+            failed_at: last.wall_time,
+            cause: last.cause.clone(),
+        })
+    }
+}
+
+/// Returns the cause of a failure of the service; `None` for another refusal.
+fn cause(call: &Call, refusal: &Refusal) -> Option<String> {
+    let mut cause = match refusal {
+        Refusal::OutcomeUnknown => call.failure_cause().unwrap_or_else(|| refusal.to_string()),
+        Refusal::Upstream(_) | Refusal::Deadline | Refusal::Declined(_) => refusal.to_string(),
+        _ => return None,
+    };
+    cause.truncate(cause.floor_char_boundary(MAX_CAUSE));
+    Some(cause)
+}
+
 /// Returns the time until which a service that runs `call` may be silent. `None` if the caller shortened the time, or
 /// so little time is left that a timeout proves nothing: callers must not be able to shut off a service for others.
 pub(crate) fn patience(call: &Call) -> Option<Instant> {
@@ -102,8 +167,13 @@ pub(crate) fn patience(call: &Call) -> Option<Instant> {
 }
 
 impl Permit {
-    /// Records the result of the request.
-    pub(crate) fn leave(self, result: &Result<Output, Refusal>) {
+    /// Records the result of the call's request.
+    pub(crate) fn leave(mut self, call: &Call, result: &Result<Output, Refusal>) {
+        self.cause = result.as_ref().err().and_then(|refusal| cause(call, refusal));
+        self.record(result);
+    }
+
+    fn record(self, result: &Result<Output, Refusal>) {
         match result {
             Err(Refusal::Upstream(_) | Refusal::OutcomeUnknown | Refusal::Deadline) => {
                 self.settle(Outcome::Failure);
@@ -130,7 +200,14 @@ impl Permit {
 
     fn end(&mut self, outcome: Outcome) {
         self.settled = true;
-        self.origin.lock().breaker.ended(self.number, outcome, Instant::now().into_std());
+        let now = Instant::now();
+        let unnamed = || (outcome == Outcome::Failure).then(|| NO_ANSWER.to_owned());
+        let cause = self.cause.take().or_else(unnamed);
+        let mut origin = self.origin.lock();
+        if let Some(cause) = cause {
+            origin.last_failure = Some(RequestFailure { cause, at: now, wall_time: clock::now_ms() });
+        }
+        origin.breaker.ended(self.number, outcome, now.into_std());
     }
 }
 
@@ -156,7 +233,7 @@ mod tests {
     fn opened() -> Breakers {
         let breakers = Breakers::default();
         while let Ok(permit) = breakers.enter("s", "a", None) {
-            permit.leave(&outcome(false));
+            permit.record(&outcome(false));
         }
         breakers
     }
@@ -171,7 +248,7 @@ mod tests {
         let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("s", "a", None).ok()).collect();
         assert_eq!(probes.len(), 3);
         for probe in probes {
-            probe.leave(&outcome(true));
+            probe.record(&outcome(true));
         }
         assert!(breakers.enter("s", "a", None).is_ok());
     }
@@ -182,7 +259,7 @@ mod tests {
         breakers.enter("s", "old", None).unwrap().settle(Outcome::Success);
         tokio::time::advance(Duration::from_secs(1)).await;
         while let Ok(permit) = breakers.enter("s", "a", None) {
-            permit.leave(&outcome(false));
+            permit.record(&outcome(false));
         }
         for number in 2..=MAX_BREAKERS {
             drop(breakers.enter("s", &number.to_string(), None));
@@ -213,7 +290,7 @@ mod tests {
         for _ in 0..10 {
             let permit = breakers.enter("s", "a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
             tokio::time::advance(Duration::from_secs(1)).await;
-            permit.leave(&Err(Refusal::Cancelled));
+            permit.record(&Err(Refusal::Cancelled));
         }
         assert!(breakers.enter("s", "a", None).is_err(), "hangs open it");
     }
@@ -225,26 +302,49 @@ mod tests {
         for given_up in [Err(Refusal::Cancelled), bad] {
             for _ in 0..100 {
                 let permit = breakers.enter("s", "a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
-                permit.leave(&given_up);
+                permit.record(&given_up);
             }
         }
         // They would have outweighed these, or closed the breaker by themselves.
         for _ in 0..10 {
-            breakers.enter("s", "a", None).unwrap().leave(&outcome(false));
+            breakers.enter("s", "a", None).unwrap().record(&outcome(false));
         }
         assert!(breakers.enter("s", "a", None).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_failure_of_a_service_is_reported_for_a_while() {
+        let breakers = opened();
+        breakers.enter("s", "good", None).unwrap().record(&outcome(true));
+        let shown = |breakers: &Breakers| {
+            let failing = breakers.failing().into_iter();
+            failing.map(|one| (one.server, one.origin, one.breaker, one.cause)).collect::<Vec<_>>()
+        };
+        let entry = |state: &'static str| vec![("s".to_owned(), "a".to_owned(), state, NO_ANSWER.to_owned())];
+        assert_eq!(shown(&breakers), entry("open"));
+        tokio::time::advance(REST).await;
+        for _ in 0..3 {
+            breakers.enter("s", "a", None).unwrap().record(&outcome(true));
+        }
+        assert_eq!(shown(&breakers), entry("closed"), "it recovered");
+        let mut refused = breakers.enter("s", "a", None).unwrap();
+        refused.cause = Some("the service does not accept calls of this platform".into());
+        refused.record(&Err(Refusal::Declined(String::new())));
+        assert_eq!(shown(&breakers)[0].3, "the service does not accept calls of this platform");
+        tokio::time::advance(REPORTED_FOR).await;
+        assert!(breakers.failing().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_probe_pauses_again_and_tool_errors_never_count() {
         let breakers = Breakers::default();
         for _ in 0..20 {
-            breakers.enter("s", "b", None).unwrap().leave(&outcome(true));
+            breakers.enter("s", "b", None).unwrap().record(&outcome(true));
         }
         assert!(breakers.enter("s", "b", None).is_ok());
         let breakers = opened();
         tokio::time::advance(REST).await;
-        breakers.enter("s", "a", None).unwrap().leave(&outcome(false));
+        breakers.enter("s", "a", None).unwrap().record(&outcome(false));
         assert!(breakers.enter("s", "a", None).is_err());
     }
 }

@@ -32,7 +32,12 @@ pub(crate) fn idempotency_key(call: &Call) -> String {
 
 /// Returns the refusal of a call whose request may have been delivered and got no answer.
 pub(crate) fn unanswered(call: &Call, why: &str) -> Refusal {
-    call.unanswered(Refusal::Upstream(why.into()))
+    let refusal = call.unanswered(Refusal::Upstream(why.into()));
+    if matches!(refusal, Refusal::OutcomeUnknown) {
+        // The refusal itself does not name it.
+        call.note_failure_cause(why);
+    }
+    refusal
 }
 
 /// Returns the refusal of a call whose request got no answer. Contains no addresses (I-11).

@@ -114,7 +114,7 @@ impl Backend for A2aBackend {
             ended = running => ended,
             () = call.cancelled() => Err(Refusal::Cancelled),
         };
-        permit.leave(&result);
+        permit.leave(call, &result);
         result
     }
 

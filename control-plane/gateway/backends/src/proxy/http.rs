@@ -81,7 +81,7 @@ impl Backend for HttpBackend {
         let permit = self.breakers.enter_for(call, &mapping.url)?;
         let by = (&*self.outbound, &*self.authorizer, &proof);
         let result = send(by, mapping, execution, &mut started).await;
-        permit.leave(&result);
+        permit.leave(call, &result);
         result
     }
 }

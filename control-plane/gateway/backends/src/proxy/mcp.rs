@@ -287,7 +287,7 @@ impl Backend for McpBackend {
         started.mark_sent();
         let permit = self.breakers.enter_for(call, &target.url)?;
         let result = self.ask_in_session((&client, target), execution, &mut started).await;
-        permit.leave(&result);
+        permit.leave(call, &result);
         result
     }
 
