@@ -288,8 +288,10 @@ impl ListedPrimitive {
     /// Whether its calls may create resources that only the caller can read.
     pub fn may_leave_artifacts(&self) -> bool {
         let mode = self.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+        // A tool with an output schema answers with JSON.
+        let may_answer_bytes = matches!(mode, Some(Mode::ProxyHttp(_))) && self.output.is_none();
         matches!(self.primitive.kind(), Kind::Tool | Kind::Task)
-            && matches!(mode, Some(Mode::Plugin(_) | Mode::McpStdio(_)))
+            && (may_answer_bytes || matches!(mode, Some(Mode::Plugin(_) | Mode::McpStdio(_))))
     }
 
     /// Whether its calls go to an external service, in that service's protocol and with its schemas and defaults.

@@ -67,9 +67,9 @@ impl BackendTable {
         let a2a = A2aBackend::new(breakers.clone(), authorizer.clone(), mcp.pinned())?;
         let plugins = Arc::new(plugins.with_pins(mcp.pinned()));
         Ok(BackendTable {
-            builtin: BuiltinBackend::new(artifacts, delegates.clone()),
+            builtin: BuiltinBackend::new(artifacts.clone(), delegates.clone()),
             content: StaticBackend,
-            http: HttpBackend::new(outbound.clone(), breakers.clone(), authorizer.clone()),
+            http: HttpBackend::new(outbound.clone(), breakers.clone(), authorizer.clone(), artifacts),
             mcp,
             a2a,
             hosted: HostedBackend::new(outbound, breakers.clone(), delegates, authorizer),

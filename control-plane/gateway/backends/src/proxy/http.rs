@@ -23,6 +23,7 @@ use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use crate::artifacts::Artifacts;
 use crate::backend::{Backend, misplaced, mode};
 use crate::outbound::auth::Authorizer;
 use crate::outbound::breaker::Breakers;
@@ -46,6 +47,7 @@ pub struct HttpBackend {
     outbound: Arc<Outbound>,
     breakers: Arc<Breakers>,
     authorizer: Arc<Authorizer>,
+    artifacts: Artifacts,
 }
 
 impl HttpBackend {
@@ -53,8 +55,9 @@ impl HttpBackend {
         outbound: Arc<Outbound>,
         breakers: Arc<Breakers>,
         authorizer: Arc<Authorizer>,
+        artifacts: Artifacts,
     ) -> HttpBackend {
-        HttpBackend { outbound, breakers, authorizer }
+        HttpBackend { outbound, breakers, authorizer, artifacts }
     }
 }
 
@@ -80,19 +83,22 @@ impl Backend for HttpBackend {
         started.mark_sent();
         let permit = self.breakers.enter_for(call, &mapping.url)?;
         let by = (&*self.outbound, &*self.authorizer, &proof);
-        let result = send(by, mapping, execution, &mut started).await;
+        let result = match send(by, mapping, execution, &mut started).await {
+            Ok(answer) => map(&self.artifacts, mapping, execution, answer).await,
+            Err(refusal) => Err(refusal),
+        };
         permit.leave(call, &result);
         result
     }
 }
 
-/// Sends the request and maps the response.
+/// Sends the request, and again while it may be repeated; returns the last response.
 async fn send(
     by: (&Outbound, &Authorizer, &HeaderMap),
     mapping: &ProxyHttp,
     execution: &Execution,
     started: &mut StartGuard,
-) -> Result<Output, Refusal> {
+) -> Result<HttpResponse, Refusal> {
     let call = &execution.call;
     let retries = if call.may_repeat() { mapping.retries } else { 0 };
     let mut pauses = PAUSES.with_max_times(retries as usize).build();
@@ -104,7 +110,7 @@ async fn send(
             Err(_) => false,
         };
         let pause = pauses.next().filter(|pause| again && Instant::now() + *pause < call.deadline());
-        let Some(pause) = pause else { return map(mapping, execution, answered?) };
+        let Some(pause) = pause else { return answered };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = call.cancelled() => return Err(Refusal::Cancelled),
@@ -285,15 +291,21 @@ fn expanded(template: &str, arguments: &Arguments, expand: Expand) -> Result<Opt
     }
 }
 
-fn map(mapping: &ProxyHttp, execution: &Execution, answer: HttpResponse) -> Result<Output, Refusal> {
-    let HttpResponse { status, headers, media_type, body } = answer;
+/// Converts the response.
+async fn map(
+    artifacts: &Artifacts,
+    mapping: &ProxyHttp,
+    execution: &Execution,
+    answer: HttpResponse,
+) -> Result<Output, Refusal> {
+    let HttpResponse { status, headers, media_type, body } = &answer;
     if !status.is_success() {
-        let text = redirect(status, &headers).or_else(|| media_type.decode(&body)).unwrap_or_default();
+        let text = redirect(*status, headers).or_else(|| media_type.decode(body)).unwrap_or_default();
         // A page for people is markup.
         let said = if media_type.is("text/html") { sanitize(&text) } else { sanitize_body(&text) };
-        return failed(execution, &headers, status, &said);
+        return failed(execution, headers, *status, &said);
     }
-    answer::output(mapping, execution, (&media_type, &body))
+    answer::output(artifacts, mapping, execution, &answer).await
 }
 
 /// Returns the place that a redirect names. It is not followed, and often it is the result, such as a download.

@@ -131,6 +131,35 @@ async fn bytes_arrive_as_mcp_content_and_unchanged() {
     }
 }
 
+/// A model reads images in the result; it cannot read other bytes.
+#[tokio::test]
+async fn many_bytes_are_an_artifact_that_only_the_caller_reads() {
+    let bytes: &'static [u8] = vec![0xff; (64 << 10) + 1].leak();
+    let answer = (200, Some("application/pdf"), bytes);
+    let fixture = fixture("echo", Mutation::NonIdempotent, "", answer).await;
+    let result = echo(&fixture, "m").await["result"].clone();
+    let link = &result["content"][0];
+    assert_eq!(
+        (&link["type"], &link["name"], &link["mimeType"], &link["size"]),
+        (&json!("resource_link"), &json!("answer"), &json!("application/pdf"), &json!(bytes.len())),
+        "{link}"
+    );
+    let read = async |user: &str| {
+        let params = json!({"uri": link["uri"]});
+        Modern::new("demo", &token(user), "resources/read", params).send(&fixture).await.json()
+    };
+    let own = read("alice").await;
+    let blob = own["result"]["contents"][0]["blob"].as_str().unwrap();
+    assert_eq!(STANDARD.decode(blob).unwrap(), bytes);
+    assert!(read("bob").await["result"].is_null());
+
+    let image = result_of(Mutation::NonIdempotent, "", (200, Some("image/png"), bytes)).await;
+    assert_eq!(image["content"][0]["type"], "image");
+    let large: &'static [u8] = vec![0xff; (1 << 20) + 1].leak();
+    let image = result_of(Mutation::NonIdempotent, "", (200, Some("image/png"), large)).await;
+    assert_eq!(image["content"][0]["type"], "resource_link", "{image}");
+}
+
 #[tokio::test]
 async fn a_done_call_whose_answer_lacks_the_mapped_result_is_not_unknown() {
     let result = result_of(Mutation::NonIdempotent, "/data", (200, Some("application/json"), b"{}")).await;

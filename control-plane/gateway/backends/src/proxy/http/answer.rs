@@ -1,23 +1,41 @@
 //! Conversion of a 2xx answer's body into the call's output.
 //!
 //! Keeps true: the service has confirmed the call, so that no body makes the outcome unknown; JSON becomes structured
-//! content, text stays text, images and audio become MCP content, and other bytes are passed on unchanged. Messages
-//! of a prompt are MCP messages, or an error that says what is wrong with them.
+//! content, text stays text, images and audio become MCP content, and other bytes are passed on unchanged: in the result
+//! of a tool, or as an artifact if they are many. Messages of a prompt are MCP messages, or an error that says what is
+//! wrong with them.
+
+use std::time::Duration;
 
 use asp_call::call::outcome::{Output, Refusal, text_block};
 use asp_call::execution::Execution;
 use asp_call::media_type::MediaType;
 use asp_json::{Json, Members, held};
 use asp_proto::snapshot::{Kind, ProxyHttp};
+use asp_store::blobs::BlobError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use reqwest::header::{CONTENT_DISPOSITION, HeaderMap};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
+use super::HttpResponse;
+use crate::artifacts::{ArtifactLabel, Artifacts};
 use crate::conversation::results;
 use crate::outbound::upstream::unanswered;
 
 /// Media type of unidentified bytes (RFC 9110 section 8.3).
 const OCTETS: &str = "application/octet-stream";
+/// Maximum size in bytes of an image or audio in a tool's result, and of other bytes there; larger ones are artifacts.
+const MAX_MEDIA: usize = 1 << 20;
+const MAX_EMBEDDED: usize = 64 << 10;
+/// Size in bytes of a write to the store of artifacts.
+const PIECE: usize = 1 << 20;
+/// Longest wait for that store.
+const KEEP_WITHIN: Duration = Duration::from_secs(10);
+/// Name of an artifact to which the service gives none, and maximum length of a name in characters.
+const UNNAMED: &str = "answer";
+const MAX_NAME: usize = 255;
 
 /// A body by its kind.
 enum Body<'a> {
@@ -27,13 +45,15 @@ enum Body<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Returns the output of a call whose service answered 2xx with this body.
-pub(super) fn output(
+/// Returns the output of a call whose service answered 2xx.
+pub(super) async fn output(
+    artifacts: &Artifacts,
     mapping: &ProxyHttp,
     execution: &Execution,
-    (media_type, bytes): (&MediaType, &[u8]),
+    answer: &HttpResponse,
 ) -> Result<Output, Refusal> {
-    let body = match read(media_type, bytes) {
+    let media_type = &answer.media_type;
+    let body = match read(media_type, &answer.body) {
         Body::Json(value) => match value.pointed(&mapping.result) {
             Some(mapped) => Body::Json(mapped),
             None => return unmapped(mapping, execution),
@@ -43,7 +63,7 @@ pub(super) fn output(
     Ok(match execution.call.entry.primitive.kind() {
         Kind::Resource | Kind::ResourceTemplate => resource(execution, media_type, body),
         Kind::Prompt => prompt(media_type, body).map_err(|fault| unanswered(&execution.call, &fault))?,
-        _ => tool(execution, media_type, body),
+        _ => tool(artifacts, execution, answer, body).await,
     })
 }
 
@@ -82,18 +102,66 @@ fn unmapped(mapping: &ProxyHttp, execution: &Execution) -> Result<Output, Refusa
     }
 }
 
-fn tool(execution: &Execution, media_type: &MediaType, body: Body<'_>) -> Output {
+async fn tool(artifacts: &Artifacts, execution: &Execution, answer: &HttpResponse, body: Body<'_>) -> Output {
     let content = match body {
         Body::Json(value) => return Output::structured(value),
         Body::Empty => Vec::new(),
         Body::Text(text) => vec![text_block(&text).into()],
-        Body::Bytes(bytes) => {
-            let uri = format!("urn:asp:call:{}", execution.call.id);
-            vec![block(media_type, bytes, &uri).into()]
-        }
+        Body::Bytes(bytes) => vec![content_of(artifacts, execution, (answer, bytes)).await.into()],
     };
     let meta = Members::default();
     Output::Tool { content, structured: None, is_error: false, meta, more: Members::default() }
+}
+
+/// Returns the content for bytes: themselves, or a link to an artifact. If the store does not take them, they are in the
+/// result, since the call was completed.
+async fn content_of(
+    artifacts: &Artifacts,
+    execution: &Execution,
+    (answer, bytes): (&HttpResponse, &[u8]),
+) -> Value {
+    let call = &execution.call;
+    let is_media = ["image/", "audio/"].iter().any(|kind| answer.media_type.essence.starts_with(kind));
+    let limit = if is_media { MAX_MEDIA } else { MAX_EMBEDDED };
+    if bytes.len() > limit {
+        let kept = timeout(KEEP_WITHIN, keep(artifacts, execution, answer)).await;
+        match kept.unwrap_or_else(|_| Err(BlobError::Unavailable("it did not answer in time".into()))) {
+            Ok(link) => return link,
+            Err(error) => tracing::warn!(
+                call = %call.id, trace = %call.trace, %error,
+                "bytes of a service's answer were not stored as an artifact and are in the result; check the artifact \
+                 store, or the bounds that the error names"
+            ),
+        }
+    }
+    block(&answer.media_type, bytes, &format!("urn:asp:call:{}", call.id))
+}
+
+/// Stores the body as an artifact of the call, and returns an MCP resource link to it (2025-06-18 and later).
+async fn keep(
+    artifacts: &Artifacts,
+    execution: &Execution,
+    answer: &HttpResponse,
+) -> Result<Value, BlobError> {
+    let call = &execution.call;
+    let name = file_name(&answer.headers).unwrap_or_else(|| UNNAMED.to_owned());
+    let content_type = named(&answer.media_type.essence);
+    let mut incoming = artifacts.begin(call).await?;
+    for piece in answer.body.chunks(PIECE) {
+        incoming.write(piece).await?;
+    }
+    let uri = incoming.finish(call, ArtifactLabel { name: &name, content_type }).await?;
+    let size = answer.body.len();
+    Ok(json!({"type": "resource_link", "uri": uri, "name": name, "mimeType": content_type, "size": size}))
+}
+
+/// Returns the name of the file that the service sends (RFC 6266).
+fn file_name(headers: &HeaderMap) -> Option<String> {
+    let written = headers.get(CONTENT_DISPOSITION)?.to_str().ok()?;
+    let mut parameters = written.split(';').filter_map(|part| part.split_once('='));
+    let (_, value) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("filename"))?;
+    let name: String = value.trim().trim_matches('"').chars().take(MAX_NAME).collect();
+    (!name.is_empty()).then_some(name)
 }
 
 /// Builds MCP image or audio content, or an embedded resource for everything else.
@@ -140,4 +208,24 @@ fn prompt(media_type: &MediaType, body: Body<'_>) -> Result<Output, String> {
         Body::Bytes(bytes) => said(block(media_type, bytes, "urn:asp:prompt")),
     };
     Ok(Output::messages(None, messages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_name_that_its_service_gives_it() {
+        let name = |written: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_DISPOSITION, written.parse().unwrap());
+            file_name(&headers)
+        };
+        assert_eq!(name("attachment; filename=\"report 7.pdf\"").as_deref(), Some("report 7.pdf"));
+        assert_eq!(name("attachment; FileName=a.zip; size=3").as_deref(), Some("a.zip"));
+        for without in ["inline", "attachment; filename=\"\"", "attachment; filename*=UTF-8''a.pdf"] {
+            assert_eq!(name(without), None, "{without}");
+        }
+        assert_eq!(file_name(&HeaderMap::new()), None);
+    }
 }
