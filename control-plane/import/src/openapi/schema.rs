@@ -326,12 +326,13 @@ fn or_null(schema: Value) -> Value {
 
 /// Accepts null as well, which many services write for a member without a value.
 fn accept_null(mut schema: Value) -> Value {
-    if is_untyped(&schema) || schema.get("type").is_some_and(Value::is_array) {
+    let kinds = schema.get("type").and_then(Value::as_array);
+    if is_untyped(&schema) || kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "null")) {
         return schema;
     }
     let is_plain = ["enum", "const", "allOf", "anyOf"].iter().all(|word| schema.get(*word).is_none());
     match schema.get_mut("type") {
-        Some(kind) if is_plain && *kind != "null" => *kind = json!([kind.clone(), "null"]),
+        Some(kind) if is_plain && kind.is_string() => *kind = json!([kind.clone(), "null"]),
         _ => return or_null(schema),
     }
     schema

@@ -146,10 +146,18 @@ impl<'a> Authentication<'a> {
             return Vec::new();
         }
         let users = json!([format!("{}/*", self.args.server)]);
+        // Secrets are bound to the address that an entry of the operator stands for.
+        let hint = match self.args.proxy_url {
+            Some(_) => {
+                " (if the host is the name of an entry of ASP_UPSTREAMS, with the origin of that entry)"
+            }
+            None => "",
+        };
         if let Some(audience) = &self.args.exchange {
             let entry = json!({audience.as_str(): {"origins": [self.origin], "for": users}});
-            let line =
-                format!("needs a token of the caller's issuer; add to its `exchange.audiences`: {entry}");
+            let line = format!(
+                "needs a token of the caller's issuer; add to its `exchange.audiences`: {entry}{hint}"
+            );
             return vec![Requirement {
                 place: "/runtime/auth/exchange/audience",
                 name: audience.clone(),
@@ -165,7 +173,7 @@ impl<'a> Authentication<'a> {
             entry.insert(member.into(), proof);
             let entry = json!({credential.as_str(): entry});
             let mut line = format!(
-                "needs a credential: {} (`{}` of the document); add to ASP_CREDENTIALS: {entry}",
+                "needs a credential: {} (`{}` of the document); add to ASP_CREDENTIALS: {entry}{hint}",
                 scheme.words(),
                 one_line(name)
             );

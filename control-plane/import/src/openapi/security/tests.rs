@@ -99,6 +99,10 @@ fn the_operators_choice_stands_for_all_operations() {
     let entry = r#"{"shop":{"origins":["https://api.example:8443"],"for":["up/*"]}}"#;
     assert!(exchanged.requirements[0].line.ends_with(entry), "{}", exchanged.requirements[0].line);
 
+    let behind = ImportArgs { proxy_url: Some("http://shop.internal/v1".into()), ..args() };
+    let line = &imported(&behind, &requirements).requirements[0].line;
+    assert!(line.contains("http://shop.internal\"") && line.contains("the origin of that entry"), "{line}");
+
     let credential = ImportArgs { credential: Some("mine".into()), ..args() };
     let named = imported(&credential, &requirements);
     assert_eq!(auth(&named, "o0"), json!({"credential": "mine"}));
