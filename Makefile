@@ -82,6 +82,7 @@ fuzz: ## Fuzzes the parsers, FUZZ_SECONDS for each (60), and the states of the p
 	@filter/fuzz/run $(or $(FUZZ_SECONDS),60)
 	@control-plane/gateway/fuzz/run $(or $(FUZZ_SECONDS),60)
 	@control-plane/import/fuzz/run $(or $(FUZZ_SECONDS),60)
+	@control-plane/server/fuzz/run $(or $(FUZZ_SECONDS),60)
 	@scripts/setup test
 	@scripts/build-wasm
 	cargo build --locked --release --workspace --all-targets

@@ -9,6 +9,7 @@ pub mod dev;
 pub mod help;
 pub mod history;
 pub mod issuer;
+pub mod limits;
 pub mod machines;
 pub mod mcp;
 pub mod placement;
@@ -29,6 +30,7 @@ use config::ConfigArgs;
 use deploy::DeployArgs;
 use dev::DevArgs;
 use history::{HistoryArgs, UndoArgs};
+use limits::LimitsArgs;
 use machines::MachinesCommand;
 use mcp::McpArgs;
 use placement::{ArtifactsCommand, RegionsCommand, RoutesCommand};
@@ -92,7 +94,7 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Shows or changes which servers an org can reach and who in it may call what
     Policy(PolicyArgs),
-    /// Shows, replaces or removes the rate limits of an org
+    /// Shows, adds, replaces or removes the rate limits of an org
     Limits(LimitsArgs),
     /// Revokes a token, a user or an org, and lists and lifts revocations
     Revoke(RevokeArgs),
@@ -199,34 +201,6 @@ pub struct ExplainArgs {
     /// Arguments of the call, a JSON object, for bindings with conditions on arguments
     #[arg(long, value_name = "JSON")]
     pub arguments: Option<String>,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Example of a file:
-  - {selector: {user: each}, policy: {capacity: 20, refill: 5/s}}                 20 at once, then 5 a second, for each user
-  - {selector: {primitive: cc.pay, user: \"*\"}, policy: {capacity: 100, refill: 1/s}}  one bucket for all users together
-
-  - {selector: {machine: each}, policy: {capacity: 5, refill: 1/s}}               for each machine; `user` never matches one
-  - {selector: {user: bob, issuer: login}, policy: {capacity: 5, refill: 1/s}}    only that issuer's bob
-
-A selector has the fields server, primitive, user, machine, wcit (a token's id) and issuer; a missing field is `*`. `each` as
-user, machine or wcit gives each of them its own bucket. The same user or token id from two issuers counts as two.")]
-pub struct LimitsArgs {
-    #[arg(value_name = "ORG")]
-    pub org: String,
-    /// Replaces all limits of the org with those in a YAML or JSON file; `-` reads standard input
-    #[arg(long, value_name = "FILE")]
-    pub put: Option<PathBuf>,
-    /// Removes one limit: its place in the list, from 1
-    #[arg(long, value_name = "NUMBER", conflicts_with = "put")]
-    pub remove: Option<usize>,
-    /// Stores names even if no such org, server, primitive or issuer exists
-    #[arg(long, requires = "put")]
-    pub force: bool,
     /// Prints JSON
     #[arg(long)]
     pub json: bool,

@@ -70,7 +70,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Audit(args) => audit::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Policy(args) => policy::policy(&args),
-        Command::Limits(args) => policy::limits(&args),
+        Command::Limits(args) => policy::limits::run(&args),
         Command::Revoke(args) => policy::revoke(&args),
         Command::History(args) => history::history(&args),
         Command::Undo(args) => history::undo(&args),

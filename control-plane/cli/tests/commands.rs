@@ -349,6 +349,18 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     assert!(removed.status.success(), "{}", text(&removed.stderr));
     let removed = run(admin(state.path(), &serving).args(["limits", "acme", "--remove", "1"]));
     assert!(text(&removed.stderr).contains("acme has 0 limits and no number 1"), "{}", text(&removed.stderr));
+    let line = "60/min for each user on echo";
+    let added = run(admin(state.path(), &serving).args(["limits", "add", "acme", line]));
+    let words = "acme: limit 1: 60 calls a minute for each user on echo, up to 60 at once; ";
+    assert!(text(&added.stdout).starts_with(words), "{} {}", text(&added.stdout), text(&added.stderr));
+    let listed = run(admin(state.path(), &serving).args(["limits", "acme"]));
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed[0]["selector"]["user"], "each", "{listed}");
+    assert_eq!(listed[0]["policy"]["refill"], "60/m", "{listed}");
+    let bad = run(admin(state.path(), &serving).args(["limits", "add", "acme", "60/day"]));
+    assert_eq!(bad.status.code(), Some(64), "{}", text(&bad.stderr));
+    let unknown = run(admin(state.path(), &serving).args(["limits", "add", "acme", "1/s on no-such.*"]));
+    assert!(!unknown.status.success(), "{}", text(&unknown.stdout));
     for change in [["--hide", "demo"], ["--reset", "demo"]] {
         let switched = run(admin(state.path(), &serving).args(["policy", "acme"]).args(change));
         assert!(switched.status.success(), "{change:?}: {}", text(&switched.stderr));

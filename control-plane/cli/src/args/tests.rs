@@ -10,9 +10,9 @@ const UPDATE: &str = "ASP_UPDATE_GOLDEN";
 const BEGIN: &str = "<!-- asp: generated -->\n";
 const END: &str = "<!-- asp: end -->";
 
-/// Adds a row for each command that has no commands below it.
+/// Adds a row for each command that can be run without a command below it.
 fn rows(command: &Command, name: &str, table: &mut String) {
-    if !command.has_subcommands() {
+    if !command.is_subcommand_required_set() {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         assert!(!about.is_empty() && !about.contains('|'), "{name}: {about}");
         table.push_str(&format!("| `{name}` | {about} |\n"));

@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 
 use super::answer::{show, text, texts};
 use super::client::{AdminClient, api_path, block_on};
+use crate::args::RevokeArgs;
 use crate::args::policy::PolicyArgs;
-use crate::args::{LimitsArgs, RevokeArgs};
 
+pub mod limits;
 mod removal;
 mod revocations;
 
@@ -142,27 +143,6 @@ fn parse_range(text: &str) -> Option<Value> {
         }
     }
     (!range.is_empty()).then_some(Value::Object(range))
-}
-
-/// Replaces an org's rate limits with those of a file, or shows them.
-pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
-    let api = AdminClient::new(&ProcessEnvironment)?;
-    if let Some(number) = args.remove {
-        return block_on(removal::limit(&api, args, number));
-    }
-    let path = api_path(&["api", "ratelimits", "orgs", &args.org]);
-    let list = args.put.as_deref().map(|path| read_list("--put", path)).transpose()?;
-    block_on(async {
-        let Some(list) = &list else {
-            print::json(&api.get(&path).await?.accepted()?);
-            return Ok(());
-        };
-        let answer = api.put(&with_force(&path, args.force), list).await?.accepted()?;
-        let count = list.as_array().map_or(0, Vec::len);
-        let words = format!("{}: {count} limits stored; {}", args.org, how_to_undo(&args.org));
-        show(&answer, args.json, &words);
-        Ok(())
-    })
 }
 
 /// Reads a list in YAML or JSON from a file or, for `-`, from standard input; `argument` names it in a fault.

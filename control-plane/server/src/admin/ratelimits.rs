@@ -17,12 +17,10 @@ use super::request::{Body, Query};
 use crate::admission::{Admission, AdmissionError};
 use crate::patterns;
 use crate::policy::overlap::{self, OverlapFault};
-use crate::policy::refill;
+use crate::policy::refill::{self, MAX_CAPACITY};
 
 /// The only type of limits.
 const TOKEN_BUCKET: &str = "token-bucket";
-/// Maximum capacity; a larger bucket would not limit anything.
-const MAX_CAPACITY: u64 = 1_000_000_000;
 
 /// One limit.
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -204,7 +202,7 @@ fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord> {
 }
 
 /// Returns a limit in the form of the admin API.
-pub(super) fn entry(limit: LimitRecord) -> RateLimit {
+pub fn entry(limit: LimitRecord) -> RateLimit {
     let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill } = limit;
     RateLimit {
         selector: Selector { server, primitive, user, wcit, issuer, machine },

@@ -7,8 +7,10 @@
 )]
 pub struct BadRefill(pub String);
 
+/// Maximum capacity of a bucket; a larger one would not limit anything.
+pub const MAX_CAPACITY: u64 = 1_000_000_000;
 /// Maximum number per unit; more than any limit needs, and small enough for exact arithmetic.
-const MAX: f64 = 1_000_000.0;
+pub const MAX_PER_UNIT: u64 = 1_000_000;
 
 /// Parses a rate; returns tokens per second.
 pub fn parse(text: &str) -> Result<f64, BadRefill> {
@@ -25,7 +27,7 @@ pub fn parse(text: &str) -> Result<f64, BadRefill> {
         "h" => 3_600.0,
         _ => return Err(bad()),
     };
-    if number > 0.0 && number <= MAX { Ok(number / seconds) } else { Err(bad()) }
+    if number > 0.0 && number <= MAX_PER_UNIT as f64 { Ok(number / seconds) } else { Err(bad()) }
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! `asp policy ORG --remove ID`, `--reset SERVER` and `asp limits ORG --remove NUMBER`: remove bindings, each identified as it
-//! was set, an exposure exception, and a rate limit.
+//! `asp policy ORG --remove ID` and `--reset SERVER`: remove bindings, each identified as it was set, and an exposure exception.
 //!
 //! Keeps true: only what was just read is removed. If the org's list was changed in between, nothing is removed (412).
 
@@ -11,8 +10,7 @@ use asp_control::policy::EVERY_ISSUER;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::{targets, with_force};
-use crate::args::LimitsArgs;
+use super::targets;
 use crate::args::policy::PolicyArgs;
 use crate::commands::client::{AdminClient, api_path, with_query};
 use crate::commands::{answer, binding};
@@ -85,27 +83,6 @@ pub(super) async fn exception(api: &AdminClient, args: &PolicyArgs, server: &str
     }
     let words = format!("{org}: the default of {server} applies again over {protocol}");
     answer::show(&response.accepted()?, args.json, &words);
-    Ok(())
-}
-
-/// Removes the limit at this place in the org's list, from 1.
-pub(super) async fn limit(api: &AdminClient, args: &LimitsArgs, number: usize) -> Result<(), Failure> {
-    let org = &args.org;
-    let path = api_path(&["api", "ratelimits", "orgs", org]);
-    let read = api.get(&path).await?;
-    let etag = read.etag.clone();
-    let mut limits = read.accepted()?.as_array().cloned().unwrap_or_default();
-    let count = limits.len();
-    let Some(place) = number.checked_sub(1).filter(|place| *place < count) else {
-        return Err(Failure::Other(anyhow!(
-            "{org} has {count} limits and no number {number}; `asp limits {org}` lists them in their order"
-        )));
-    };
-    let removed = limits.remove(place);
-    // The names of the others are stored already.
-    let path = with_force(&path, true);
-    api.put_if_match(&path, &Value::from(limits), etag.as_deref()).await?.accepted()?;
-    answer::show(&json!({ "removed": removed }), args.json, &format!("{org}: removed: {removed}"));
     Ok(())
 }
 
