@@ -29,7 +29,8 @@ pub struct Bucket {
 pub enum DrawOutcome {
     /// One token was taken from every bucket; `remaining` is the fewest that any bucket has left.
     Granted { remaining: u64 },
-    /// No token was taken; the bucket at `index` was empty.
+    /// No token was taken. Of the empty buckets, the one at `index` takes longest to have a token again; the time until then is
+    /// when a draw can succeed.
     Denied { index: usize, retry_after_ms: u64 },
 }
 

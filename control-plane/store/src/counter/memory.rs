@@ -69,13 +69,19 @@ impl Counters for MemoryCounters {
         let now = Instant::now();
         let mut table = self.table.lock();
         let mut after = Vec::with_capacity(buckets.len());
+        let mut empty: Option<(usize, f64)> = None;
         for (index, bucket) in buckets.iter().enumerate() {
             let tokens = table.tokens(tenant, bucket, now);
             if tokens < 1.0 {
                 let wait = (1.0 - tokens) / bucket.refill_per_second.max(f64::MIN_POSITIVE);
-                return Ok(DrawOutcome::Denied { index, retry_after_ms: milliseconds(wait) });
+                if empty.is_none_or(|(_, longest)| wait > longest) {
+                    empty = Some((index, wait));
+                }
             }
             after.push(tokens - 1.0);
+        }
+        if let Some((index, wait)) = empty {
+            return Ok(DrawOutcome::Denied { index, retry_after_ms: milliseconds(wait) });
         }
         let fits = table.makes_room(tenant, buckets, now);
         if !fits && !table.has_tenant(tenant) {

@@ -30,6 +30,7 @@ pub async fn run(counters: Arc<dyn Counters>) {
     admits_the_capacity_and_says_when_to_come_back(&*counters).await;
     admits_again_what_came_back(&*counters).await;
     takes_from_all_or_from_none(&*counters).await;
+    reports_the_longest_wait_of_several_empty_buckets(&*counters).await;
     knows_names_of_any_form_apart(&*counters).await;
     follows_a_limit_that_changes(&*counters).await;
     admits_nobody_twice(&counters).await;
@@ -79,6 +80,22 @@ async fn takes_from_all_or_from_none(counters: &dyn Counters) {
         assert!(matches!(take(counters, &both).await, DrawOutcome::Denied { index: 1, .. }));
     }
     assert_eq!(take(counters, &[wide]).await, DrawOutcome::Granted { remaining: 8 });
+}
+
+async fn reports_the_longest_wait_of_several_empty_buckets(counters: &dyn Counters) {
+    let sooner = bucket("sooner", 1, 10.0 * SLOW);
+    let both = [sooner.clone(), bucket("later", 1, SLOW)];
+    assert_eq!(take(counters, &both).await, DrawOutcome::Granted { remaining: 0 });
+    let DrawOutcome::Denied { index: 1, retry_after_ms } = take(counters, &both).await else {
+        panic!("a caller that waits for the first bucket is refused by the second")
+    };
+    assert!((900_000..=1_000_000).contains(&retry_after_ms), "{retry_after_ms}");
+    let alike = [sooner, bucket("as soon", 1, 10.0 * SLOW)];
+    let denied = take(counters, &alike).await;
+    assert!(
+        matches!(denied, DrawOutcome::Denied { index: 0, retry_after_ms: 90_000..=100_000 }),
+        "{denied:?}"
+    );
 }
 
 async fn knows_names_of_any_form_apart(counters: &dyn Counters) {
