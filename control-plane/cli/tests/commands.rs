@@ -353,8 +353,12 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     let added = run(admin(state.path(), &serving).args(["limits", "add", "acme", line]));
     let words = "acme: limit 1: 60 calls a minute for each user on echo, up to 60 at once; ";
     assert!(text(&added.stdout).starts_with(words), "{} {}", text(&added.stdout), text(&added.stderr));
+    let tried = run(admin(state.path(), &serving).args(["limits", "add", "acme", "5/min", "--dry-run"]));
+    let words = "acme: not stored: 5 calls a minute for each user, up to 5 at once\nit ";
+    assert!(text(&tried.stdout).starts_with(words), "{} {}", text(&tried.stdout), text(&tried.stderr));
     let listed = run(admin(state.path(), &serving).args(["limits", "acme"]));
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
     assert_eq!(listed[0]["selector"]["user"], "each", "{listed}");
     assert_eq!(listed[0]["policy"]["refill"], "60/m", "{listed}");
     let bad = run(admin(state.path(), &serving).args(["limits", "add", "acme", "60/day"]));

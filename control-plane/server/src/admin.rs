@@ -16,6 +16,7 @@ pub mod ids;
 pub mod in_flight;
 pub mod inline;
 pub mod issuers;
+pub mod limit_usage;
 pub mod lists;
 pub mod machines;
 pub mod name_checks;

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 pub mod limit_line;
 pub mod overlap;
 pub mod refill;
+pub mod replay;
 pub mod when;
 
 /// Type of a target that is a machine.

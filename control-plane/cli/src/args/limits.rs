@@ -53,6 +53,7 @@ pub enum LimitsCommand {
 #[command(after_help = "\
 Examples:
   asp limits add acme '60/min'                                  each user, whatever the user calls
+  asp limits add acme '60/min' --dry-run                        whom that would have refused in the last day
   asp limits add acme '60/min for each user on shop.*'          each user, over all primitives with this prefix together
   asp limits add acme '5/s for each token at shop burst 20'     each token at one server, up to 20 calls at once
   asp limits add acme '1000/h for everyone on pay'              all callers of the org together
@@ -64,15 +65,19 @@ A limit is a rate (a whole number per s, min or h) and then, in any order:
   at SERVER      [default: every server]
   from ISSUER    [default: every issuer]
   burst COUNT    calls that a caller may make at once                      [default: the number of the rate]
-Quotation marks keep a name with spaces together. A new limit begins full.")]
+Quotation marks keep a name with spaces together. A new limit begins full. The answer says which callers of the last day the limit
+would have refused.")]
 pub struct AddLimitArgs {
     #[arg(value_name = "ORG")]
     pub org: String,
     /// The limit in one line
     #[arg(value_name = "LIMIT")]
     pub limit: String,
-    /// Stores names even if no such org, server, primitive or issuer exists
+    /// Shows which callers of the last day the limit would have refused, and stores nothing
     #[arg(long)]
+    pub dry_run: bool,
+    /// Stores names even if no such org, server, primitive or issuer exists
+    #[arg(long, conflicts_with = "dry_run")]
     pub force: bool,
     /// Prints JSON
     #[arg(long)]

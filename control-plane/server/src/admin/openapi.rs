@@ -10,9 +10,9 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, bounds, calls, certificates, disabled, explain, ids, issuers, machines, offers, policy,
-    primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes,
-    status, undo, versions,
+    artifacts, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage, machines, offers,
+    policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes,
+    runtimes, status, undo, versions,
 };
 
 #[derive(OpenApi)]
@@ -52,6 +52,7 @@ use super::{
         ratelimits::put,
         ratelimits::get,
         ratelimits::delete,
+        limit_usage::get,
         routes::put,
         routes::get,
         routes::delete,

@@ -10,9 +10,9 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, artifacts, bounds, calls, certificates, disabled, explain, ids, issuers, machines, offers,
-    policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo,
-    versions,
+    AdminState, artifacts, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage,
+    machines, offers, policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes,
+    status, undo, versions,
 };
 
 /// A path of the admin API.
@@ -90,6 +90,7 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/policy/orgs/{org}/bindings", Permission::Org, bindings),
         resource("/api/policy/explain", Permission::Question, post(explain::explain)),
         resource("/api/ratelimits/orgs/{org}", Permission::Org, limits),
+        resource("/api/ratelimits/orgs/{org}/usage", Permission::Org, get(limit_usage::get)),
         resource("/api/machines/orgs/{org}/bound", Permission::OrgBound, bound),
         resource("/api/machines/orgs/{org}/keys", Permission::Org, keys),
         resource("/api/machines/orgs/{org}/keys/{id}", Permission::Org, delete(machines::delete)),

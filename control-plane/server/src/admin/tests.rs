@@ -16,6 +16,7 @@ mod in_flight;
 mod issuer_outage;
 mod issuers;
 mod known;
+mod limit_usage;
 mod machines;
 mod offers;
 mod placement;

@@ -10,12 +10,13 @@ use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::admin::ratelimits;
 use asp_control::policy::limit_line;
+use asp_platform::time::rfc3339;
 use serde_json::{Value, json};
 
 use super::{how_to_undo, read_list, with_force};
 use crate::args::limits::{AddLimitArgs, LimitsArgs, LimitsCommand};
-use crate::commands::answer::show;
-use crate::commands::client::{AdminClient, api_path, block_on};
+use crate::commands::answer::{list, number, show, text};
+use crate::commands::client::{AdminClient, api_path, block_on, with_query};
 
 pub fn run(args: &LimitsArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
@@ -44,18 +45,56 @@ fn path(org: &str) -> String {
     api_path(&["api", "ratelimits", "orgs", org])
 }
 
+fn usage_path(org: &str) -> String {
+    api_path(&["api", "ratelimits", "orgs", org, "usage"])
+}
+
+/// Describes which callers the first limit of an answer would have refused.
+fn describe_usage(usage: &Value) -> String {
+    let since = rfc3339(number(usage, "since"));
+    let limit = list(usage, "limits").next().unwrap_or(&Value::Null);
+    let [calls, callers, refused, refused_callers] =
+        ["calls", "callers", "wouldRefuse", "wouldRefuseCallers"].map(|member| number(limit, member));
+    if calls == 0 {
+        return format!("it counts none of the calls since {since}");
+    }
+    if refused == 0 {
+        return format!("it would have refused none of {calls} calls by {callers} callers since {since}");
+    }
+    let most = list(limit, "refused").map(|caller| {
+        format!(
+            "\n  {}: {} of {} calls",
+            text(caller, "user"),
+            number(caller, "wouldRefuse"),
+            number(caller, "calls")
+        )
+    });
+    let most: String = most.collect();
+    format!(
+        "it would have refused {refused} of {calls} calls and {refused_callers} of {callers} callers since {since}; most of all{most}"
+    )
+}
+
 /// Adds a limit at the end of the org's list.
 async fn add(api: &AdminClient, args: &AddLimitArgs) -> Result<(), Failure> {
     let org = &args.org;
     let limit = limit_line::parse(&args.limit).map_err(|fault| Failure::bad("LIMIT", fault.to_string()))?;
     let words = limit_line::describe(&limit);
+    let usage = api.get(&with_query(&usage_path(org), &[("limit", args.limit.clone())])?).await?;
+    if args.dry_run {
+        let usage = usage.accepted()?;
+        show(&usage, args.json, &format!("{org}: not stored: {words}\n{}", describe_usage(&usage)));
+        return Ok(());
+    }
+    // An older control plane does not count; the limit is stored all the same.
+    let refused = usage.accepted().map(|usage| format!("\n{}", describe_usage(&usage))).unwrap_or_default();
     let added = serde_json::to_value(ratelimits::entry(limit)).map_err(anyhow::Error::from)?;
     let (mut limits, etag) = read(api, org).await?;
     limits.push(added);
     let number = limits.len();
     let path = with_force(&path(org), args.force);
     let answer = api.put_if_match(&path, &Value::from(limits), etag.as_deref()).await?.accepted()?;
-    show(&answer, args.json, &format!("{org}: limit {number}: {words}; {}", how_to_undo(org)));
+    show(&answer, args.json, &format!("{org}: limit {number}: {words}; {}{refused}", how_to_undo(org)));
     Ok(())
 }
 
@@ -81,4 +120,28 @@ async fn read(api: &AdminClient, org: &str) -> Result<(Vec<Value>, Option<String
     let read = api.get(&path(org)).await?;
     let etag = read.etag.clone();
     Ok((read.accepted()?.as_array().cloned().unwrap_or_default(), etag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_use_of_a_limit_names_the_callers_that_it_would_have_refused() {
+        let usage = |calls: u64, refused: u64| {
+            let callers = json!([{ "user": "alice", "issuer": "login", "calls": 9, "wouldRefuse": refused }]);
+            let limit = json!({ "calls": calls, "callers": 2, "wouldRefuse": refused, "wouldRefuseCallers": 1,
+                "refused": callers });
+            describe_usage(&json!({ "since": 60_000, "calls": 20, "limits": [limit] }))
+        };
+        let since = "since 1970-01-01T00:01:00.000Z";
+        assert_eq!(usage(0, 0), format!("it counts none of the calls {since}"));
+        assert_eq!(usage(12, 0), format!("it would have refused none of 12 calls by 2 callers {since}"));
+        assert_eq!(
+            usage(12, 3),
+            format!(
+                "it would have refused 3 of 12 calls and 1 of 2 callers {since}; most of all\n  alice: 3 of 9 calls"
+            )
+        );
+    }
 }

@@ -328,6 +328,8 @@ struct EventRecord<'a, E> {
     own: E,
     call: fmt::Arguments<'a>,
     user: &'a str,
+    /// Name of the caller's issuer in the snapshot.
+    issuer: &'a str,
     wcit: &'a str,
     server: &'a str,
     primitive: fmt::Arguments<'a>,
@@ -388,6 +390,7 @@ fn event(call: &Call, own: impl Serialize) -> CallEvent {
         own,
         call: format_args!("{}", call.id),
         user: &call.caller.user,
+        issuer: &call.caller.issuer,
         wcit: &call.caller.wcit,
         server: &call.server.message.name,
         primitive: format_args!("{}@{}", primitive.id, primitive.version),
