@@ -132,9 +132,9 @@ fn digest(encoded: &[u8]) -> Vec<u8> {
     Sha256::digest(encoded).to_vec()
 }
 
-fn limit_key(limit: &Limit) -> [String; 6] {
+fn limit_key(limit: &Limit) -> ([String; 6], bool) {
     let Limit { org, server, primitive, user, wcit, issuer, .. } = limit;
-    [org, server, primitive, user, wcit, issuer].map(String::clone)
+    ([org, server, primitive, user, wcit, issuer].map(String::clone), limit.observe)
 }
 
 #[cfg(test)]

@@ -122,6 +122,7 @@ pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, UnknownValue> {
         wcit: record.wcit.clone(),
         capacity: record.capacity,
         refill_per_second,
+        observe: record.observe,
     })
 }
 
@@ -459,6 +460,7 @@ mod tests {
             machine: "*".into(),
             capacity: 20,
             refill: "1/s".into(),
+            observe: false,
         };
         let limit = limit("acme", &record).unwrap();
         assert_eq!((limit.org.as_str(), limit.capacity, limit.refill_per_second), ("acme", 20, 1.0));

@@ -30,12 +30,15 @@ pub fn applies(limit: &Limit, call: LimitedCall<'_>) -> bool {
 }
 
 /// Returns the limits that the call draws from, in the order of `of`. Lists stored before there was a check may match
-/// a call with more than [`MAX_DRAWN`] limits; then the tightest are returned, tightest first.
+/// a call with more than [`MAX_DRAWN`] limits; then the tightest are returned, tightest first and enforced ones before observed
+/// ones.
 pub fn matching<'l>(of: impl IntoIterator<Item = &'l Limit>, call: LimitedCall<'_>) -> Vec<&'l Limit> {
     let mut drawn: Vec<&Limit> = of.into_iter().filter(|limit| applies(limit, call)).collect();
     if drawn.len() > MAX_DRAWN {
         let tightness = |limit: &Limit| (limit.refill_per_second, limit.capacity);
-        drawn.sort_by(|one, other| tightest_first(tightness(one), tightness(other)));
+        drawn.sort_by(|one, other| {
+            one.observe.cmp(&other.observe).then(tightest_first(tightness(one), tightness(other)))
+        });
         drawn.truncate(MAX_DRAWN);
     }
     drawn
@@ -59,6 +62,9 @@ pub fn bucket_key(limit: &Limit, call: LimitedCall<'_>) -> String {
     }
     if wcit == names::EACH {
         key.extend(["wcit", call.wcit]);
+    }
+    if limit.observe {
+        key.push("observed");
     }
     // Names contain no control characters.
     key.join("\u{0}")

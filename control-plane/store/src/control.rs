@@ -231,17 +231,20 @@ pub struct LimitRecord {
     pub capacity: u64,
     /// The text that the admin wrote, e.g. `100/s`.
     pub refill: String,
+    /// Whether the limit refuses nothing and is only counted.
+    #[serde(default)]
+    pub observe: bool,
 }
 
 impl LimitRecord {
-    /// Whether both have the same selector.
+    /// Whether both have the same selector, and both or neither are observed.
     pub fn same_key(&self, other: &LimitRecord) -> bool {
         self.key() == other.key()
     }
 
-    fn key(&self) -> [&str; 6] {
+    fn key(&self) -> ([&str; 6], bool) {
         let LimitRecord { server, primitive, user, wcit, issuer, machine, .. } = self;
-        [server, primitive, user, wcit, issuer, machine].map(String::as_str)
+        ([server, primitive, user, wcit, issuer, machine].map(String::as_str), self.observe)
     }
 }
 

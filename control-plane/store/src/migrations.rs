@@ -56,6 +56,7 @@ pub(crate) static CONTROL: Schema = Schema {
         (103, "a2a confirmed", include_str!("../migrations/control/0103_a2a_confirmed.sql")),
         (104, "undo", include_str!("../migrations/control/0104_undo.sql")),
         (105, "disabled", include_str!("../migrations/control/0105_disabled.sql")),
+        (106, "observed limits", include_str!("../migrations/control/0106_observed_limits.sql")),
     ],
 };
 

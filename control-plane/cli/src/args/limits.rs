@@ -65,6 +65,7 @@ A limit is a rate (a whole number per s, min or h) and then, in any order:
   at SERVER      [default: every server]
   from ISSUER    [default: every issuer]
   burst COUNT    calls that a caller may make at once                      [default: the number of the rate]
+  observed       the limit counts calls and refuses none
 Quotation marks keep a name with spaces together. A new limit begins full. The answer says which callers of the last day the limit
 would have refused.")]
 pub struct AddLimitArgs {

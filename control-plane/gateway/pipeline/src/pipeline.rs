@@ -348,6 +348,9 @@ impl CallTask {
             _ => None,
         });
         let grant = granted?;
+        for level in &grant.would_refuse {
+            metrics.would_limit(level.as_str());
+        }
         if let Some(receiver) = input.receiver.take() {
             self.store_receiver(receiver.as_ref()).await?;
         }

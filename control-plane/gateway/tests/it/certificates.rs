@@ -207,6 +207,7 @@ async fn policy_limits_scopes_and_revocations_bound_a_machine_as_they_bound_user
         issuer: MACHINE_ISSUER.into(),
         capacity: 1,
         refill_per_second: 0.001,
+        observe: false,
     });
     let fixture = through_envoy(inputs);
     assert!(done(&call(&shown(0x11, ""), "policy.open").send(&fixture).await));

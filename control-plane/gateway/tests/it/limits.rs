@@ -26,6 +26,7 @@ pub(crate) fn star(capacity: u64) -> Limit {
         issuer: String::new(),
         capacity,
         refill_per_second: 0.001,
+        observe: false,
     }
 }
 
@@ -111,6 +112,26 @@ async fn each_user_and_each_token_has_a_limit_of_its_own() {
     let tokens = ["j1", "j1", "j2", "j1", "j2", "j2"].map(of_alice);
     let each_token = Limit { wcit: "each".into(), ..star(2) };
     assert_eq!(granted(each_token, &tokens).await, [true, true, true, false, true, false]);
+}
+
+#[tokio::test]
+async fn an_observed_limit_counts_what_it_would_refuse_and_refuses_nothing() {
+    let mut inputs = inputs();
+    let observed = Limit { user: "each".into(), observe: true, ..star(1) };
+    inputs.limits.extend([observed, Limit { user: "each".into(), ..star(3) }]);
+    let fixture = Fixture::of(assemble(inputs));
+    let call = Modern::new("demo", &token("alice"), "tools/call", json!({"name": "clock"}));
+    let mut passed = Vec::new();
+    for _ in 0..4 {
+        passed.push(call.send(&fixture).await.json()["result"]["isError"] == false);
+    }
+    assert_eq!(passed, [true, true, true, false], "only the enforced limit refuses, after its own three");
+    let metrics = fixture.send(Method::GET, "/metrics", &[], "").await.text;
+    let counted = |outcome: &str, count: u32| {
+        metrics
+            .contains(&format!("asp_limit_decisions_total{{level=\"user\",outcome=\"{outcome}\"}} {count}\n"))
+    };
+    assert!(counted("would_refuse", 2) && counted("refused", 1), "{metrics}");
 }
 
 #[tokio::test]

@@ -183,6 +183,7 @@ async fn policy_limits_and_scopes_bound_a_machine_as_they_bound_users() {
         issuer: MACHINE_ISSUER.into(),
         capacity: 1,
         refill_per_second: 0.001,
+        observe: false,
     });
     let scopes = inputs.servers.iter().flat_map(|server| &server.primitives);
     let scopes =

@@ -46,8 +46,9 @@ pub(super) fn limits(inputs: &EdgeInputs<'_>) -> Vec<CoarseLimit> {
     let multiple = inputs.coarse_multiple.max(LEAST_PER_WORKER * workers);
     let mut orgs: BTreeMap<&str, Vec<&Limit>> = BTreeMap::new();
     // Edges do not know machines as callers.
-    let is_enforced =
-        |limit: &&Limit| limit.refill_per_second.is_finite() && limit.issuer != asp_edge::MACHINE_ISSUER;
+    let is_enforced = |limit: &&Limit| {
+        limit.refill_per_second.is_finite() && limit.issuer != asp_edge::MACHINE_ISSUER && !limit.observe
+    };
     for limit in inputs.limits.iter().copied().filter(is_enforced) {
         orgs.entry(&limit.org).or_default().push(limit);
     }

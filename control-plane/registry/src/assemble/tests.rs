@@ -39,7 +39,7 @@ fn limit(server: &str, primitive: &str, capacity: u64, refill_per_second: f64) -
         wcit: "*".into(),
         capacity,
         refill_per_second,
-        issuer: String::new(),
+        ..Limit::default()
     }
 }
 

@@ -64,6 +64,9 @@ pub struct Policy {
     pub capacity: u64,
     /// e.g. `100/s`, `30/m`, `1000/h`
     pub refill: String,
+    /// Counts calls and refuses none
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observe: bool,
 }
 
 fn any() -> String {
@@ -197,15 +200,15 @@ fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord> {
         return bad("primitive must be exact, prefix* or *");
     }
     let Selector { server, primitive, user, wcit, issuer, machine } = selector;
-    let Policy { capacity, refill, kind: _ } = policy;
-    Ok(LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill })
+    let Policy { capacity, refill, kind: _, observe } = policy;
+    Ok(LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe })
 }
 
 /// Returns a limit in the form of the admin API.
 pub fn entry(limit: LimitRecord) -> RateLimit {
-    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill } = limit;
+    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe } = limit;
     RateLimit {
         selector: Selector { server, primitive, user, wcit, issuer, machine },
-        policy: Policy { kind: token_bucket(), capacity, refill },
+        policy: Policy { kind: token_bucket(), capacity, refill, observe },
     }
 }

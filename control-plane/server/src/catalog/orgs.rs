@@ -205,6 +205,7 @@ mod tests {
             machine: "*".into(),
             capacity: 1,
             refill: refill.into(),
+            observe: false,
         }
     }
 

@@ -41,6 +41,7 @@ impl<'l> Word<'l> {
 /// - `at SERVER` [default: every server]
 /// - `from ISSUER` [default: every issuer]
 /// - `burst COUNT`: the bucket's capacity [default: the count of the rate]
+/// - `observed`: the limit counts and refuses nothing
 pub fn parse(line: &str) -> Result<LimitRecord, BadLimit> {
     if line.len() > MAX_BYTES {
         return Err(BadLimit(format!("a limit is longer than {MAX_BYTES} bytes")));
@@ -56,6 +57,7 @@ pub fn parse(line: &str) -> Result<LimitRecord, BadLimit> {
         machine: ANY.to_owned(),
         capacity,
         refill,
+        observe: false,
     };
     let mut parts = Vec::new();
     while let Some(word) = words.next() {
@@ -70,7 +72,8 @@ pub fn parse(line: &str) -> Result<LimitRecord, BadLimit> {
             "at" => limit.server = parse_name(words.next(), names::fault)?,
             "from" => limit.issuer = parse_name(words.next(), issuer_fault)?,
             "burst" => limit.capacity = parse_count(words.next().map_or("", Word::keyword), MAX_CAPACITY)?,
-            _ => return Err(bad(word.text, "is not for, on, at, from or burst")),
+            "observed" => limit.observe = true,
+            _ => return Err(bad(word.text, "is not for, on, at, from, burst or observed")),
         }
     }
     if limit.machine != ANY && limit.issuer != ANY {
@@ -81,7 +84,7 @@ pub fn parse(line: &str) -> Result<LimitRecord, BadLimit> {
 
 /// Describes a limit: `60 calls a minute for each user on shop.*, up to 60 at once`.
 pub fn describe(limit: &LimitRecord) -> String {
-    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill } = limit;
+    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe } = limit;
     let (count, unit) = refill.split_once('/').unwrap_or((refill, ""));
     let calls = if count == "1" { "call" } else { "calls" };
     let unit = match unit {
@@ -106,7 +109,8 @@ pub fn describe(limit: &LimitRecord) -> String {
             text.push_str(&format!(" {preposition} {name}"));
         }
     }
-    format!("{text}, up to {capacity} at once")
+    let observed = if *observe { ", observed: it refuses nothing" } else { "" };
+    format!("{text}, up to {capacity} at once{observed}")
 }
 
 fn split(line: &str) -> Result<Vec<Word<'_>>, BadLimit> {
@@ -211,6 +215,7 @@ mod tests {
                 "5 calls a second for each token on pay at server shop, up to 5 at once",
             ),
             ("2/m for machine robot-7", "2 calls a minute for machine robot-7, up to 2 at once"),
+            ("1/h observed", "1 call an hour for each user, up to 1 at once, observed: it refuses nothing"),
             ("2/m for user \"on\"", "2 calls a minute for user on, up to 2 at once"),
             ("1000000/s burst 1000000000", "1000000 calls a second for each user, up to 1000000000 at once"),
         ] {
@@ -226,6 +231,7 @@ mod tests {
             machine: "*".into(),
             capacity: 60,
             refill: "60/m".into(),
+            observe: false,
         };
         assert_eq!(limit, expected);
     }
@@ -256,8 +262,8 @@ mod tests {
             ("0.5/s", "`0.5` is not a whole number from 1 to 1000000"),
             ("1/s burst", "`` is not a whole number from 1 to 1000000000"),
             ("1/s burst 1000000001", "`1000000001` is not a whole number from 1 to 1000000000"),
-            ("1/s each user", "`each` is not for, on, at, from or burst"),
-            ("1/s \"for\" everyone", "`for` is not for, on, at, from or burst"),
+            ("1/s each user", "`each` is not for, on, at, from, burst or observed"),
+            ("1/s \"for\" everyone", "`for` is not for, on, at, from, burst or observed"),
             ("1/s on a on b", "`on` occurs twice"),
             ("1/s on", "`` is empty"),
             ("1/s on a*b", "`a*b` holds `*`"),

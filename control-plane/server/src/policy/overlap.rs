@@ -13,7 +13,7 @@ use super::refill;
 /// Fault of a list of limits.
 #[derive(Debug, PartialEq, Eq)]
 pub enum OverlapFault {
-    /// Two limits, by index, with the same selector.
+    /// Two limits, by index, with the same selector, and both or neither observed.
     Twice(usize, usize),
     /// More limits than one call may draw from: so many.
     TooMany(usize),
@@ -35,7 +35,7 @@ type Shape = [SelectorKind; 5];
 pub fn check(limits: &[LimitRecord]) -> Result<(), OverlapFault> {
     let mut places = HashMap::new();
     for (place, limit) in limits.iter().enumerate() {
-        if let Some(first) = places.insert((parts(limit), limit.primitive.as_str()), place) {
+        if let Some(first) = places.insert((parts(limit), limit.primitive.as_str(), limit.observe), place) {
             return Err(OverlapFault::Twice(first, place));
         }
     }
@@ -149,6 +149,7 @@ mod tests {
             machine: of("machine"),
             capacity: 1,
             refill: "1/s".into(),
+            observe: false,
         }
     }
 

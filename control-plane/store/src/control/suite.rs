@@ -415,11 +415,12 @@ fn limit(primitive: &str, capacity: u64) -> LimitRecord {
         machine: "*".into(),
         capacity,
         refill: "100/s".into(),
+        observe: false,
     }
 }
 
 async fn limits_are_replaced_as_a_list(store: &ControlStore) {
-    let list = [limit("z", 1), limit("a", 2)];
+    let list = [limit("z", 1), limit("a", 2), LimitRecord { observe: true, ..limit("a", 1) }];
     let first = store.put_limits(&change(), "acme", &list).await.unwrap();
     assert!(!store.put_limits(&change(), "acme", &list).await.unwrap().changed);
     let read = store.limits("acme").await.unwrap();

@@ -259,6 +259,11 @@ impl Metrics {
         }
     }
 
+    /// Records that an observed limit of this level would have refused a call.
+    pub fn would_limit(&self, level: &'static str) {
+        self.limits.get_or_create(&[("level", level), ("outcome", "would_refuse")]).inc();
+    }
+
     /// Records the decision that an observed binding would have made.
     pub fn observed(&self, would: Effect, did: Effect) {
         self.observed.get_or_create(&[("would", would.as_str()), ("did", did.as_str())]).inc();

@@ -44,13 +44,15 @@ pub struct Limiter {
 pub struct Grant {
     /// Tokens left in the tightest bucket; `None` if no limit applies. Passed to the plugin as its budget.
     pub remaining: Option<u64>,
+    /// Levels of the observed limits that would have refused the call.
+    pub would_refuse: Vec<Level>,
     _slot: Option<QuotaPermit<String>>,
 }
 
 impl Grant {
     /// Returns the grant of a call that drew from the limits at another gateway.
     pub(super) fn from_record(remaining: Option<u64>) -> Grant {
-        Grant { remaining, _slot: None }
+        Grant { remaining, would_refuse: Vec::new(), _slot: None }
     }
 }
 
@@ -87,14 +89,25 @@ impl Limiter {
     async fn take(
         &self,
         caller: &Caller,
-        (levels, buckets): (Vec<Level>, Vec<Bucket>),
+        drawn: CallBuckets,
         slot: Option<QuotaPermit<String>>,
     ) -> Result<Grant, Refusal> {
+        let remaining = self.draw(caller, &drawn).await?;
+        let would_refuse = self.observe(caller, drawn.observed).await;
+        Ok(Grant { remaining, would_refuse, _slot: slot })
+    }
+
+    /// Draws from every enforced bucket, or from none; returns the tokens left in the tightest.
+    async fn draw(
+        &self,
+        caller: &Caller,
+        CallBuckets { levels, buckets, .. }: &CallBuckets,
+    ) -> Result<Option<u64>, Refusal> {
         if buckets.is_empty() {
-            return Ok(Grant { remaining: None, _slot: slot });
+            return Ok(None);
         }
-        match self.counters.take(&caller.org, &buckets).await {
-            Ok(DrawOutcome::Granted { remaining }) => Ok(Grant { remaining: Some(remaining), _slot: slot }),
+        match self.counters.take(&caller.org, buckets).await {
+            Ok(DrawOutcome::Granted { remaining }) => Ok(Some(remaining)),
             Ok(DrawOutcome::Denied { index, retry_after_ms }) => {
                 let level = levels.get(index).copied().unwrap_or(Level::Tenant);
                 Err(Refusal::Limited { limit: level.as_str(), retry_after_ms })
@@ -102,6 +115,18 @@ impl Limiter {
             // A limit that cannot be checked must not admit.
             Err(error) => Err(Refusal::Internal(error.to_string())),
         }
+    }
+
+    /// Draws from each observed bucket by itself; returns the levels of the empty ones.
+    async fn observe(&self, caller: &Caller, observed: Vec<(Level, Bucket)>) -> Vec<Level> {
+        let mut empty = Vec::new();
+        for (level, bucket) in observed {
+            let drawn = self.counters.take(&caller.org, &[bucket]).await;
+            if matches!(drawn, Ok(DrawOutcome::Denied { .. })) {
+                empty.push(level);
+            }
+        }
+        empty
     }
 
     /// Draws from the limits on a delegate: the spec's own, and those that name it. The outer call has drawn from the
@@ -129,14 +154,23 @@ impl Limiter {
     }
 }
 
-/// Returns the buckets of a call, most specific level first: those of the org's `limits` that it draws from, and the
-/// spec's own limit, one bucket per (org, primitive).
+/// Buckets that a call draws from.
+struct CallBuckets {
+    /// Levels of `buckets`, most specific first.
+    levels: Vec<Level>,
+    buckets: Vec<Bucket>,
+    /// Buckets of observed limits.
+    observed: Vec<(Level, Bucket)>,
+}
+
+/// Returns the buckets of a call: those of the org's `limits` that it draws from, and the spec's own limit, one bucket
+/// per (org, primitive).
 fn buckets<'l>(
     limits: impl Iterator<Item = &'l Limit>,
     server: &VirtualServer,
     caller: &Caller,
     primitive: &Primitive,
-) -> (Vec<Level>, Vec<Bucket>) {
+) -> CallBuckets {
     let mut found: Vec<(Level, Bucket)> = Vec::new();
     if let Some(limit) =
         primitive.limit.filter(|limit| limit.invocation_count > 0 && limit.window_seconds > 0)
@@ -155,9 +189,14 @@ fn buckets<'l>(
         wcit: &caller.wcit,
         issuer: &caller.issuer,
     };
-    found.extend(limits::matching(limits, call).into_iter().map(|limit| (level(limit), bucket(limit, call))));
+    let mut observed = Vec::new();
+    for limit in limits::matching(limits, call) {
+        let kind = if limit.observe { &mut observed } else { &mut found };
+        kind.push((level(limit), bucket(limit, call)));
+    }
     found.sort_by_key(|(level, _)| *level);
-    found.into_iter().unzip()
+    let (levels, buckets) = found.into_iter().unzip();
+    CallBuckets { levels, buckets, observed }
 }
 
 fn level(limit: &Limit) -> Level {

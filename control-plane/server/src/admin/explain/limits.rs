@@ -30,12 +30,18 @@ fn limit_json(limit: &Limit) -> Value {
             json!({ "server": server, "primitive": primitive, "user": user, "wcit": wcit, "issuer": issuer })
         }
     };
-    json!({
+    let mut shown = json!({
         "selector": selector,
         "capacity": capacity,
         "refillPerSecond": refill_per_second,
         "buckets": buckets,
-    })
+    });
+    if limit.observe
+        && let Some(members) = shown.as_object_mut()
+    {
+        members.insert("observe".to_owned(), true.into());
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -52,7 +58,7 @@ mod tests {
             wcit: "*".into(),
             capacity: 2,
             refill_per_second: 1.0,
-            issuer: String::new(),
+            ..Limit::default()
         };
         let limits = vec![limit("each", "cc.*"), limit("*", "*"), limit("bob", "*"), limit("each", "other")];
         let org = OrgPart { limits, ..OrgPart::default() };

@@ -72,3 +72,28 @@ async fn stored_limits_are_counted_each_by_itself_and_for_their_own_org_only() {
     let unknown = api.get("org:acme", &format!("{USAGE}?limits=1/s")).await;
     assert!(unknown.status.is_client_error(), "{}", unknown.body);
 }
+
+#[tokio::test]
+async fn an_observed_limit_may_stand_beside_an_enforced_one_and_reaches_no_edge() {
+    let mut api = Api::start().await;
+    let limit = |observe: bool| {
+        let mut policy = json!({ "type": "token-bucket", "capacity": 5, "refill": "5/h" });
+        if observe {
+            policy["observe"] = json!(true);
+        }
+        let selector = json!({ "server": "*", "primitive": "*", "user": "each", "wcit": "*" });
+        json!({ "selector": selector, "policy": policy })
+    };
+    let path = "/api/ratelimits/orgs/acme";
+    let list = json!([limit(true), limit(false)]);
+    let put = api.put("org:acme", path, list.clone()).await;
+    assert_eq!((put.status, &put.body), (StatusCode::OK, &list));
+    api.published(|snapshot| {
+        let coarse = snapshot.edge.as_ref().unwrap().coarse_limits.len();
+        let observed = snapshot.limits.iter().filter(|limit| limit.observe).count();
+        (snapshot.limits.len(), observed, coarse) == (2, 1, 1)
+    })
+    .await;
+    let twice = api.put("org:acme", path, json!([limit(true), limit(true)])).await;
+    assert_eq!(twice.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", twice.body);
+}

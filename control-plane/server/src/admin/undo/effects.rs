@@ -304,16 +304,17 @@ fn of_reach(
     effects
 }
 
-/// Returns the effects of other rate limits.
+/// Returns the effects of other rate limits. Observed limits have none.
 pub(super) fn of_limits(undo: &ListDifference<LimitRecord>) -> AccessChanges {
     let none = || "no such limit".to_owned();
     let mut effects = AccessChanges::default();
-    for gone in &undo.before {
+    for gone in undo.before.iter().filter(|gone| !gone.observe) {
         let new = undo.after.iter().find(|new| new.same_key(gone));
         let is_gain = new.is_none_or(|new| is_wider(new, gone));
         effects.add(is_gain, limited(gone, rate(gone), new.map_or_else(none, rate)));
     }
-    for new in undo.after.iter().filter(|new| !undo.before.iter().any(|gone| gone.same_key(new))) {
+    let is_new = |new: &&LimitRecord| !new.observe && !undo.before.iter().any(|gone| gone.same_key(new));
+    for new in undo.after.iter().filter(is_new) {
         effects.add(false, limited(new, none(), rate(new)));
     }
     effects
@@ -394,6 +395,7 @@ mod tests {
             machine: any(),
             capacity,
             refill: "1/s".into(),
+            observe: false,
         }
     }
 

@@ -247,6 +247,7 @@ fn limits_that_do_not_count_for_every_call_are_named_and_published_as_they_are_s
         machine: "*".into(),
         capacity: 1,
         refill: format!("{n}/s"),
+        observe: false,
     };
     let state = |count: usize| ControlState {
         revision: 1,

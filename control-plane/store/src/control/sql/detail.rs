@@ -76,14 +76,15 @@ pub(super) fn bindings_gone(gone: &[BindingRecord]) -> String {
 }
 
 fn describe_limit(limit: &LimitRecord) -> String {
-    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill } = limit;
+    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe } = limit;
     let mut text = format!("server={server} primitive={primitive} user={user} wcit={wcit}");
     for (name, value) in [("issuer", issuer), ("machine", machine)] {
         if value != "*" {
             text.push_str(&format!(" {name}={value}"));
         }
     }
-    format!("{text} capacity={capacity} refill={refill}")
+    let observed = if *observe { " observed" } else { "" };
+    format!("{text} capacity={capacity} refill={refill}{observed}")
 }
 
 fn lines(entries: impl Iterator<Item = String>) -> String {
@@ -120,6 +121,7 @@ mod tests {
             machine: "*".into(),
             capacity,
             refill: "1/s".into(),
+            observe: false,
         }
     }
 

@@ -347,7 +347,8 @@ fn binding_record(row: &AnyRow) -> Result<BindingRecord> {
 
 pub(super) async fn all_limits(tx: &mut Tx) -> Result<Vec<(String, LimitRecord)>> {
     let rows = sqlx::query(
-        "SELECT org, server, primitive, user_id, wcit, issuer, machine, capacity, refill FROM limits ORDER BY org, position",
+        "SELECT org, server, primitive, user_id, wcit, issuer, machine, capacity, refill, observe FROM limits \
+         ORDER BY org, position",
     )
     .fetch_all(&mut **tx)
     .await?;
@@ -379,17 +380,18 @@ impl ControlStore {
             let numbered: Vec<(i64, &LimitRecord)> = (0..).zip(list).collect();
             for some in numbered.chunks(rows::MAX_ROWS) {
                 let statement = format!(
-                    "INSERT INTO limits (org, position, server, primitive, user_id, wcit, issuer, machine, capacity, refill) {}",
-                    rows::values(some.len(), 10)
+                    "INSERT INTO limits \
+                     (org, position, server, primitive, user_id, wcit, issuer, machine, capacity, refill, observe) {}",
+                    rows::values(some.len(), 11)
                 );
                 let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
                 for (position, limit) in some {
-                    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill } = limit;
+                    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe } = limit;
                     insert = insert.bind(org).bind(position);
                     for text in [server, primitive, user, wcit, issuer, machine] {
                         insert = insert.bind(text);
                     }
-                    insert = insert.bind(rows::signed(*capacity)?).bind(refill);
+                    insert = insert.bind(rows::signed(*capacity)?).bind(refill).bind(i64::from(*observe));
                 }
                 insert.execute(&mut *write.tx).await.map_err(busy_error)?;
             }
@@ -409,11 +411,14 @@ fn busy_error(error: sqlx::Error) -> StoreError {
 }
 
 pub(super) async fn limits_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>> {
-    let of_org = "SELECT server, primitive, user_id, wcit, issuer, machine, capacity, refill FROM limits \
+    let of_org = "SELECT server, primitive, user_id, wcit, issuer, machine, capacity, refill, observe FROM limits \
          WHERE org = $1 ORDER BY position";
     query!(of_org, org).fetch_all(&mut **tx).await?.iter().map(limit_record).collect()
 }
 
 fn limit_record(row: &AnyRow) -> Result<LimitRecord> {
-    record!(row, LimitRecord { server, primitive, user: "user_id", wcit, issuer, machine, capacity, refill })
+    record!(
+        row,
+        LimitRecord { server, primitive, user: "user_id", wcit, issuer, machine, capacity, refill, observe }
+    )
 }

@@ -52,6 +52,7 @@ fn limit(capacity: u64) -> LimitRecord {
         machine: any(),
         capacity,
         refill: "1/s".into(),
+        observe: false,
     }
 }
 
