@@ -365,6 +365,8 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     assert_eq!(bad.status.code(), Some(64), "{}", text(&bad.stderr));
     let unknown = run(admin(state.path(), &serving).args(["limits", "add", "acme", "1/s on no-such.*"]));
     assert!(!unknown.status.success(), "{}", text(&unknown.stdout));
+    let removed = run(admin(state.path(), &serving).args(["limits", "acme", "--remove", "1"]));
+    assert!(removed.status.success(), "{}", text(&removed.stderr));
     for change in [["--hide", "demo"], ["--reset", "demo"]] {
         let switched = run(admin(state.path(), &serving).args(["policy", "acme"]).args(change));
         assert!(switched.status.success(), "{change:?}: {}", text(&switched.stderr));

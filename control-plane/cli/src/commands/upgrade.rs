@@ -84,6 +84,7 @@ fn report(
     report.add(Section::Offers, missing.iter().map(|offer| offer.item(installation.has_offers)).collect());
     report.note(notes::plugin_tokens(installation));
     report.note(notes::machines(installation));
+    report.note(notes::shared_limits(installation));
     report.note(open_allows::notes(file, installation));
     report.note(a2a::notes(installation));
     report

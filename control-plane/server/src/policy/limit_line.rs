@@ -85,7 +85,7 @@ pub fn parse(line: &str) -> Result<LimitRecord, BadLimit> {
 /// Describes a limit: `60 calls a minute for each user on shop.*, up to 60 at once`.
 pub fn describe(limit: &LimitRecord) -> String {
     let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe } = limit;
-    let (count, unit) = refill.split_once('/').unwrap_or((refill, ""));
+    let (count, unit) = refill.split_once('/').unwrap_or((refill.as_str(), ""));
     let calls = if count == "1" { "call" } else { "calls" };
     let unit = match unit {
         "s" => "a second",

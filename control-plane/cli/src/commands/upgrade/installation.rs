@@ -55,10 +55,34 @@ pub(super) struct Org {
     /// Servers that it has switched on or off over A2A.
     pub(super) a2a: BTreeMap<String, bool>,
     pub(super) bindings: Vec<Binding>,
+    /// Rate limits in their order.
+    pub(super) limits: Vec<StoredLimit>,
     pub(super) keys: Vec<StoredCredential>,
     pub(super) certificates: Vec<StoredCredential>,
     /// Groups and scopes that its machines may have; `None` if its version has no such bound.
     pub(super) bound: Option<Bound>,
+}
+
+/// A rate limit, as far as a check needs it.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct StoredLimit {
+    pub(super) selector: CallerSelector,
+}
+
+/// Callers of a rate limit.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct CallerSelector {
+    pub(super) user: String,
+    pub(super) machine: String,
+    pub(super) wcit: String,
+}
+
+impl Default for CallerSelector {
+    fn default() -> CallerSelector {
+        let any = || "*".to_owned();
+        CallerSelector { user: any(), machine: any(), wcit: any() }
+    }
 }
 
 /// A binding in the API's form.
@@ -277,6 +301,7 @@ async fn read_org(api: &AdminClient, name: String, switches: &Switches) -> Resul
         switched_on,
         a2a,
         bindings: list(api, &policy("bindings")).await?,
+        limits: list(api, &api_path(&["api", "ratelimits", "orgs", &name])).await?,
         keys: list(api, &machines("keys")).await?,
         certificates: list(api, &machines("certificates")).await?,
         bound,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use asp_control::catalog;
 use asp_control::patterns;
 
-use super::installation::{Installation, Org};
+use super::installation::{CallerSelector, Installation, Org, StoredLimit};
 use super::report::{ReportLine, comment};
 use super::settings::served_primitives;
 
@@ -73,6 +73,27 @@ fn of_org(org: &Org) -> Vec<String> {
         }
     }
     notes
+}
+
+/// Returns a note on the limits of each org that all callers share, which may have been meant for each user.
+pub(super) fn shared_limits(installation: &Installation) -> Vec<String> {
+    let note = |org: &Org| {
+        let is_shared = |limit: &StoredLimit| {
+            let CallerSelector { user, machine, wcit } = &limit.selector;
+            [user, machine, wcit].iter().all(|name| *name == "*")
+        };
+        let numbered = (1..).zip(&org.limits).filter(|(_, limit)| is_shared(limit));
+        let numbers: Vec<String> = numbered.map(|(number, _): (usize, _)| number.to_string()).collect();
+        (!numbers.is_empty()).then(|| {
+            format!(
+                "{}: the rate limits {} stay limits of all callers together; one with `user: each` limits each user \
+                 (docs/limits.md)",
+                org.name,
+                numbers.join(", ")
+            )
+        })
+    };
+    installation.orgs.iter().filter_map(note).collect()
 }
 
 /// Describes the bound in force, or the one that the upgrade creates from what the stored machines have.

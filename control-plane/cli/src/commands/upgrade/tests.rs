@@ -7,7 +7,9 @@ use asp_issuers::document::Document;
 use asp_store::control::SourceFile;
 use serde_json::json;
 
-use super::installation::{Binding, BindingTarget, Bound, Org, Selector, StoredCredential, StoredServer};
+use super::installation::{
+    Binding, BindingTarget, Bound, Org, Selector, StoredCredential, StoredLimit, StoredServer,
+};
 use super::*;
 use crate::settings::{ENV_PUBLIC_URL, ENV_UPSTREAMS};
 
@@ -209,6 +211,21 @@ fn a_private_network_is_opened_to_the_names_that_lead_into_it() {
     }
     let pasted = [(PRIVATE, "erp.corp.example=10.20.0.0/16;for=mine/sync")];
     assert!(!checked(&pasted, &installation).iter().any(|line| line.starts_with(PRIVATE)));
+}
+
+#[test]
+fn limits_that_all_callers_share_are_noted_and_stop_nothing() {
+    let limits = ["{user: '*'}", "{user: each}", "{primitive: pay}", "{machine: arm}", "{wcit: each}"];
+    let limits =
+        limits.map(|selector| format!("{{selector: {selector}, policy: {{capacity: 1, refill: 1/s}}}}"));
+    let limits = limits.map(|limit| serde_saphyr::from_str::<StoredLimit>(&limit).unwrap());
+    let acme = Org { limits: limits.to_vec(), ..org("acme", &[]) };
+    let lines =
+        checked(&[], &Installation { orgs: vec![acme, org("globex", &[])], ..Installation::default() });
+    let note = "acme: the rate limits 1, 3 stay limits of all callers together";
+    assert!(lines.iter().any(|line| line.contains(note)), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("globex")), "{lines:#?}");
+    assert_eq!(lines.last().map(String::as_str), Some("# nothing is left to do"));
 }
 
 #[test]
