@@ -361,6 +361,9 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
     assert_eq!(listed[0]["selector"]["user"], "each", "{listed}");
     assert_eq!(listed[0]["policy"]["refill"], "60/m", "{listed}");
+    let usage = run(admin(state.path(), &serving).args(["limits", "acme", "--usage"]));
+    let first = "\n1: 60 calls a minute for each user on echo, up to 60 at once\n  it ";
+    assert!(text(&usage.stdout).contains(first), "{} {}", text(&usage.stdout), text(&usage.stderr));
     let bad = run(admin(state.path(), &serving).args(["limits", "add", "acme", "60/day"]));
     assert_eq!(bad.status.code(), Some(64), "{}", text(&bad.stderr));
     let unknown = run(admin(state.path(), &serving).args(["limits", "add", "acme", "1/s on no-such.*"]));

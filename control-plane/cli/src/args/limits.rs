@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 Examples:
   asp limits add acme '60/min for each user on shop.*'   adds a limit; `asp limits add --help` shows all that a line can hold
   asp limits acme                                        the limits of the org
+  asp limits acme --usage                                who used them in the last day, and whom each would have refused
   asp limits acme --remove 2                             removes the second of them
 
 Example of a file:
@@ -35,6 +36,9 @@ pub struct LimitsArgs {
     /// Removes one limit: its place in the list, from 1
     #[arg(long, value_name = "NUMBER", conflicts_with = "put")]
     pub remove: Option<usize>,
+    /// Counts the calls of the last day by each limit, and those that it would have refused
+    #[arg(long, conflicts_with_all = ["put", "remove"])]
+    pub usage: bool,
     /// Stores names even if no such org, server, primitive or issuer exists
     #[arg(long, requires = "put")]
     pub force: bool,
@@ -110,6 +114,8 @@ mod tests {
         assert!(added.force && !added.json);
         assert!(parse(&[]).unwrap_err().contains("<ORG>"));
         assert!(parse(&["add", "acme"]).unwrap_err().contains("<LIMIT>"));
+        assert!(parse(&["acme", "--usage"]).unwrap().usage);
+        assert!(parse(&["acme", "--usage", "--remove", "1"]).is_err());
         assert!(parse(&["--put", "list.yaml", "add", "acme", "1/s"]).is_err());
         assert_eq!(parse(&["--", "add"]).unwrap().org.as_deref(), Some("add"), "an org of this name");
     }

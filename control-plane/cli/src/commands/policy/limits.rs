@@ -1,5 +1,5 @@
-//! `asp limits`: shows an org's rate limits, replaces them with those of a file, adds one that is written in one line, or
-//! removes one.
+//! `asp limits`: shows an org's rate limits and their use, replaces them with those of a file, adds one that is written in
+//! one line, or removes one.
 //!
 //! Keeps true: an addition or removal applies to the list that was just read. If the org's list was changed in between,
 //! nothing is stored (412).
@@ -27,6 +27,9 @@ pub fn run(args: &LimitsArgs) -> Result<(), Failure> {
     if let Some(number) = args.remove {
         return block_on(remove(&api, org, number, args.json));
     }
+    if args.usage {
+        return block_on(show_usage(&api, org, args.json));
+    }
     let path = path(org);
     let list = args.put.as_deref().map(|path| read_list("--put", path)).transpose()?;
     block_on(async {
@@ -49,10 +52,35 @@ fn usage_path(org: &str) -> String {
     api_path(&["api", "ratelimits", "orgs", org, "usage"])
 }
 
+/// Shows the use of each limit in the last day.
+async fn show_usage(api: &AdminClient, org: &str, as_json: bool) -> Result<(), Failure> {
+    let usage = api.get(&usage_path(org)).await?.accepted()?;
+    let limits = (1..).zip(list(&usage, "limits"));
+    let lines = limits.map(|(place, limit): (usize, _)| {
+        format!(
+            "\n{place}: {}\n  {}",
+            text(limit, "words"),
+            describe_limit_usage(&usage, limit).replace('\n', "\n  ")
+        )
+    });
+    let lines: String = lines.collect();
+    let (calls, refused) = (number(&usage, "calls"), number(&usage, "rateLimited"));
+    show(
+        &usage,
+        as_json,
+        &format!("{org}: limits refused {refused} of {calls} calls in the last day{lines}"),
+    );
+    Ok(())
+}
+
 /// Describes which callers the first limit of an answer would have refused.
 fn describe_usage(usage: &Value) -> String {
+    describe_limit_usage(usage, list(usage, "limits").next().unwrap_or(&Value::Null))
+}
+
+/// Describes which callers a limit would have refused.
+fn describe_limit_usage(usage: &Value, limit: &Value) -> String {
     let since = rfc3339(number(usage, "since"));
-    let limit = list(usage, "limits").next().unwrap_or(&Value::Null);
     let [calls, callers, refused, refused_callers] =
         ["calls", "callers", "wouldRefuse", "wouldRefuseCallers"].map(|member| number(limit, member));
     if calls == 0 {
