@@ -136,8 +136,11 @@ fn limits(primitive: &snapshot::Primitive) -> Map<String, Value> {
 }
 
 fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut Map<String, Value>) {
+    // Leaves out a text that the snapshot leaves empty.
     let mut set = |key: &str, value: Value| {
-        object.insert(key.into(), value);
+        if value.as_str() != Some("") {
+            object.insert(key.into(), value);
+        }
     };
     let mut resources = (0, 0);
     match mode {
@@ -173,21 +176,15 @@ fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut 
             set("mode", json!("plugin"));
             set("language", json!(plugin.language));
             set("entrypoint", json!(plugin.entrypoint));
-            if !plugin.package.is_empty() {
-                set("package", json!(plugin.package));
-            }
-            if !plugin.artifact_sha256.is_empty() {
-                set("artifactSha256", json!(plugin.artifact_sha256));
-            }
+            set("package", json!(plugin.package));
+            set("artifactSha256", json!(plugin.artifact_sha256));
             resources = (plugin.cpu_millis, plugin.memory_bytes);
         }
         runtime::Mode::McpStdio(stdio) => {
             set("mode", json!("mcp-stdio"));
             set("package", json!(stdio.package));
             set("tool", json!(stdio.tool));
-            if !stdio.artifact_sha256.is_empty() {
-                set("artifactSha256", json!(stdio.artifact_sha256));
-            }
+            set("artifactSha256", json!(stdio.artifact_sha256));
             resources = (stdio.cpu_millis, stdio.memory_bytes);
         }
         runtime::Mode::Static(_) => set("mode", json!("static")),

@@ -42,41 +42,7 @@ async fn full() -> TempDir {
         based_on: None,
         undoes: None,
     };
-    let keys = IssuerKeysRecord {
-        side: Side::Clients,
-        name: "login".into(),
-        source: "https://login.example/keys".into(),
-        content: "{}".into(),
-        fetched_at: 1,
-    };
-    control.put_issuer_keys(&change, &keys).await.unwrap();
-    let key = MachineKeyRecord {
-        id: "k".into(),
-        org: "acme".into(),
-        machine: "press".into(),
-        hash: "00".into(),
-        groups: vec!["robots".into()],
-        scopes: vec![],
-        created_at: 1,
-        expires_at: 2,
-    };
-    control.add_machine_key(&change, &key).await.unwrap();
-    let certificate = MachineCertificateRecord {
-        id: "c".into(),
-        org: "acme".into(),
-        machine: "press".into(),
-        name: CertificateName::Uri("spiffe://example.org/press".into()),
-        proved: true,
-        groups: vec![],
-        scopes: vec![],
-        created_at: 1,
-        expires_at: 2,
-    };
-    control.put_machine_certificate(&change, &certificate).await.unwrap();
-    let bound = MachineBound { groups: ["robots".to_owned()].into(), scopes: ["print".to_owned()].into() };
-    control.put_machine_bound(&change, "acme", &bound).await.unwrap();
-    let offer = OfferRecord { server: "demo".into(), org: "acme".into() };
-    control.put_offer(&change, &offer).await.unwrap();
+    fill_control(&control, &change).await;
     let calls = Arc::new(SqliteCalls::open(&at("calls.db")).await.unwrap());
     ledger::suite::run(Arc::clone(&calls) as Arc<_>).await;
     records::suite::run(calls.as_ref()).await;
@@ -94,6 +60,45 @@ async fn full() -> TempDir {
     calls.close().await;
     control.close().await;
     directory
+}
+
+/// Adds what the suite of the control store leaves out.
+async fn fill_control(control: &ControlStore, change: &Change) {
+    let keys = IssuerKeysRecord {
+        side: Side::Clients,
+        name: "login".into(),
+        source: "https://login.example/keys".into(),
+        content: "{}".into(),
+        fetched_at: 1,
+    };
+    control.put_issuer_keys(change, &keys).await.unwrap();
+    let key = MachineKeyRecord {
+        id: "k".into(),
+        org: "acme".into(),
+        machine: "press".into(),
+        hash: "00".into(),
+        groups: vec!["robots".into()],
+        scopes: vec![],
+        created_at: 1,
+        expires_at: 2,
+    };
+    control.add_machine_key(change, &key).await.unwrap();
+    let certificate = MachineCertificateRecord {
+        id: "c".into(),
+        org: "acme".into(),
+        machine: "press".into(),
+        name: CertificateName::Uri("spiffe://example.org/press".into()),
+        proved: true,
+        groups: vec![],
+        scopes: vec![],
+        created_at: 1,
+        expires_at: 2,
+    };
+    control.put_machine_certificate(change, &certificate).await.unwrap();
+    let bound = MachineBound { groups: ["robots".to_owned()].into(), scopes: ["print".to_owned()].into() };
+    control.put_machine_bound(change, "acme", &bound).await.unwrap();
+    let offer = OfferRecord { server: "demo".into(), org: "acme".into() };
+    control.put_offer(change, &offer).await.unwrap();
 }
 
 async fn exported(source: &ArchiveDatabase) -> (Vec<Summary>, Vec<u8>) {

@@ -274,10 +274,10 @@ fn mirror(headers: &mut HeaderMap, entry: &ListedPrimitive, arguments: &Json) {
 }
 
 /// Returns the callers and servers under which a call of this request's client may have begun.
-pub(super) fn holders(request: &ProtocolRequest) -> impl Iterator<Item = (&Caller, &str)> {
-    let own = (&*request.caller, request.server.message.name.as_str());
+pub(super) fn holders(request: &ProtocolRequest) -> impl Iterator<Item = (&Arc<Caller>, &str)> {
+    let own = (&request.caller, request.server.message.name.as_str());
     let reached = request.reached.iter().flatten();
-    iter::once(own).chain(reached.map(|reached| (&*reached.caller, reached.server.message.name.as_str())))
+    iter::once(own).chain(reached.map(|reached| (&reached.caller, reached.server.message.name.as_str())))
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(super) async fn reconnect(
     last: &HeaderValue,
 ) -> Result<Response, RpcFailure> {
     let id = last.to_str().map_err(|_| unknown())?.trim();
-    let open = |(caller, server): (&Caller, &str)| {
+    let open = |(caller, server): (&Arc<Caller>, &str)| {
         event_id::open(&request.gateway.sealer, &IdHolder::of(caller, server, session.sid()), id)
     };
     let mut holders = all_servers::holders(request);
@@ -51,7 +51,7 @@ pub(super) async fn reconnect(
 async fn call(
     request: &ProtocolRequest,
     session: &Arc<LegacySession>,
-    (position, (caller, server)): (CallPosition, (&Caller, &str)),
+    (position, (caller, server)): (CallPosition, (&Arc<Caller>, &str)),
 ) -> Result<Response, RpcFailure> {
     let Some(next_event) = position.next_event else {
         // The client already has its answer.

@@ -97,10 +97,13 @@ pub(super) fn changes(
 ) -> Option<TaskChanges> {
     let id = Uuid::parse_str(id).ok().filter(|_| abilities.tasks)?;
     let mut holders = all_servers::holders(request);
-    let call = holders.find_map(|(caller, server)| request.gateway.pipeline.here(id, caller, server))?;
+    let (call, caller) = holders.find_map(|(caller, server)| {
+        let call = request.gateway.pipeline.here(id, caller, server)?;
+        Some((call, caller.clone()))
+    })?;
     has_scopes(request, &call).ok()?;
     let events = call.events.reader_from(call.events.next_number());
-    let (gateway, caller) = (request.gateway.clone(), request.caller.clone());
+    let gateway = request.gateway.clone();
     let following = TaskFollower { gateway, caller, call, abilities, events, told: None, over: false };
     let is_task = following.call.entry.primitive.kind() == Kind::Task;
     is_task.then(|| stream::unfold(following, TaskFollower::next).boxed())
