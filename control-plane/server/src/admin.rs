@@ -40,6 +40,7 @@ pub mod runtimes;
 pub mod status;
 pub mod stored_servers;
 pub mod undo;
+mod undo_effects;
 pub mod versions;
 
 use std::sync::Arc;

@@ -4,8 +4,6 @@
 //! change that it makes; it is refused if any entry of the change is no longer as the change left it; tokens become
 //! valid again only if the request says so.
 
-mod effects;
-
 use asp_platform::shell;
 use asp_store::control::{
     AtRevision, AuditRecord, BindingRecord, Change, Commit, ExposureRecord, LimitRecord, ListChange,
@@ -24,9 +22,9 @@ use super::problem::{Code, Problem, Result};
 use super::queues::{self, Topic};
 use super::request::{Path, Query, precondition, tagged};
 use super::revocations::{self, Revocation, check_may_lift};
+use super::undo_effects::{self, AccessChanges, OrgServers};
 use super::{AdminState, ApiState, change_response, name_checks, policy, ratelimits};
 use crate::admission::AdmissionError;
-use effects::{AccessChanges, OrgServers};
 
 /// Outcome of the undo of a change.
 #[derive(Serialize, ToSchema)]
@@ -244,14 +242,14 @@ impl Undoable {
         let Plan { undo, at, bindings, .. } = plan;
         let (list, removes, restores) = entries(&undo);
         let effects = match &undo {
-            ListChange::Exposure(undo) => effects::of_exposure(servers, undo),
-            ListChange::Bindings(undo) => effects::of_bindings(servers, &bindings, undo).map_err(|fault| {
+            ListChange::Exposure(undo) => undo_effects::of_exposure(servers, undo),
+            ListChange::Bindings(undo) => undo_effects::of_bindings(servers, &bindings, undo).map_err(|fault| {
                 tracing::error!(%fault, "stored bindings cannot be evaluated and the preview of an undo got an internal error");
                 Problem::new(Code::Internal, "")
             })?,
-            ListChange::Limits(undo) => effects::of_limits(undo),
-            ListChange::Offers(undo) => effects::of_offers(servers, undo),
-            ListChange::Revocations(undo) => effects::of_revocations(undo),
+            ListChange::Limits(undo) => undo_effects::of_limits(undo),
+            ListChange::Offers(undo) => undo_effects::of_offers(servers, undo),
+            ListChange::Revocations(undo) => undo_effects::of_revocations(undo),
         };
         let AuditRecord { revision: change, at: made_at, actor, action, org, .. } = record;
         let shown = Preview {
