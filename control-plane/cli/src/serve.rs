@@ -186,15 +186,24 @@ async fn serve(settings: Settings, certificates: Certificates, session: Option<D
     if let (Some(session), Some(control)) = (session, control) {
         stack.until_stopped(session.run(session_parts(&process, control, stack.died())?));
     }
-    let outcome = tokio::select! {
-        outcome = &mut signalled => outcome.map(drop),
-        error = stack.wait_for_failure() => Err(error),
-        () = ended.cancelled() => Ok(()),
-    };
+    let outcome = wait_for_end(&mut stack, signalled, &ended).await;
     // Envoy first: this ends the streams that would delay the gateway's drain.
     stack.end().await;
     process.end(&drains).await;
     outcome
+}
+
+/// Waits for a signal, a failure of the stack or the end of the development session.
+async fn wait_for_end<T>(
+    stack: &mut Stack,
+    signalled: impl Future<Output = Result<T>>,
+    ended: &CancellationToken,
+) -> Result<()> {
+    tokio::select! {
+        outcome = signalled => outcome.map(drop),
+        error = stack.wait_for_failure() => Err(error),
+        () = ended.cancelled() => Ok(()),
+    }
 }
 
 fn create_state_dir(path: &Path) -> Result<()> {

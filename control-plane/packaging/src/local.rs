@@ -94,6 +94,27 @@ pub struct Local {
     _directory: TempDir,
 }
 
+/// Prints which languages of the units are not available, and what is noteworthy about the others; returns the ids of the
+/// primitives that are left out, each with the reason.
+fn report_languages(units: &[Unit], languages: &Languages) -> BTreeMap<String, String> {
+    let is_wanted = |language: &str| units.iter().any(|unit| unit.language == language);
+    let mut left_out = BTreeMap::new();
+    for (language, missing) in languages.absent.iter().filter(|(language, _)| is_wanted(language)) {
+        let why = format!(
+            "plugins in {language} are left out: set {missing} (a checkout's set-up wrote it down: \
+             `source .tools/env`; else docs/install.md)"
+        );
+        print::error(&why);
+        let of_it = units.iter().filter(|unit| unit.language == *language);
+        let ids = of_it.flat_map(|unit| &unit.primitives).map(|primitive| primitive.id.clone());
+        left_out.extend(ids.map(|id| (id, why.clone())));
+    }
+    for (_, note) in languages.notes.iter().filter(|(language, _)| is_wanted(language)) {
+        print::error(note);
+    }
+    left_out
+}
+
 impl Local {
     /// Installs the units that have code, and starts a runtime for them.
     pub async fn start(units: &[Unit], languages: Languages) -> Result<Local> {
@@ -103,21 +124,7 @@ impl Local {
         let directory = tempfile::Builder::new().prefix("asp").tempdir().context("create a directory")?;
         let plugins = directory.path().join("plugins");
         std::fs::create_dir(&plugins).context("create a directory")?;
-        let is_wanted = |language: &str| units.iter().any(|unit| unit.language == language);
-        let mut left_out = BTreeMap::new();
-        for (language, missing) in languages.absent.iter().filter(|(language, _)| is_wanted(language)) {
-            let why = format!(
-                "plugins in {language} are left out: set {missing} (a checkout's set-up wrote it down: \
-                 `source .tools/env`; else docs/install.md)"
-            );
-            print::error(&why);
-            let of_it = units.iter().filter(|unit| unit.language == *language);
-            let ids = of_it.flat_map(|unit| &unit.primitives).map(|primitive| primitive.id.clone());
-            left_out.extend(ids.map(|id| (id, why.clone())));
-        }
-        for (_, note) in languages.notes.iter().filter(|(language, _)| is_wanted(language)) {
-            print::error(note);
-        }
+        let left_out = report_languages(units, &languages);
         let mut installed = Vec::new();
         for unit in units.iter().filter(|unit| unit.is_in(Some(&languages.present))) {
             let Some(folder) = &unit.folder else { continue };

@@ -5,7 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Environment variable with the token of an entry.
 const TOKEN: &str = "ASP_TOKEN";
@@ -56,18 +56,17 @@ impl ClientProgram {
     /// Returns the content of that file for one server. `with_token`: the client sends a token of its user instead of
     /// logging in.
     pub fn document(self, name: &str, url: &str, with_token: bool) -> Value {
-        let mut entry = match self {
-            ClientProgram::Cursor => json!({ "url": url }),
-            _ => json!({ "type": "http", "url": url }),
-        };
-        if with_token {
+        let headers = with_token.then(|| {
             let token = match self {
                 ClientProgram::VsCode => format!("${{input:{TOKEN_INPUT}}}"),
                 ClientProgram::Cursor => format!("${{env:{TOKEN}}}"),
                 ClientProgram::ClaudeCode | ClientProgram::Inspector => format!("${{{TOKEN}}}"),
             };
-            entry["headers"] = json!({ "Authorization": format!("Bearer {token}") });
-        }
+            ("headers".to_owned(), json!({ "Authorization": format!("Bearer {token}") }))
+        });
+        let kind = (self != ClientProgram::Cursor).then(|| ("type".to_owned(), json!("http")));
+        let entry: Map<String, Value> =
+            kind.into_iter().chain([("url".to_owned(), json!(url))]).chain(headers).collect();
         match self {
             ClientProgram::VsCode if with_token => json!({
                 "servers": { name: entry },

@@ -237,7 +237,7 @@ async fn a_legacy_client_is_asked_on_its_stream_and_can_resume_it() {
     let mut text = String::new();
     while !text.contains("elicitation/create") {
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        text.push_str(&String::from_utf8(frame.to_vec()).unwrap());
+        text.push_str(std::str::from_utf8(&frame).unwrap());
     }
     let line = text.lines().filter_map(|line| line.strip_prefix("data: ")).find(|data| !data.is_empty());
     let asked: Value = serde_json::from_str(line.unwrap()).unwrap();

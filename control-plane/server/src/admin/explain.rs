@@ -153,10 +153,7 @@ pub async fn explain(
     // For an org, a server that is not offered to it does not exist, and has no issuers.
     let part = published.server(&question.server).filter(|_| is_offered || !of_org);
     let (issuer, issuers) = complete(&state, part.as_ref(), &mut question);
-    let exposed_as = part.as_ref().and_then(|part| id_of_exposed(part, &question.primitive));
-    if let Some(id) = &exposed_as {
-        question.primitive.clone_from(id);
-    }
+    let exposed_as = replace_exposed(part.as_ref(), &mut question);
     let stored = state.store.server(&question.server).await?.filter(|_| is_offered);
     let is_off = |server: &Arc<CompiledServer>| server.server.name == question.server && server.is_a2a_off();
     let is_a2a_off = protocol == Protocol::A2a && state.compiler.last_compiled().iter().any(is_off);
@@ -206,6 +203,13 @@ pub async fn explain(
         issuers,
         revision: published.gateways_at(),
     }))
+}
+
+/// Puts the id in place of an exposed name, and returns it.
+fn replace_exposed(part: Option<&ServerPart>, question: &mut Question) -> Option<String> {
+    let id = id_of_exposed(part?, &question.primitive)?;
+    question.primitive.clone_from(&id);
+    Some(id)
 }
 
 /// Returns the id of the primitive that a server exposes by this name; `None` if the name is an id there, or unknown.

@@ -72,7 +72,11 @@ fn an_operation_gets_what_one_of_its_alternatives_needs() {
         (json!([{"digest": []}, {"tls": []}, {"lost": []}]), Value::Null),
         (json!([{"key": [], "basic": []}]), Value::Null),
     ] {
-        assert_eq!(auth(&imported(&args(), &[requirement.clone()]), "o0"), expected, "{requirement}");
+        assert_eq!(
+            auth(&imported(&args(), std::slice::from_ref(&requirement)), "o0"),
+            expected,
+            "{requirement}"
+        );
     }
     for (name, credential, member) in [
         ("basic", "up-basic", r#""basic":{"user":"USER","passwordFile":"#),
