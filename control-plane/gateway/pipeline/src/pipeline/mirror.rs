@@ -2,10 +2,10 @@
 //!
 //! Keeps true: a mirror shows its caller's own call; it runs nothing, and changes none of the call's records; events
 //! keep their numbers, unless the call's numbers start again at another gateway: then the new events are appended to
-//! the earlier ones, under the name of a log that no other gateway knows; a caller that may no longer see the call, or
-//! whose token has expired, gets nothing more; a mirror without followers is dropped; all clients of a call here share
-//! one mirror; the departure of its clients, or the expiry of their token, cancels nothing: the gateway that runs the
-//! call is notified, and asks the others.
+//! the earlier ones, under the name of a log that no other gateway knows; a client that comes from another gateway finds
+//! all that it was shown there; a caller that may no longer see the call, or whose token has expired, gets nothing more;
+//! a mirror without followers is dropped; all clients of a call here share one mirror; the departure of its clients, or
+//! the expiry of their token, cancels nothing: the gateway that runs the call is notified, and asks the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,19 +25,21 @@ use asp_call::durable::shared_followers::RENEW_EVERY;
 use asp_edge::Caller;
 use asp_platform::pauses::doubling;
 use futures::FutureExt;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::caller_input::InputDelivery;
 use super::lookup::GONE;
-use super::running::end_if_expired;
+use super::running::{RefreshRequest, end_if_expired};
 use crate::pipeline::Pipeline;
 
 /// Interval at which new events are looked for: at first, and while there are none.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LAST_LOOK: Duration = Duration::from_millis(250);
+/// Maximum number of requests that wait for the newest events; further ones wait for these.
+const REQUESTS: usize = 16;
 /// Interval at which the call's end is looked for.
 const STANDS_EVERY: Duration = Duration::from_millis(250);
 /// Time for which a mirror without followers is kept: a client that polls gets the same one.
@@ -65,7 +67,8 @@ struct Mirror {
 }
 
 impl Pipeline {
-    /// Returns a call of `caller` at `server` that another gateway runs; `None` if its events are not known here.
+    /// Returns a call of `caller` at `server` that another gateway runs, with all events that it has published; `None`
+    /// if they are not known here.
     pub(super) async fn mirrored(
         self: &Arc<Self>,
         id: Uuid,
@@ -75,7 +78,8 @@ impl Pipeline {
         let events = self.active.events()?;
         let is_theirs = |call: &Caller, of: &str| principal::is_same(call, caller) && of == server;
         if let Some(known) = self.running.mirror(id) {
-            return is_theirs(&known.caller, &known.server.message.name).then_some(known);
+            let is_shown = is_theirs(&known.caller, &known.server.message.name);
+            return (is_shown && self.running.refresh(&known).await).then_some(known);
         }
         let snapshot = self.running.snapshot()?;
         let invocation = seen.record.as_ref()?.ended(&snapshot)?;
@@ -102,16 +106,17 @@ impl Pipeline {
         call.authority.present(&Arc::new(caller.clone()));
         call.authority.leave();
         let call = Arc::new(call);
-        let followed = self.running.follow(call.clone())?;
+        let (requests, requested) = mpsc::channel(REQUESTS);
+        let followed = self.running.follow(call.clone(), requests)?;
         if !Arc::ptr_eq(&followed, &call) {
-            return Some(followed);
+            return self.running.refresh(&followed).await.then_some(followed);
         }
         let log = kept.log;
         let mut mirror =
             Mirror { pipeline: self.clone(), call, log, next: 0, shift: 0, unclear: None, renew_at: None };
         mirror.take(kept);
         followed.note_changed(seen.call.updated_ms);
-        tokio::spawn(mirror.follow());
+        tokio::spawn(mirror.follow(requested));
         Some(followed)
     }
 
@@ -132,7 +137,8 @@ impl Pipeline {
 
 impl Mirror {
     /// Follows the call until it has ended, or the mirror has no followers.
-    async fn follow(mut self) {
+    async fn follow(mut self, mut requested: mpsc::Receiver<RefreshRequest>) {
+        let mut waiting: Vec<RefreshRequest> = Vec::new();
         let mut pauses = doubling(FIRST_LOOK, LAST_LOOK);
         let mut stands_at = Instant::now() + STANDS_EVERY;
         let mut is_cancelled = false;
@@ -150,6 +156,7 @@ impl Mirror {
                         self.call.authority.abandon();
                     }
                 }
+                Some(request) = requested.recv() => waiting.push(request),
                 () = tokio::time::sleep(pauses.next().unwrap_or(LAST_LOOK)) => {}
             }
             alone_since = match Arc::strong_count(&self.call) {
@@ -161,8 +168,14 @@ impl Mirror {
             }
             end_if_expired(&self.call);
             self.attend().await;
+            // Only those that came before the read.
+            waiting.extend(std::iter::from_fn(|| requested.try_recv().ok()));
             let came = self.read_events().await;
-            pauses = if came { doubling(FIRST_LOOK, LAST_LOOK) } else { pauses };
+            for request in waiting.drain(..).filter(|_| came.is_some()) {
+                // Its client may have left.
+                let _ = request.send(());
+            }
+            pauses = if came == Some(true) { doubling(FIRST_LOOK, LAST_LOOK) } else { pauses };
             if Instant::now() >= stands_at {
                 stands_at = Instant::now() + STANDS_EVERY;
                 if self.has_ended().await {
@@ -207,19 +220,19 @@ impl Mirror {
         }
     }
 
-    /// Reads new events; true if there were any.
-    async fn read_events(&mut self) -> bool {
-        let Some(events) = self.pipeline.active.events() else { return false };
-        let kept = events.read(self.call.id, self.next).await;
-        match kept {
-            Some(kept) if kept.log == self.log => self.take(kept),
-            Some(kept) if self.unclear != Some((kept.log, kept.next)) => {
-                // From its beginning: the events show whether it is the same.
-                let whole = events.read(self.call.id, 0).await;
-                whole.is_some_and(|whole| self.change_to(whole))
-            }
-            Some(_) | None => false,
+    /// Reads new events, and returns whether there were any; `None` if they cannot be read.
+    async fn read_events(&mut self) -> Option<bool> {
+        let events = self.pipeline.active.events()?;
+        let kept = events.read(self.call.id, self.next).await?;
+        if kept.log == self.log {
+            return Some(self.take(kept));
         }
+        if self.unclear == Some((kept.log, kept.next)) {
+            return Some(false);
+        }
+        // From its beginning: the events show whether it is the same.
+        let whole = events.read(self.call.id, 0).await?;
+        Some(self.change_to(whole))
     }
 
     /// Switches to another log. Either the gateway that runs the call has written its events again, or another one

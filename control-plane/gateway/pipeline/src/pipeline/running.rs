@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use asp_call::call::Call;
@@ -18,6 +19,8 @@ use asp_call::call::registry::CallRegistry;
 use asp_edge::Caller;
 use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::entitlement::{HiddenPart, ServerView};
@@ -28,12 +31,32 @@ const MIRRORS: usize = 4_000;
 const MIRRORS_OF_ORG: usize = 1_000;
 /// Number of calls that are evaluated before other tasks get the thread: each is matched to its org's policy again.
 const AT_A_TIME: usize = 16;
+/// Maximum time for a mirror to read the newest events, as long as a gateway waits for a store.
+const REFRESH_WITHIN: Duration = Duration::from_secs(2);
+
+/// Request to a mirror to read the newest events; answered once it has.
+pub(super) type RefreshRequest = oneshot::Sender<()>;
+
+/// A mirror of a call at another gateway.
+struct MirrorEntry {
+    call: Weak<Call>,
+    /// Channel to the task that follows the call.
+    requests: mpsc::Sender<RefreshRequest>,
+}
+
+impl MirrorEntry {
+    /// Returns the mirror, unless it was withdrawn or nothing keeps it up to date until its end.
+    fn live(&self) -> Option<Arc<Call>> {
+        let is_followed = |mirror: &Arc<Call>| !self.requests.is_closed() || mirror.outcome().is_some();
+        self.call.upgrade().filter(|mirror| mirror.withdrawal().is_none()).filter(is_followed)
+    }
+}
 
 /// The running calls of one gateway, evaluated by the snapshot in force.
 pub struct RunningCalls {
     registry: Arc<CallRegistry>,
     /// Mirrors of calls at other gateways.
-    mirrors: Mutex<HashMap<Uuid, Weak<Call>>>,
+    mirrors: Mutex<HashMap<Uuid, MirrorEntry>>,
     /// The snapshot in force; set before the calls are evaluated by it.
     snapshot: ArcSwapOption<Snapshot>,
     evaluations: Passes,
@@ -63,25 +86,45 @@ impl RunningCalls {
     /// Returns the existing mirror of a call, unless it was withdrawn from its followers, who may be back with a fresh
     /// token.
     pub(crate) fn mirror(&self, id: Uuid) -> Option<Arc<Call>> {
-        self.mirrors.lock().get(&id).and_then(live_mirror)
+        self.mirrors.lock().get(&id).and_then(MirrorEntry::live)
     }
 
     /// Whether the call is a mirror of one at another gateway.
     pub(crate) fn is_mirror(&self, call: &Call) -> bool {
-        self.mirrors.lock().get(&call.id).is_some_and(|mirror| std::ptr::eq(mirror.as_ptr(), call))
+        self.requests_of(call).is_some()
+    }
+
+    /// Returns the channel to the task that keeps a mirror up to date; `None` if the call is no mirror.
+    fn requests_of(&self, call: &Call) -> Option<mpsc::Sender<RefreshRequest>> {
+        let mirrors = self.mirrors.lock();
+        let entry = mirrors.get(&call.id).filter(|entry| std::ptr::eq(entry.call.as_ptr(), call))?;
+        Some(entry.requests.clone())
+    }
+
+    /// Returns once a mirror has all events that other gateways could read before; false if it cannot read them.
+    pub(crate) async fn refresh(&self, mirror: &Call) -> bool {
+        let Some(requests) = self.requests_of(mirror) else { return false };
+        let (done, refreshed) = oneshot::channel();
+        let refreshing = async { requests.send(done).await.is_ok() && refreshed.await.is_ok() };
+        // One that has ended has all events.
+        timeout(REFRESH_WITHIN, refreshing).await.unwrap_or(false) || mirror.outcome().is_some()
     }
 
     /// Adds a mirror of a call, evaluated by the snapshot in force. Returns the mirror to follow: another request may
-    /// have been faster. `None` if there are too many.
-    pub(crate) fn follow(&self, mirror: Arc<Call>) -> Option<Arc<Call>> {
+    /// have been faster. `None` if there are too many. `requests` lead to the task that follows the call.
+    pub(super) fn follow(
+        &self,
+        mirror: Arc<Call>,
+        requests: mpsc::Sender<RefreshRequest>,
+    ) -> Option<Arc<Call>> {
         let followed = {
             let mut mirrors = self.mirrors.lock();
-            if let Some(known) = mirrors.get(&mirror.id).and_then(live_mirror) {
+            if let Some(known) = mirrors.get(&mirror.id).and_then(MirrorEntry::live) {
                 return Some(known);
             }
-            mirrors.retain(|_, mirror| mirror.strong_count() > 0);
-            let of_org = |other: &Weak<Call>| {
-                other.upgrade().is_some_and(|other| other.caller.org == mirror.caller.org)
+            mirrors.retain(|_, mirror| mirror.call.strong_count() > 0);
+            let of_org = |other: &MirrorEntry| {
+                other.call.upgrade().is_some_and(|other| other.caller.org == mirror.caller.org)
             };
             let is_full = mirrors.len() >= MIRRORS
                 || (mirrors.len() >= MIRRORS_OF_ORG
@@ -89,7 +132,7 @@ impl RunningCalls {
             if is_full {
                 return None;
             }
-            mirrors.insert(mirror.id, Arc::downgrade(&mirror));
+            mirrors.insert(mirror.id, MirrorEntry { call: Arc::downgrade(&mirror), requests });
             mirror
         };
         if let Some(snapshot) = self.snapshot.load_full() {
@@ -161,14 +204,9 @@ impl RunningCalls {
     /// Returns the calls that run here and the mirrors.
     fn all(&self) -> Vec<Arc<Call>> {
         let mut calls = self.registry.running();
-        calls.extend(self.mirrors.lock().values().filter_map(Weak::upgrade));
+        calls.extend(self.mirrors.lock().values().filter_map(|mirror| mirror.call.upgrade()));
         calls
     }
-}
-
-/// Returns a mirror that was not withdrawn.
-fn live_mirror(mirror: &Weak<Call>) -> Option<Arc<Call>> {
-    mirror.upgrade().filter(|mirror| mirror.withdrawal().is_none())
 }
 
 /// Ends the call if its caller could no longer start it.

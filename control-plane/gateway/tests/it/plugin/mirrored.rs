@@ -223,6 +223,31 @@ async fn what_was_written_again_after_an_outage_is_followed_elsewhere() {
     assert!(mirror.events.counts(before), "whoever comes back is told nothing twice");
 }
 
+/// Otherwise a client that comes from a gateway that was lost is shown the call as it was before.
+#[tokio::test]
+async fn a_client_that_comes_to_a_followed_call_finds_all_that_is_kept() {
+    let more = Arc::new(Notify::new());
+    let runtime = Runtime::start(goes_on(more.clone()));
+    let outbox = Arc::new(Away::default());
+    let gateways = Gateways::over(&runtime, outbox.clone());
+    let call = kept(&gateways, &runtime, &outbox).await;
+    lives(&gateways.first).await;
+    let second = gateways.another(Runtimes::none());
+    let mirror = call_at(&second, &runtime).await;
+    for _ in 0..20 {
+        let before = call.events.next_number();
+        more.notify_one();
+        until("it says more", || call.events.next_number() > before).await;
+        until_async("that is kept", async || is_kept(&outbox, &call).await).await;
+        let found = call_at(&second, &runtime).await;
+        assert!(Arc::ptr_eq(&found, &mirror), "all clients share one");
+        assert_eq!(found.events.next_number(), call.events.next_number());
+    }
+    outbox.is_unreadable.store(true, Ordering::SeqCst);
+    let found = second.gateway.pipeline.find(call.id, &caller("alice"), "plugins").await;
+    assert!(matches!(found, Ok(Some(FoundCall::Elsewhere(_)))), "nothing older is shown");
+}
+
 #[tokio::test]
 async fn a_call_that_counts_anew_is_followed_on() {
     let dead = Runtime::start(saves_and_hangs());
