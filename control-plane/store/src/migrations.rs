@@ -80,6 +80,7 @@ pub(crate) static CALLS: Schema = Schema {
     later: &[
         (101, "push", include_str!("../migrations/calls/0101_push.sql")),
         (102, "plugin storage", include_str!("../migrations/calls/0102_plugin_storage.sql")),
+        (103, "takeovers", include_str!("../migrations/calls/0103_takeovers.sql")),
     ],
 };
 
@@ -105,6 +106,7 @@ pub(crate) static POSTGRES: Schema = Schema {
         (1102, "gateway streams", include_str!("../migrations/postgres/1102_gateway_streams.sql")),
         (1103, "push", include_str!("../migrations/postgres/1103_push.sql")),
         (1104, "plugin storage", include_str!("../migrations/postgres/1104_plugin_storage.sql")),
+        (1105, "takeovers", include_str!("../migrations/postgres/1105_takeovers.sql")),
     ],
 };
 

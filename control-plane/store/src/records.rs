@@ -100,6 +100,8 @@ pub struct CallRecord {
     /// Whether it has retired or never had a lease, and so is gone for certain.
     pub is_retired: bool,
     pub resumes: bool,
+    /// Number of gateways that have taken the call over.
+    pub takeovers: u32,
     /// Sealed request of the call.
     pub record: Bytes,
     /// Number of the capsule; 0 before the first.
@@ -273,7 +275,7 @@ pub trait CallRecords: Send + Sync {
     /// Returns the status of a call like [`CallRecords::find`], without reading its record, capsule, memory or outcome.
     async fn stand(&self, call: CallId) -> Result<Option<Stand>>;
 
-    /// Returns records of a principal at a server, without capsule, memory and outcome.
+    /// Returns records of a principal at a server, without capsule, memory, outcome and takeovers.
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>>;
 
     /// Stores the end of a call, creating its record if it had none. If quotas are exceeded, other records of its user
@@ -309,8 +311,8 @@ pub trait CallRecords: Send + Sync {
     /// Returns at most `limit` resumable records that have not expired and whose owner has no lease.
     async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>>;
 
-    /// Makes `owner` the owner of an orphan; returns false if it is no longer one. If the previous owner's lease has
-    /// lapsed, an owner with a lease must have held its own for [`STEADY`].
+    /// Makes `owner` the owner of an orphan and counts the takeover; returns false if it is no longer one. If the
+    /// previous owner's lease has lapsed, an owner with a lease must have held its own for [`STEADY`].
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool>;
 
     /// Gives up an orphan that no gateway resumes: its owner becomes [`NOBODY`] and its state [`State::Failed`], and it

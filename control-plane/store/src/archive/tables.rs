@@ -172,7 +172,7 @@ pub(super) const TABLES: [ArchiveTable; 26] = [
         ..table!("call_records", 1, call_id: Bytes, org: Text, principal: Bytes, user_digest: Bytes,
             server: Text, plugin: Text, context: Text, state: Text, created_ms: Integer, updated_ms: Integer,
             expires_ms: Integer, resumable: Flag, seq: Integer, bytes: Integer, owner: Bytes, record: Bytes,
-            capsule: Bytes, memory("answers"): Bytes, outcome: Bytes, pushes: Integer)
+            capsule: Bytes, memory("answers"): Bytes, outcome: Bytes, pushes: Integer, takeovers: Integer)
     },
     ArchiveTable {
         home: SqliteFile::Calls,

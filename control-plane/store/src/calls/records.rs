@@ -26,7 +26,7 @@ fn stand_columns() -> String {
 
 /// Returns all columns of a row `r`.
 fn columns() -> String {
-    format!("{}, r.capsule, r.memory, r.outcome", listed_columns())
+    format!("{}, r.capsule, r.memory, r.outcome, r.takeovers", listed_columns())
 }
 
 /// Returns the columns of a row `r` but those that may be large.
@@ -91,7 +91,7 @@ impl<D: CallsDatabase> CallRecords for D {
         // The ids are sorted first: without an index, all that is selected would be.
         let statement = format!(
             "SELECT r.call_id, {}, CAST(NULL AS BYTEA) AS capsule, CAST(NULL AS BYTEA) AS memory, \
-             CAST(NULL AS BYTEA) AS outcome FROM call_records r WHERE r.call_id IN \
+             CAST(NULL AS BYTEA) AS outcome, CAST(0 AS BIGINT) AS takeovers FROM call_records r WHERE r.call_id IN \
              (SELECT i.call_id FROM call_records i WHERE i.principal = $1 AND i.server = $2 \
              AND ($3 IS NULL OR (i.{time}, i.call_id) < ($3, $4)) AND i.expires_ms > now_ms() \
              ORDER BY i.{time} DESC, i.call_id DESC LIMIT $5) ORDER BY r.{time} DESC, r.call_id DESC",
@@ -142,7 +142,12 @@ impl<D: CallsDatabase> CallRecords for D {
     }
 
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool> {
-        let take = statement!(D::of_orphan("owner = $1"), owner.0, orphan.call, orphan.owner.0);
+        let take = statement!(
+            D::of_orphan("owner = $1, takeovers = r.takeovers + 1"),
+            owner.0,
+            orphan.call,
+            orphan.owner.0
+        );
         Ok(changes(self, take.judging_leases()).await?)
     }
 
@@ -256,6 +261,7 @@ fn read(row: &impl Columns) -> sqlx::Result<CallRecord> {
         is_left: stand.is_left,
         is_retired: stand.is_retired,
         resumes: stand.resumes,
+        takeovers: u32::try_from(row.number("takeovers")?).unwrap_or(u32::MAX),
         record: row.blob("record")?,
         seq: u64::try_from(row.number("seq")?).unwrap_or_default(),
         capsule: row.blob("capsule")?,

@@ -149,6 +149,7 @@ fn running(key: &RecordKey, owner: OwnerId, state: State, record: Bytes) -> Call
         is_left: false,
         is_retired: false,
         resumes: key.resumes,
+        takeovers: 0,
         record,
         seq: 0,
         capsule: Bytes::new(),
@@ -241,6 +242,7 @@ impl CallRecords for MemoryRecords {
         let mut inner = self.inner.lock();
         inner.forget_past(key.call, owner);
         let known = inner.records.get(&key.call);
+        let takeovers = known.map_or(0, |record| record.takeovers);
         if known.is_some_and(|record| record.owner != Some(owner)) {
             return Ok(Save::NotOwner);
         }
@@ -251,7 +253,7 @@ impl CallRecords for MemoryRecords {
         let expires_ms = now.saturating_add(milliseconds(end.keep.min(MAX_KEEP)));
         let key = RecordKey { expires_ms, resumes: false, ..key.clone() };
         let told = running(&key, owner, end.state, end.record);
-        let ended = CallRecord { owner: None, updated_ms: now, outcome: end.outcome, ..told };
+        let ended = CallRecord { owner: None, updated_ms: now, takeovers, outcome: end.outcome, ..told };
         inner.records.insert(key.call, ended);
         inner.make_room(self.bounds.of_user, |record| record.user == key.user);
         inner.make_room(self.bounds.of_org, |record| record.org == key.org);
@@ -306,6 +308,7 @@ impl CallRecords for MemoryRecords {
         let mut inner = self.inner.lock();
         let Some(record) = inner.takes(orphan, owner, now_ms()) else { return Ok(false) };
         record.owner = Some(owner);
+        record.takeovers += 1;
         Ok(true)
     }
 

@@ -173,6 +173,9 @@ async fn an_orphan_has_exactly_one_taker(records: &dyn CallRecords) {
     let (first, second) = tokio::join!(records.take(&orphan, LIVING), records.take(&orphan, another));
     assert!(first.unwrap() ^ second.unwrap(), "one of them takes it");
     assert!(!records.take(&orphan, LIVING).await.unwrap(), "it is no orphan any more");
+    let takeovers = async || find(records, key(3).call).await.unwrap().unwrap().takeovers;
+    assert_eq!(takeovers().await, 1);
+    assert_eq!(find(records, key(4).call).await.unwrap().unwrap().takeovers, 0);
     assert_eq!(records.save_memory(key(3).call, dead, text("late")).await.unwrap(), Save::NotOwner);
     let gone = Orphan { call: key(8).call, owner: dead };
     assert!(!records.take(&gone, LIVING).await.unwrap());
