@@ -26,6 +26,8 @@ pub struct CallSnapshot {
     pub outcome: Option<Arc<Outcome>>,
     /// First event to follow from, so that nothing is missed or repeated.
     pub next_event: u64,
+    /// Generation of the call with the events before that.
+    pub generation: u64,
 }
 
 impl CallSnapshot {
@@ -34,8 +36,8 @@ impl CallSnapshot {
         let outcome = call.outcome();
         let state = outcome.as_ref().map_or_else(|| call.state(), |outcome| outcome.state());
         call.questions.read(|questions, history| {
-            let FoldedLog { events: shown, next: next_event } = call.events.folded();
-            CallSnapshot { state, shown, questions, history, outcome, next_event }
+            let FoldedLog { events: shown, next: next_event, generation } = call.events.folded();
+            CallSnapshot { state, shown, questions, history, outcome, next_event, generation }
         })
     }
 }
@@ -58,18 +60,25 @@ pub struct Follower {
     /// Open questions whose events the log has dropped, with their numbers.
     missed: VecDeque<(u64, Question)>,
     held: Option<LoggedEvent>,
+    /// Generation of the call with the last item.
+    generation: u64,
 }
 
 impl Follower {
     /// Follows from event number `first`, or from the oldest that is kept.
     pub fn from(call: Arc<Call>, first: u64) -> Follower {
         let reader = call.events.reader_from(first);
-        Follower { call, reader, missed: VecDeque::new(), held: None }
+        Follower { call, reader, missed: VecDeque::new(), held: None, generation: 0 }
     }
 
     /// Returns the number of the first event that was not delivered.
     pub fn position(&self) -> u64 {
         self.held.as_ref().map_or(self.reader.position(), |held| held.number)
+    }
+
+    /// Returns the generation of the call with the event or question that was delivered last; 0 before the first.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Returns the number of the first event or question that was not delivered: a client that continues from here gets
@@ -109,6 +118,10 @@ impl Follower {
                     Err(withdrawn) => return withdrawn,
                 },
             };
+            if let Some(logged) = &logged {
+                // Questions whose events are gone come before it.
+                self.generation = logged.generation.saturating_sub(u64::from(!self.missed.is_empty()));
+            }
             match logged {
                 None => return FollowerItem::Ended(self.call.finished().await),
                 Some(_) if !self.missed.is_empty() => self.held = logged,

@@ -14,6 +14,8 @@ pub struct EndedCall {
     pub kept: Option<StoredOutcome>,
     /// Time of its end, in Unix milliseconds.
     pub ended_ms: u64,
+    /// Lowest generation that the call had with its last event.
+    pub generation: u64,
     /// Time for which its record is kept.
     pub left: Duration,
     /// Its events, if its record has them.

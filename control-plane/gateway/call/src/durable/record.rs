@@ -79,6 +79,9 @@ pub struct Record {
     /// Number of the question for missing arguments that the call waits for; 0 if its arguments are complete.
     #[serde(default)]
     pub question: u32,
+    /// Generation of the call when the record was made.
+    #[serde(default)]
+    pub(crate) generation: u64,
 }
 
 /// Returns the `_meta` of a record of an earlier version.
@@ -120,6 +123,7 @@ impl Record {
             approved: call.ruling.is_approved(),
             announced: call.ownership.announced.is_set(),
             question: 0,
+            generation: call.events.generation(),
         }
     }
 
@@ -166,6 +170,7 @@ impl Record {
             approved: false,
             announced: false,
             question: 0,
+            generation: 0,
         }
     }
 

@@ -75,7 +75,7 @@ struct BriefEnd {
 
 impl BriefEnd {
     fn of(call: &Call, outcome: &Outcome) -> BriefEnd {
-        let FoldedLog { events, next } = call.events.folded();
+        let FoldedLog { events, next, .. } = call.events.folded();
         BriefEnd {
             record: Record::of(call, &Value::Null.into(), None, true),
             outcome: StoredOutcome::of(call, outcome),
@@ -88,12 +88,14 @@ impl BriefEnd {
 
     fn into_ended(self) -> EndedCall {
         let until_ms = self.ended_ms.saturating_add(u64::try_from(KEEP.as_millis()).unwrap_or(u64::MAX));
-        let logged = |(number, at_ms, event)| LoggedEvent { number, at_ms, event };
+        // No gateway takes such a call over.
+        let logged = |(number, at_ms, event)| LoggedEvent::first(number, at_ms, event);
         let events = self.events.into_iter().map(logged).collect();
         EndedCall {
             record: self.record,
             kept: Some(self.outcome),
             ended_ms: self.ended_ms,
+            generation: 0,
             left: Duration::from_millis(until_ms.saturating_sub(unix_ms())),
             events: Some(EndedEvents { log: self.log, events, next: self.next }),
         }

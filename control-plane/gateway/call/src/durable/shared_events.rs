@@ -106,6 +106,9 @@ pub struct KeptEvent {
 #[derive(Serialize, Deserialize)]
 struct EventEntry {
     at_ms: u64,
+    /// `None` from a gateway of an earlier version.
+    #[serde(default)]
+    generation: Option<u64>,
     event: Event,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     question: Option<Question>,
@@ -223,8 +226,11 @@ impl SharedEvents {
         let open = |(number, sealed): (u64, &Bytes)| {
             let place = place(call, kept.log, number);
             let plain = self.sealer.open_bytes(Purpose::CallEvent, &place, sealed)?;
-            let EventEntry { at_ms, event, question, turn } = serde_json::from_slice(&plain).ok()?;
-            Some(KeptEvent { logged: LoggedEvent { number, at_ms, event }, question, turn })
+            let EventEntry { at_ms, generation, event, question, turn } =
+                serde_json::from_slice(&plain).ok()?;
+            let logged = LoggedEvent::first(number, at_ms, event);
+            let generation = generation.unwrap_or(logged.generation);
+            Some(KeptEvent { logged: LoggedEvent { generation, ..logged }, question, turn })
         };
         KeptEvents {
             log: kept.log,
@@ -339,7 +345,7 @@ impl SharedEvents {
         let call = writer.call;
         let sealed = |(number, question): (u64, Question)| {
             let event = Event::Asked { id: question.id };
-            let logged = LoggedEvent { number, at_ms: call.began_ms(), event };
+            let logged = LoggedEvent::first(number, call.began_ms(), event);
             Some((number, self.entry(call, writer.log, &logged)?))
         };
         call.questions.open_within(0..first).into_iter().filter_map(sealed).collect()
@@ -357,7 +363,8 @@ impl SharedEvents {
             _ => None,
         };
         let seal = |question, turn| {
-            let entry = EventEntry { at_ms: logged.at_ms, event: readable(&logged.event), question, turn };
+            let (at_ms, generation) = (logged.at_ms, Some(logged.generation));
+            let entry = EventEntry { at_ms, generation, event: readable(&logged.event), question, turn };
             let plain = serde_json::to_vec(&entry).ok()?;
             self.sealer.seal_bytes(Purpose::CallEvent, &place, &plain).ok()
         };

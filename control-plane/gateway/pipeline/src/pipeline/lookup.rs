@@ -298,6 +298,7 @@ impl Pipeline {
         {
             kept.continue_in(&mut call);
         }
+        call.events.raise_to(ended.generation);
         // A call that never started has no record: this one's id stays taken.
         call.enter(State::Working);
         // Its gateway has stored its end and its events: this one stores nothing of it.

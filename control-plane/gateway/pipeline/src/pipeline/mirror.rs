@@ -92,6 +92,7 @@ impl Pipeline {
         let mut call = Call::new(&invocation, now, deadline, CancellationToken::new());
         call.id = id;
         call.continues(kept.log, Vec::new(), kept.first);
+        call.events.begin_after(seen.takeovers);
         // Neither its row nor its permit belongs to this gateway.
         call.ownership.passed_on.set();
         call.ownership.known.set();
@@ -343,6 +344,7 @@ impl Mirror {
     async fn has_ended(&mut self) -> bool {
         let call = self.call.clone();
         let stands = self.delivery().status().await;
+        let mut generation = 0;
         let outcome = match stands {
             // Its gateway could not report its end, or the store cannot.
             Ok(Some(BriefStatus::Runs(_))) | Err(_) if call.deadline() + LATE < Instant::now() => {
@@ -351,6 +353,7 @@ impl Mirror {
             }
             Ok(Some(BriefStatus::Runs(_))) | Err(_) => return false,
             Ok(Some(BriefStatus::Ended(ended))) => {
+                generation = ended.generation;
                 match self.pipeline.recorded_outcome(&call, ended.kept, ended.record.claim.as_ref()).await {
                     Ok(outcome) => outcome,
                     Err(_) => return false,
@@ -363,6 +366,7 @@ impl Mirror {
         };
         // Events that came before the end.
         self.read_events().await;
+        call.events.raise_to(generation);
         call.finish(outcome);
         true
     }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::event::Event;
+use asp_call::call::event::log::first_generation;
 use asp_call::call::outcome::{Outcome, Output, Refusal, Withdrawal, after_handover};
 use asp_call::call::started::StartGuard;
-use asp_call::call::{Call, CallRequest, IdempotencyKey, Invocation, State};
+use asp_call::call::{Call, CallRequest, IdempotencyKey, Invocation};
 use asp_call::durable::active::{AbandonedCall, ActiveFault};
 use asp_call::durable::record::Record;
 use asp_call::execution::ResumeState;
@@ -171,7 +172,7 @@ impl Pipeline {
                         tracing::warn!(call = %call.id, trace = %call.trace, %error, "idempotency key of a call that had not started could not be freed; retries under it wait until its lease expires");
                     }
                     let outcome = Outcome::Refused(Refusal::Upstream(NOT_BEGUN.into()));
-                    return self.let_go(&call, abandoned.left_in(), outcome).await;
+                    return self.let_go(&call, &abandoned, outcome).await;
                 }
                 Ok(None) => {
                     tracing::info!(call = %call.id, trace = %call.trace, "call of a lost gateway had ended already; its answer is in the ledger");
@@ -181,7 +182,7 @@ impl Pipeline {
                         None
                     });
                     let outcome = outcome.unwrap_or_else(Outcome::unknown);
-                    return self.let_go(&call, abandoned.left_in(), outcome).await;
+                    return self.let_go(&call, &abandoned, outcome).await;
                 }
                 Err(error) => {
                     tracing::warn!(call = %call.id, trace = %call.trace, %error, "ledger did not answer for a call of a lost gateway; it will be asked again");
@@ -221,6 +222,7 @@ impl Pipeline {
         call.id = Uuid::from_bytes(abandoned.call);
         call.questions.restore(abandoned.record.history.clone());
         self.continue_events(&mut call).await;
+        call.events.begin_after(abandoned.takeovers);
         let call = Arc::new(call);
         call.ownership.keep();
         if abandoned.record.approved {
@@ -251,8 +253,9 @@ impl Pipeline {
     /// Ends a call that was taken and does not continue; clients that have attached to it since get its outcome, and
     /// so do those that the lost gateway had informed of it. Its id stays taken in the same cases as at that gateway, which left the
     /// call in this state.
-    async fn let_go(&self, call: &Arc<Call>, left_in: State, outcome: Outcome) {
-        call.enter(left_in);
+    async fn let_go(&self, call: &Arc<Call>, abandoned: &AbandonedCall, outcome: Outcome) {
+        call.enter(abandoned.left_in());
+        call.events.raise_to(first_generation(abandoned.takeovers));
         call.ownership.known.set();
         // Any gateway that has taken it since reports the same.
         let _ = self.active.end(call, &outcome).await;

@@ -62,7 +62,7 @@ pub(super) fn of_found(found: &FoundCall) -> CallView {
 
 /// Returns the client's view of a call at this gateway.
 pub(super) fn of(call: &Call) -> CallView {
-    let CallSnapshot { state, shown, questions, history, outcome, next_event } = CallSnapshot::of(call);
+    let CallSnapshot { state, shown, questions, history, outcome, next_event, .. } = CallSnapshot::of(call);
     let asked = match &outcome {
         Some(_) => None,
         None => questions.iter().find_map(|question| Some((question, question_view(question)?))),

@@ -1,7 +1,8 @@
 //! The bounded event log of one call, with any number of readers.
 //!
-//! Keeps true: a writer never waits; events have consecutive numbers; a reader that falls behind gets those of the
-//! oldest events that still matter, can tell which are missing, and never blocks the others; nothing follows the end.
+//! Keeps true: a writer never waits; events have consecutive numbers; generations rise from event to event, also if
+//! another gateway continues the call without its earlier events; a reader that falls behind gets those of the oldest
+//! events that still matter, can tell which are missing, and never blocks the others; nothing follows the end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,14 +24,33 @@ const MAX_EVENTS: usize = 256;
 /// Maximum number of names of a log that are remembered.
 const MAX_NAMES: usize = 8;
 
+/// Distance between the first generations of gateways that run a call one after the other: more than the events of one.
+/// JSON numbers are exact for two million of them.
+const EVENTS_OF_GATEWAY: u64 = 1 << 32;
+
+/// Returns the generation of a call that a gateway runs after this many takeovers, before its first event there. It is
+/// higher than any that an earlier gateway has shown.
+pub fn first_generation(takeovers: u32) -> u64 {
+    u64::from(takeovers) * EVENTS_OF_GATEWAY + 1
+}
+
 /// An event with its number and time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoggedEvent {
     /// Number of the event in its call, from 0.
     pub number: u64,
+    /// Generation of the call with this event: the same at every gateway, higher than those of all earlier events.
+    pub generation: u64,
     /// Time of the event, in Unix milliseconds.
     pub at_ms: u64,
     pub event: Event,
+}
+
+impl LoggedEvent {
+    /// Creates an event of the gateway that started the call.
+    pub fn first(number: u64, at_ms: u64, event: Event) -> LoggedEvent {
+        LoggedEvent { number, generation: first_generation(0) + number + 1, at_ms, event }
+    }
 }
 
 /// The events of a log that still matter.
@@ -39,6 +59,8 @@ pub struct FoldedLog {
     pub events: Vec<LoggedEvent>,
     /// Number of the first event that is not folded in.
     pub next: u64,
+    /// Generation of the call with all that are.
+    pub generation: u64,
 }
 
 /// The bounded log of one call.
@@ -57,13 +79,23 @@ struct LogState {
     closed: bool,
 }
 
-#[derive(Default)]
 struct Inner {
     /// Number of the next event.
     next: u64,
+    /// Generation of the call with the events so far.
+    generation: u64,
+    /// Generation to which the numbers of the events that are pushed here are added.
+    base: u64,
     events: VecDeque<LoggedEvent>,
     /// Remains of the events that are no longer kept.
     folded: Fold,
+}
+
+impl Default for Inner {
+    fn default() -> Inner {
+        let first = first_generation(0);
+        Inner { next: 0, generation: first, base: first, events: VecDeque::new(), folded: Fold::default() }
+    }
 }
 
 impl Default for EventLog {
@@ -84,13 +116,49 @@ impl EventLog {
         {
             let mut inner = log.inner.lock();
             inner.next = kept.first().map_or(next, |first| first.number);
+            inner.generation = inner.base + inner.next;
             if let Some(before) = inner.next.checked_sub(1) {
                 inner.folded.lose_logs(before);
             }
         }
         kept.into_iter().for_each(|logged| log.push_numbered(logged));
-        log.inner.lock().next = next;
+        {
+            let mut inner = log.inner.lock();
+            let unread = next.saturating_sub(inner.next);
+            inner.generation += unread;
+            inner.next = next;
+        }
         log
+    }
+
+    /// Notes that the gateway runs the call after this many takeovers: generations of its own events are higher than those
+    /// of all earlier ones, which it need not have.
+    pub fn begin_after(&self, takeovers: u32) {
+        let mut inner = self.inner.lock();
+        inner.base = first_generation(takeovers);
+        if inner.events.is_empty() {
+            inner.generation = inner.base + inner.next;
+        }
+    }
+
+    /// Notes that the call had at least this generation at another gateway, whose last events are not known here.
+    pub fn raise_to(&self, generation: u64) {
+        let mut inner = self.inner.lock();
+        inner.generation = inner.generation.max(generation);
+    }
+
+    /// Returns the generation of the call with the events so far.
+    pub fn generation(&self) -> u64 {
+        self.inner.lock().generation
+    }
+
+    /// Whether the event before number `next` has this generation, so that a reader that has seen it misses nothing if it
+    /// continues from there.
+    pub fn continues_at(&self, next: u64, generation: u64) -> bool {
+        let Some(last) = next.checked_sub(1) else { return true };
+        let inner = self.inner.lock();
+        let at = inner.events.partition_point(|logged| logged.number < last);
+        inner.events.get(at).is_some_and(|logged| (logged.number, logged.generation) == (last, generation))
     }
 
     /// Returns the current name, which distinguishes this log from every other one of the same call.
@@ -121,14 +189,15 @@ impl EventLog {
         let number = {
             let mut inner = self.inner.lock();
             let number = inner.next;
-            inner.keep(LoggedEvent { number, at_ms: unix_ms(), event: cut(event) });
+            let generation = inner.base + number + 1;
+            inner.keep(LoggedEvent { number, generation, at_ms: unix_ms(), event: cut(event) });
             number
         };
         self.change(|pushed| pushed.count += 1);
         Some(number)
     }
 
-    /// Appends an event of another gateway under its number there; ignores a number that came before.
+    /// Appends an event of another gateway under its number and generation there; ignores a number that came before.
     pub fn push_numbered(&self, logged: LoggedEvent) {
         if self.pushed.borrow().closed {
             return;
@@ -207,7 +276,7 @@ impl EventLog {
         for logged in &inner.events {
             folded.take(logged.clone());
         }
-        FoldedLog { events: folded.into_events(), next: inner.next }
+        FoldedLog { events: folded.into_events(), next: inner.next, generation: inner.generation }
     }
 
     /// Returns a reader from event number `first`, or from the oldest that is kept.
@@ -225,6 +294,7 @@ impl Inner {
             self.folded.take(dropped);
         }
         self.next = logged.number + 1;
+        self.generation = logged.generation;
         self.events.push_back(logged);
     }
 }
@@ -310,146 +380,4 @@ impl EventReader {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-
-    fn progress(n: u64) -> Event {
-        Event::Progress { progress: (n as f64).into(), total: None, message: None, gauges: BTreeMap::new() }
-    }
-
-    async fn read(reader: &mut EventReader) -> Option<(u64, Event)> {
-        reader.next().await.map(|logged| (logged.number, logged.event))
-    }
-
-    #[tokio::test]
-    async fn every_reader_sees_every_event_in_order_and_then_the_end() {
-        let log = Arc::new(EventLog::default());
-        let mut early = log.reader_from(0);
-        assert_eq!((log.push(progress(1)), log.push(progress(2))), (Some(0), Some(1)));
-        let mut late = log.reader_from(0);
-        log.close();
-        assert_eq!(log.push(progress(3)), None);
-        for reader in [&mut early, &mut late] {
-            assert_eq!(read(reader).await, Some((0, progress(1))));
-            assert_eq!(read(reader).await, Some((1, progress(2))));
-            assert_eq!(read(reader).await, None);
-        }
-    }
-
-    #[test]
-    fn the_progress_before_an_event_is_the_highest_there_was() {
-        let log = EventLog::default();
-        for n in [3, 7, 5] {
-            log.push(progress(n));
-        }
-        assert_eq!(log.progress_before(0), None);
-        assert_eq!(log.progress_before(1), Some(3.0.into()));
-        assert_eq!(log.progress_before(3), Some(7.0.into()));
-        assert_eq!(log.progress_before(9), Some(7.0.into()));
-        for _ in 0..MAX_EVENTS {
-            log.push(Event::Chunk { text: String::new() });
-        }
-        assert_eq!(log.progress_before(3), Some(7.0.into()), "also when its event is gone");
-        assert_eq!(log.progress_before(1), None, "what came after it was not shown");
-    }
-
-    #[tokio::test]
-    async fn a_reader_that_falls_behind_gets_what_matters_of_the_oldest_and_can_tell_which_are_gone() {
-        let log = Arc::new(EventLog::default());
-        let mut reader = log.reader_from(0);
-        for n in 0..(MAX_EVENTS as u64 + 10) {
-            log.push(progress(n));
-        }
-        assert_eq!(reader.position(), 0);
-        assert_eq!(
-            read(&mut reader).await,
-            Some((9, progress(9))),
-            "the highest that the log has no room for"
-        );
-        assert_eq!(read(&mut reader).await, Some((10, progress(10))));
-        assert_eq!((reader.position(), log.inner.lock().events.len()), (11, MAX_EVENTS));
-        let last = MAX_EVENTS as u64 + 9;
-        let FoldedLog { events, next } = log.folded();
-        let events: Vec<_> = events.into_iter().map(|logged| (logged.number, logged.event)).collect();
-        assert_eq!((events, next), (vec![(last, progress(last))], last + 1));
-    }
-
-    #[test]
-    fn the_end_of_what_is_kept_of_a_partial_result_is_told() {
-        let log = EventLog::default();
-        for text in ["dropped", "aü", "b"] {
-            log.push(Event::Chunk { text: text.into() });
-            log.push(progress(1));
-        }
-        assert_eq!((log.partial(4).as_str(), log.partial(3).as_str(), log.oldest()), ("aüb", "üb", 0));
-        assert_eq!(log.partial(2), "b", "not half a character");
-        for _ in 0..MAX_EVENTS - 2 {
-            log.push(progress(2));
-        }
-        assert_eq!((log.partial(99).as_str(), log.oldest()), ("b", 4));
-    }
-
-    fn log_message(level: LogLevel) -> Event {
-        Event::Log { level, logger: None, data: "said".into() }
-    }
-
-    #[tokio::test]
-    async fn a_log_that_goes_on_elsewhere_counts_on_and_says_what_is_gone() {
-        let kept = |number| LoggedEvent { number, at_ms: 1, event: progress(number) };
-        let log = Arc::new(EventLog::continued(9, vec![kept(5), kept(6)], 7));
-        assert_eq!((log.stream(), log.next_number(), log.oldest()), (9, 7, 5));
-        assert_eq!(log.push(progress(7)), Some(7));
-        // A reader that has read everything before gets nothing twice, and misses nothing.
-        let mut reader = log.reader_from(6);
-        assert_eq!(read(&mut reader).await, Some((6, progress(6))));
-        assert_eq!(
-            (read(&mut reader).await, reader.lost_logs(LogLevel::Debug)),
-            (Some((7, progress(7))), None)
-        );
-        // A reader that has not may have missed log messages of any level.
-        let mut late = log.reader_from(3);
-        assert_eq!(read(&mut late).await, Some((5, progress(5))));
-        assert_eq!(late.lost_logs(LogLevel::Emergency), Some(LogLevel::Emergency));
-        assert_eq!(EventLog::continued(9, Vec::new(), 4).next_number(), 4);
-    }
-
-    #[test]
-    fn a_log_goes_by_its_last_names_and_by_no_other() {
-        let log = EventLog::continued(0, Vec::new(), 0);
-        for name in 1..=MAX_NAMES as u32 {
-            assert!(log.counts(0) && !log.counts(name));
-            log.rename(name);
-            assert_eq!((log.stream(), log.counts(name)), (name, true));
-        }
-        assert!(!log.counts(0) && log.counts(1), "those of before are bounded");
-    }
-
-    #[tokio::test]
-    async fn events_of_another_gateway_keep_their_numbers_and_a_gap_is_told() {
-        let log = Arc::new(EventLog::continued(9, Vec::new(), 0));
-        for number in [0, 1, 1, 0, 5] {
-            log.push_numbered(LoggedEvent { number, at_ms: 1, event: log_message(LogLevel::Info) });
-        }
-        let mut reader = log.reader_from(1);
-        assert_eq!(read(&mut reader).await.map(|(number, _)| number), Some(1));
-        assert_eq!(reader.lost_logs(LogLevel::Debug), None);
-        assert_eq!(read(&mut reader).await.map(|(number, _)| number), Some(5));
-        assert_eq!(reader.lost_logs(LogLevel::Debug), Some(LogLevel::Emergency), "2 to 4 are gone");
-        assert_eq!(reader.lost_logs(LogLevel::Debug), None, "said once");
-        assert_eq!(log.push(progress(1)), Some(6));
-    }
-
-    #[tokio::test]
-    async fn a_waiting_reader_wakes() {
-        let log = Arc::new(EventLog::default());
-        let waiting = tokio::spawn({
-            let log = log.clone();
-            async move { read(&mut log.reader_from(0)).await }
-        });
-        tokio::task::yield_now().await;
-        log.push(progress(7));
-        assert_eq!(waiting.await.unwrap(), Some((0, progress(7))));
-    }
-}
+mod tests;

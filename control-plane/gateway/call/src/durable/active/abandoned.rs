@@ -31,6 +31,8 @@ pub struct AbandonedCall {
     pub call: CallId,
     pub record: Record,
     pub seq: u64,
+    /// Number of gateways that have taken the call over.
+    pub takeovers: u32,
     /// State the call had reached, decrypted; empty before the first.
     pub state: Vec<u8>,
     /// Last state of the call that its gateway stored.
@@ -39,8 +41,9 @@ pub struct AbandonedCall {
 }
 
 impl AbandonedCall {
-    /// Treats the call as one that a backend has started.
+    /// Treats the call as one that a backend has started, and that was taken over since it was read.
     pub fn assume_started(mut self) -> AbandonedCall {
+        self.takeovers = self.takeovers.saturating_add(1);
         self.record.handed_over = true;
         self.record.question = 0;
         self
@@ -165,6 +168,7 @@ impl ActiveTable {
             false => self.sealer.open_bytes(Purpose::Answers, &at, &row.memory)?,
         };
         let stored_state = row.state;
-        Some(AbandonedCall { call: orphan.call, record, seq: row.seq, state, stored_state, orphan })
+        let (call, seq, takeovers) = (orphan.call, row.seq, row.takeovers);
+        Some(AbandonedCall { call, record, seq, takeovers, state, stored_state, orphan })
     }
 }

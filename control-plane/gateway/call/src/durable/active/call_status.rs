@@ -21,6 +21,7 @@ use super::brief::merged;
 use super::ending::EndResult;
 use super::{ActiveFault, ActiveTable, context, in_time, key};
 use crate::call::Call;
+use crate::call::event::log::first_generation;
 use crate::call::principal::principal;
 use crate::call::remote::{CallCursor, CallPage, ListOrder, ListedCall, RemoteCall};
 use crate::call::terms::KEEP;
@@ -50,6 +51,8 @@ pub struct RemoteCallRow {
     pub record: Option<Box<Record>>,
     /// Gateway that runs it; `None` if that is gone and none has taken the call over.
     pub owner: Option<OwnerId>,
+    /// Number of gateways that have taken the call over.
+    pub takeovers: u32,
 }
 
 impl RemoteCallRow {
@@ -68,7 +71,8 @@ impl RemoteCallRow {
             history: record.as_ref().map(|record| record.history.clone()).unwrap_or_default(),
             primitive: row.plugin.clone(),
         };
-        RemoteCallRow { call, record: record.map(Box::new), owner: row.owner.filter(|_| !is_left) }
+        let owner = row.owner.filter(|_| !is_left);
+        RemoteCallRow { call, record: record.map(Box::new), owner, takeovers: row.takeovers }
     }
 }
 
@@ -291,14 +295,17 @@ impl ActiveTable {
         let Some((left, record)) = validity_left(row).zip(record) else { return Ok(None) };
         let ended_ms = u64::try_from(row.updated_ms).unwrap_or(0);
         if row.owner.is_some() {
-            return Ok(Some(EndedCall { record, kept: None, ended_ms, left, events: None }));
+            // Its gateway may have shown events that are not known.
+            let generation = first_generation(row.takeovers.saturating_add(1));
+            return Ok(Some(EndedCall { record, kept: None, ended_ms, generation, left, events: None }));
         }
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
         let Some(kept) = self.sealer.open_bytes(Purpose::Outcome, &at, &row.outcome) else { return Ok(None) };
         // The outcome exists; only a gateway of the version that stored it can read it.
         let kept = serde_json::from_slice(&kept)
             .map_err(|_| ActiveFault("the outcome was stored by a newer version of asp".into()))?;
-        Ok(Some(EndedCall { record, kept: Some(kept), ended_ms, left, events: None }))
+        let generation = record.generation;
+        Ok(Some(EndedCall { record, kept: Some(kept), ended_ms, generation, left, events: None }))
     }
 }
 

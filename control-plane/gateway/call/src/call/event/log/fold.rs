@@ -126,7 +126,7 @@ mod tests {
     fn folded(events: Vec<Event>) -> Vec<(u64, Event)> {
         let mut folded = Fold::default();
         for (number, event) in (0..).zip(events) {
-            folded.take(LoggedEvent { number, at_ms: 0, event });
+            folded.take(LoggedEvent::first(number, 0, event));
         }
         folded.into_events().into_iter().map(|logged| (logged.number, logged.event)).collect()
     }
