@@ -32,6 +32,8 @@ mod reading;
 mod refusals;
 #[path = "a2a/streams.rs"]
 mod streams;
+#[path = "a2a/takeover.rs"]
+mod takeover;
 
 /// The servers of the tests with every tool and task as a skill of its own id.
 fn speaking() -> Inputs {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use asp_a2a::{A2aFailure, Task};
 use asp_call::call::State;
 use asp_call::call::authority::ends_at;
+use asp_call::call::follower::CallSnapshot;
 use asp_call::call::outcome::Refusal;
 use asp_call::clock::wait_until;
 use asp_pipeline::pipeline::entitlement::entitle;
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::refused::RefusedRequest;
+use super::stream::wait_until_published;
 use super::task::{self, TaskContents};
 use crate::ProtocolRequest;
 
@@ -113,10 +115,14 @@ fn is_settled(found: &FoundCall) -> bool {
     }
 }
 
-/// Returns the task for its client: the end of one that has ended is stored first, so that no gateway contradicts it.
+/// Returns the task for its client: what it shows is stored or published first, so that no gateway contradicts it or shows an
+/// earlier task later.
 pub(super) async fn report(request: &ProtocolRequest, found: &FoundCall, contents: TaskContents) -> Task {
-    if let Some(call) = found.call() {
-        request.gateway.pipeline.end_stored(call).await;
+    let FoundCall::Here(call) = found else { return task::of_found(found, contents) };
+    request.gateway.pipeline.end_stored(call).await;
+    let snapshot = CallSnapshot::of(call);
+    if snapshot.outcome.is_none() {
+        wait_until_published(call, snapshot.next_event).await;
     }
-    task::of_found(found, contents)
+    task::of_snapshot(call, &snapshot, contents)
 }

@@ -1,10 +1,10 @@
 //! The changes of one task, from a first snapshot to its end.
 //!
-//! Keeps true: every stream of a task has the same events in the same order; an event is published to other gateways before a
-//! client gets it (I-3); events that the call's log has dropped are reported as a gap; the end comes once and last; the end of
-//! a stream ends no task; nothing is sent under a token that has expired or was revoked. A client of 1.0 gets the whole task
-//! once more at the end; clients of 0.3 accept one task a stream. A call that answers with a message has a stream of this
-//! message alone.
+//! Keeps true: every stream of a task has the same events in the same order, under generations that never fall; an event is
+//! published to other gateways before a client gets it (I-3); events that the call's log has dropped, or that a gateway has
+//! lost with the call, are reported as a gap; the end comes once and last; the end of a stream ends no task; nothing is sent
+//! under a token that has expired or was revoked. A client of 1.0 gets the whole task once more at the end; clients of 0.3
+//! accept one task a stream. A call that answers with a message has a stream of this message alone.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use asp_a2a::{Generation, StreamEvent, Task, TaskState, TaskStatus, TaskStatusUp
 use asp_call::call::Call;
 use asp_call::call::authority::ends_at;
 use asp_call::call::event::Event;
-use asp_call::call::event::log::LoggedEvent;
+use asp_call::call::event::log::{LoggedEvent, first_generation};
 use asp_call::call::follower::{CallSnapshot, Follower, FollowerItem};
 use asp_call::call::question::Question;
 use asp_call::clock::wait_until;
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use super::extensions::ActiveExtensions;
 use super::ids::TaskIds;
 use super::refused::RefusedRequest;
-use super::task::{self, GAP, RESULT, TaskContents, is_last};
+use super::task::{self, GAP, GENERATION, RESULT, TaskContents, is_last};
 use crate::ProtocolRequest;
 use crate::events::KEEP_ALIVE;
 use crate::replica::Replica;
@@ -64,6 +64,8 @@ pub(super) struct TaskStream {
     follower: Follower,
     /// Number of the next event to send, if the log still has it.
     position: u64,
+    /// Generation of the task with the last event that was sent.
+    generation: u64,
     /// Item of the call to send after a gap.
     held: Option<FollowerItem>,
     /// Events to send before the next item of the call.
@@ -92,12 +94,14 @@ impl TaskStream {
         if reply.is_some() {
             request.gateway.pipeline.end_stored(&call).await;
         }
-        let (first, task, phase): (u64, Task, Option<String>) = match start {
-            StreamStart::Beginning => (0, task::at_start(&call, contents.history), None),
+        let mut phase = None;
+        let (first, generation, task) = match start {
+            StreamStart::Beginning => (0, first_generation(0), task::at_start(&call, contents.history)),
             StreamStart::Now => {
                 let snapshot = CallSnapshot::of(&call);
-                let phase = task::phase(&snapshot.shown).map(str::to_owned);
-                (snapshot.next_event, task::of_snapshot(&call, &snapshot, contents), phase)
+                phase = task::phase(&snapshot.shown).map(str::to_owned);
+                let task = task::of_snapshot(&call, &snapshot, contents);
+                (snapshot.next_event, snapshot.generation, task)
             }
         };
         wait_until_published(&call, first).await;
@@ -109,6 +113,7 @@ impl TaskStream {
             ids: TaskIds::of(&call),
             follower: Follower::from(call.clone(), first),
             position: first,
+            generation,
             held: None,
             has_parts: task.artifacts.iter().any(|artifact| artifact.artifact_id == RESULT),
             phase,
@@ -130,10 +135,6 @@ impl TaskStream {
         if self.ended {
             return None;
         }
-        let oldest = self.call.events.oldest();
-        if self.position < oldest {
-            return Some(self.gap(oldest));
-        }
         let until = self.until;
         let shown = match self.held.take() {
             Some(shown) => shown,
@@ -154,6 +155,7 @@ impl TaskStream {
             return Some(self.gap(oldest));
         }
         self.position = self.position.max(self.follower.position());
+        self.generation = self.generation.max(self.follower.generation());
         wait_until_published(&self.call, self.position).await;
         self.take(shown).await
     }
@@ -189,9 +191,9 @@ impl TaskStream {
     /// Shows a question as the state of the task.
     fn ask(&mut self, question: &Question) -> StreamItem {
         let state = task::state_of_question(question);
-        let update = self.ids.question_update(question, state, self.position);
+        let update = self.ids.question_update(question, state, self.generation);
         // A client of 0.3 answers after the end of its stream.
-        self.ended = self.generation() == Generation::V03 && state == TaskState::InputRequired;
+        self.ended = self.version() == Generation::V03 && state == TaskState::InputRequired;
         let update = TaskStatusUpdate { is_final: self.ended, ..update };
         StreamItem::Event(Box::new(StreamEvent::Status(update)))
     }
@@ -209,7 +211,7 @@ impl TaskStream {
         }
         let metadata = task.metadata.as_ref().map(Members::of).unwrap_or_default();
         self.due.push_back(StreamEvent::Status(self.ids.status(task.status.clone(), metadata)));
-        if self.generation() == Generation::V10 {
+        if self.version() == Generation::V10 {
             self.due.push_back(StreamEvent::Task(task));
         }
         self.due.pop_front().map(|event| StreamItem::Event(Box::new(event)))
@@ -221,10 +223,15 @@ impl TaskStream {
         let server = self.call.server.message.name.as_str();
         let found = self.gateway.pipeline.find(self.call.id, &self.caller, server).await;
         let Ok(Some(FoundCall::Here(call))) = found else { return false };
-        if !call.events.counts(self.call.events.stream()) {
-            // Its events are numbered from the start: those that were sent are not known.
-            self.due.push_back(gap_update(&self.ids, &call, 0));
-            self.position = call.events.next_number();
+        let events = &call.events;
+        let continues =
+            events.counts(self.call.events.stream()) && events.continues_at(self.position, self.generation);
+        if !continues {
+            // Its events are numbered from the start, or from before the last one that was sent: the others are not known.
+            let snapshot = CallSnapshot::of(&call);
+            (self.position, self.generation) = (snapshot.next_event, snapshot.generation);
+            wait_until_published(&call, self.position).await;
+            self.due.push_back(gap_update(&self.ids, &call, &snapshot, (0, self.generation)));
         }
         self.follower = Follower::from(call.clone(), self.position);
         self.call = call;
@@ -235,10 +242,15 @@ impl TaskStream {
     fn gap(&mut self, oldest: u64) -> StreamItem {
         let lost = oldest.saturating_sub(self.position);
         self.position = self.position.max(oldest);
-        StreamItem::Event(Box::new(gap_update(&self.ids, &self.call, lost)))
+        // The events that follow are those of before the present state.
+        let before = self.follower.generation().saturating_sub(1);
+        self.generation = self.generation.max(before);
+        let snapshot = CallSnapshot::of(&self.call);
+        let update = gap_update(&self.ids, &self.call, &snapshot, (lost, self.generation));
+        StreamItem::Event(Box::new(update))
     }
 
-    const fn generation(&self) -> Generation {
+    const fn version(&self) -> Generation {
         self.contents.extensions.generation
     }
 
@@ -250,22 +262,28 @@ impl TaskStream {
 }
 
 /// Waits until other gateways can read the events before number `next`: a client that comes back elsewhere misses none.
-async fn wait_until_published(call: &Call, next: u64) {
+pub(super) async fn wait_until_published(call: &Call, next: u64) {
     if let Some(publication) = call.ownership.publication() {
         publication.wait_for(next).await;
     }
 }
 
-/// Returns the state of a task whose stream has lost events; 0 if their number is not known.
-fn gap_update(ids: &TaskIds, call: &Call, lost: u64) -> StreamEvent {
+/// Returns the state of a task whose stream has lost events, under a generation; 0 if their number is not known.
+fn gap_update(
+    ids: &TaskIds,
+    call: &Call,
+    snapshot: &CallSnapshot,
+    (lost, generation): (u64, u64),
+) -> StreamEvent {
     let contents = TaskContents::with_history(Some(0), ActiveExtensions::NONE);
     let contents = TaskContents { artifacts: false, ..contents };
-    let Task { mut status, metadata, .. } = task::of_snapshot(call, &CallSnapshot::of(call), contents);
+    let Task { mut status, metadata, .. } = task::of_snapshot(call, snapshot, contents);
     if status.state.is_terminal() {
         // The end is reported apart.
         status = TaskStatus { state: TaskState::Working, message: None, ..status };
     }
     let mut metadata = metadata.as_ref().map(Members::of).unwrap_or_default();
+    metadata.insert(GENERATION, generation);
     metadata.insert(GAP, lost);
     StreamEvent::Status(ids.status(status, metadata))
 }

@@ -7,7 +7,7 @@ use asp_a2a::{
     Artifact, Message, Part, PartContent, StreamEvent, Task, TaskArtifactUpdate, TaskState, TaskStatus,
     TaskStatusUpdate, Timestamp,
 };
-use asp_call::call::event::log::LoggedEvent;
+use asp_call::call::event::log::{LoggedEvent, first_generation};
 use asp_call::call::event::{Amount, Event};
 use asp_call::call::follower::CallSnapshot;
 use asp_call::call::outcome::{Outcome, Output};
@@ -31,8 +31,8 @@ pub(super) const RESULT: &str = "result";
 const FAILURE: &str = "failure";
 /// Longest shown part of a result before the end, in bytes; its end is shown.
 const MAX_PARTIAL: usize = 64 * 1024;
-/// Metadata with a number that rises with each change of the task.
-const GENERATION: &str = "asp/generation";
+/// Metadata with a number that rises with each change of the task, whichever gateways run it.
+pub(super) const GENERATION: &str = "asp/generation";
 /// Metadata with the number of events that a stream has lost.
 pub(super) const GAP: &str = "asp/gap";
 /// Member of an output's `_meta` with the form of the answer, and its value for a message.
@@ -87,7 +87,7 @@ pub(super) fn at_start(call: &Call, length: Option<u32>) -> Task {
     let timestamp = Some(Timestamp(call.began_ms()));
     let status = TaskStatus { state: TaskState::Submitted, message: None, timestamp };
     let history = history::messages(&ids, call.opening.as_ref(), &History::default(), length);
-    let metadata = Some(with_notes(generation(0), call).to_json());
+    let metadata = Some(with_notes(with_generation(first_generation(0)), call).to_json());
     Task { id: ids.task, context_id: ids.context, status, history, metadata, artifacts: Vec::new() }
 }
 
@@ -95,7 +95,7 @@ pub(super) fn at_start(call: &Call, length: Option<u32>) -> Task {
 pub(super) fn of_snapshot(call: &Call, snapshot: &CallSnapshot, contents: TaskContents) -> Task {
     let ids = TaskIds::of(call);
     let outcome = snapshot.outcome.as_deref();
-    let metadata = generation(snapshot.next_event + u64::from(outcome.is_some()));
+    let metadata = with_generation(snapshot.generation + u64::from(outcome.is_some()));
     let mut metadata = with_notes(metadata, call);
     if let Some(Outcome::Refused(refusal)) = outcome {
         metadata.insert("asp/reason", refusal.reason().as_str());
@@ -285,9 +285,9 @@ fn partial(call: &Call, next: u64) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Returns the metadata of a task whose next event has number `next`; a generation is never 0.
-fn generation(next: u64) -> Members {
-    [(GENERATION, next.saturating_add(1))].into_iter().collect()
+/// Returns the metadata of a task with this generation.
+fn with_generation(generation: u64) -> Members {
+    [(GENERATION, generation)].into_iter().collect()
 }
 
 impl TaskIds {
@@ -305,16 +305,16 @@ impl TaskIds {
         Some(self.message(&logged.number.to_string(), parts))
     }
 
-    /// Returns the question as a change of the state; `number` is that of the next event.
+    /// Returns the question as a change of the state.
     pub(super) fn question_update(
         &self,
         question: &Question,
         state: TaskState,
-        number: u64,
+        generation: u64,
     ) -> TaskStatusUpdate {
         let timestamp = Some(Timestamp(unix_ms()));
         let status = TaskStatus { state, message: Some(self.question(question)), timestamp };
-        self.status(status, generation(number))
+        self.status(status, with_generation(generation))
     }
 
     /// Returns a change of the state.
@@ -349,7 +349,7 @@ impl TaskIds {
         let message = extensions.tool_message(self, logged.number, tool_use)?;
         let timestamp = Some(Timestamp(logged.at_ms));
         let status = TaskStatus { state: TaskState::Working, message: Some(message), timestamp };
-        Some(StreamEvent::Status(self.status(status, generation(logged.number + 1))))
+        Some(StreamEvent::Status(self.status(status, with_generation(logged.generation))))
     }
 
     /// Returns an event of a running call as one of a stream; `None` for one that changes nothing of a task. `appends`:
@@ -360,7 +360,7 @@ impl TaskIds {
         appends: bool,
         phase: Option<&str>,
     ) -> Option<StreamEvent> {
-        let mut metadata = generation(logged.number + 1);
+        let mut metadata = with_generation(logged.generation);
         match &logged.event {
             Event::Chunk { text } => {
                 let parts = vec![parts::text(text)];
@@ -431,7 +431,7 @@ mod tests {
     }
 
     fn update(event: Event, appends: bool) -> Option<StreamEvent> {
-        ids().event(&LoggedEvent { number: 6, at_ms: 7, event }, appends, Some("COUNTING"))
+        ids().event(&LoggedEvent::first(6, 7, event), appends, Some("COUNTING"))
     }
 
     #[test]
@@ -509,12 +509,10 @@ mod tests {
 
     #[test]
     fn the_phase_of_a_task_is_that_of_its_last_status() {
-        let status = |number: u64, phase: &str| LoggedEvent {
-            number,
-            at_ms: 0,
-            event: Event::Status { phase: phase.into(), message: None },
+        let status = |number: u64, phase: &str| {
+            LoggedEvent::first(number, 0, Event::Status { phase: phase.into(), message: None })
         };
-        let resumed = LoggedEvent { number: 2, at_ms: 0, event: Event::Resumed };
+        let resumed = LoggedEvent::first(2, 0, Event::Resumed);
         assert_eq!(phase(&[status(0, "A"), status(1, "B"), resumed.clone()]), Some("B"));
         assert_eq!(phase(&[resumed]), None);
     }

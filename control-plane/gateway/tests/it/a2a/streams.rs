@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_call::call::event::Event;
 use asp_gateway::gateway::Shared;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{Progress, StatusUpdated};
@@ -178,4 +179,41 @@ async fn other_gateways_can_read_an_event_before_a_client_gets_it() {
         assert!(generation <= stored.next() + 1, "{} is stored: {event}", stored.next());
     }
     assert_eq!(steps, 3);
+}
+
+/// The events that are left come in order, after a report of those that are not.
+#[tokio::test]
+async fn a_stream_that_lost_events_reports_it_and_its_generations_rise() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let mut params = message("count", json!({"to": 100, "delayMs": 1000}));
+    params["configuration"] = json!({"returnImmediately": true});
+    let id = client.result("SendMessage", params).await["task"]["id"].clone();
+    let headers: Vec<(&str, &str)> =
+        client.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let request = json!({"jsonrpc": "2.0", "id": 7, "method": "SubscribeToTask", "params": {"id": id}});
+    let answer = fixture.open(Method::POST, "/demo/a2a", &headers, &request.to_string()).await;
+    let call = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
+    // More than the log keeps, before the stream reads any.
+    for phase in 0..300 {
+        call.emit(Event::Status { phase: phase.to_string(), message: None });
+    }
+    call.cancel();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let text = std::str::from_utf8(&body).unwrap();
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Value> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
+    let updates: Vec<&Value> = events
+        .iter()
+        .map(|event| &event["result"]["statusUpdate"]["metadata"])
+        .filter(|metadata| metadata.is_object())
+        .collect();
+    let gaps: Vec<u64> = updates.iter().filter_map(|metadata| metadata["asp/gap"].as_u64()).collect();
+    assert!(matches!(gaps[..], [lost] if lost > 0), "{gaps:?}");
+    let generation = |metadata: &Value| metadata["asp/generation"].as_u64().unwrap();
+    let all: Vec<u64> = updates.iter().map(|metadata| generation(metadata)).collect();
+    assert!(all.len() > 250 && all.is_sorted(), "{all:?}");
+    let shown = updates.iter().filter(|metadata| metadata.get("asp/gap").is_none());
+    let shown: Vec<u64> = shown.map(|metadata| generation(metadata)).collect();
+    assert!(shown.is_sorted_by(|one, next| one < next), "each event has its own: {shown:?}");
 }
