@@ -1,6 +1,8 @@
 //! A client of an agent of A2A 1.0, over JSON-RPC. It follows a task from gateway to gateway, and compares what it is shown with
-//! what a client is promised: the generation of a task never falls, no step is left out, and no gap is reported.
+//! what a client is promised: the generation of a task never falls, no two events have the same one, no step is left out that
+//! another client is shown, and no gap is reported.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -144,6 +146,8 @@ struct Sight {
     state: String,
     step: Option<u64>,
     has_gap: bool,
+    /// The event without its time; `None` for a whole task.
+    update: Option<String>,
 }
 
 impl Sight {
@@ -155,6 +159,7 @@ impl Sight {
             state: state(task).to_owned(),
             step: text.and_then(|text| text.strip_prefix(STEP)?.parse().ok()),
             has_gap: metadata.is_some_and(|metadata| metadata.get(GAP).is_some()),
+            update: None,
         }
     }
 
@@ -162,9 +167,31 @@ impl Sight {
     fn of_event(data: &str) -> Result<Option<Sight>> {
         let event: Value = serde_json::from_str(data).with_context(|| data.to_owned())?;
         let result = event.get("result").with_context(|| format!("no event of a task: {data}"))?;
-        let task = result.get("task").or_else(|| result.get("statusUpdate"));
-        Ok(task.map(Sight::of_task))
+        let of_update =
+            |update: &Value| Sight { update: Some(without_time(update)), ..Sight::of_task(update) };
+        let task = result.get("task").map(Sight::of_task);
+        Ok(task.or_else(|| result.get("statusUpdate").map(of_update)))
     }
+}
+
+/// Returns an event without the time of its status, which is that of its stream for a question.
+fn without_time(update: &Value) -> String {
+    let mut update = update.clone();
+    if let Some(status) = update.get_mut("status").and_then(Value::as_object_mut) {
+        status.remove("timestamp");
+    }
+    update.to_string()
+}
+
+/// Part of a task that one stream has shown.
+#[derive(Debug)]
+struct StreamSpan {
+    /// Generation of its first task.
+    first: u64,
+    /// The last generation that it showed.
+    last: u64,
+    /// Generations of the steps after its first task.
+    steps: BTreeSet<u64>,
 }
 
 /// A task as a client sees it over all of its streams.
@@ -178,6 +205,9 @@ pub struct Course {
     shown: Vec<(Instant, u64)>,
     /// The last step that was shown; `None` if it is not known.
     step: Option<u64>,
+    /// Events by generation.
+    updates: BTreeMap<u64, String>,
+    spans: Vec<StreamSpan>,
 }
 
 impl Course {
@@ -210,6 +240,7 @@ impl Course {
                 self.faults.push(format!("generation {generation} after {last}"));
             }
             self.shown.push((Instant::now(), generation.max(last)));
+            self.note(generation, sight, is_first);
         }
         if has_ended(&self.state) && sight.state != self.state {
             self.faults.push(format!("{} after {}", sight.state, self.state));
@@ -223,6 +254,42 @@ impl Course {
             self.step = sight.step;
         }
         self.state.clone_from(&sight.state);
+    }
+
+    /// Notes what a stream shows under a generation.
+    fn note(&mut self, generation: u64, sight: &Sight, is_first: bool) {
+        if is_first {
+            self.spans.push(StreamSpan { first: generation, last: generation, steps: BTreeSet::new() });
+        } else if let Some(span) = self.spans.last_mut() {
+            span.last = span.last.max(generation);
+            span.steps.extend(sight.step.map(|_| generation));
+        }
+        if let Some(update) = &sight.update
+            && let Some(known) = self.updates.insert(generation, update.clone())
+            && known != *update
+        {
+            self.faults.push(format!("generation {generation} is {known} and {update}"));
+        }
+    }
+
+    /// Compares the course of the same task that another client has seen: its events are the same, and each stream here has
+    /// all steps between the first and the last that it showed.
+    pub fn compare(&mut self, other: &Course) {
+        let mut faults = Vec::new();
+        for (generation, theirs) in &other.updates {
+            if let Some(own) = self.updates.get(generation).filter(|own| *own != theirs) {
+                faults.push(format!("generation {generation} is {own} and elsewhere {theirs}"));
+            }
+        }
+        for step in other.spans.iter().flat_map(|span| &span.steps) {
+            let leaves_out =
+                |span: &&StreamSpan| span.first < *step && *step <= span.last && !span.steps.contains(step);
+            if let Some(span) = self.spans.iter().find(leaves_out) {
+                let StreamSpan { first, last, .. } = span;
+                faults.push(format!("generation {step} is missing between {first} and {last}"));
+            }
+        }
+        self.faults.extend(faults);
     }
 
     /// Returns the times from a moment to the next thing that was shown, and to the next change of the task.
@@ -240,7 +307,8 @@ mod tests {
     use super::*;
 
     fn sight(generation: u64, step: u64) -> Sight {
-        Sight { generation: Some(generation), step: Some(step), state: "w".into(), has_gap: false }
+        let update = Some(format!("step {step}"));
+        Sight { generation: Some(generation), step: Some(step), state: "w".into(), has_gap: false, update }
     }
 
     fn faults(sights: &[(Sight, bool)]) -> usize {
@@ -272,10 +340,33 @@ mod tests {
     }
 
     #[test]
+    fn two_events_have_two_generations_and_clients_see_the_same_ones() {
+        assert_eq!(faults(&[(sight(1, 1), true), (sight(2, 2), false), (sight(2, 3), false)]), 1);
+        let course = |sights: &[(Sight, bool)]| {
+            let mut course = Course::default();
+            sights.iter().for_each(|(sight, is_first)| course.take(sight, *is_first));
+            course
+        };
+        let whole = course(&[(sight(1, 1), true), (sight(2, 2), false), (sight(3, 3), false)]);
+        let compared = |mut other: Course| {
+            other.compare(&whole);
+            other.faults.len()
+        };
+        assert_eq!(compared(course(&[(sight(1, 1), true), (sight(2, 2), false)])), 0, "its stream broke");
+        assert_eq!(compared(course(&[(sight(2, 2), true), (sight(3, 3), false)])), 0, "it came later");
+        let first = Sight { step: None, ..sight(1, 1) };
+        assert_eq!(compared(course(&[(first, true), (sight(3, 3), false)])), 1, "one is left out");
+        assert_eq!(compared(course(&[(sight(2, 2), true), (sight(3, 4), false)])), 2, "another one");
+    }
+
+    #[test]
     fn an_event_shows_the_state_its_generation_and_the_step() {
         let update = r#"{"jsonrpc":"2.0","id":1,"result":{"statusUpdate":{"status":{"state":"w","message":
             {"parts":[{"text":"step 7"}]}},"metadata":{"asp/generation":4}}}}"#;
-        assert_eq!(Sight::of_event(update).unwrap(), Some(sight(4, 7)));
+        let shown = Sight::of_event(update).unwrap().unwrap();
+        assert_eq!(Sight { update: sight(4, 7).update, ..shown.clone() }, sight(4, 7));
+        let again = update.replace(r#""state":"w""#, r#""state":"w","timestamp":"2026-01-01T00:00:00Z""#);
+        assert_eq!(Sight::of_event(&again).unwrap().unwrap(), shown, "whenever it is shown");
         let artifact = r#"{"jsonrpc":"2.0","id":1,"result":{"artifactUpdate":{}}}"#;
         assert_eq!(Sight::of_event(artifact).unwrap(), None);
     }

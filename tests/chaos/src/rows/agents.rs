@@ -216,11 +216,13 @@ async fn follow(
 ) -> Result<[Course; 2]> {
     let mut everywhere = vec![owner];
     everywhere.extend_from_slice(others);
-    let (mine, theirs, ()) = tokio::try_join!(
+    let (mut mine, mut theirs, ()) = tokio::try_join!(
         agent.follow(&task.id, &everywhere),
         agent.follow(&task.id, others),
         settle(agent, task, others, receiver),
     )?;
+    mine.compare(&theirs);
+    theirs.compare(&mine);
     Ok([mine, theirs])
 }
 
