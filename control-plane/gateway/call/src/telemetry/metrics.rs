@@ -86,6 +86,7 @@ pub struct Metrics {
     active: Gauge<i64, AtomicI64>,
     revision: Gauge<i64, AtomicI64>,
     snapshot_age: Gauge<i64, AtomicI64>,
+    alone: Gauge<i64, AtomicI64>,
     /// Last time at which the control plane was known to be up to date.
     fresh_at: Mutex<Instant>,
 }
@@ -145,6 +146,7 @@ impl Default for Metrics {
             active: Gauge::default(),
             revision: Gauge::default(),
             snapshot_age: Gauge::default(),
+            alone: Gauge::default(),
             fresh_at: Mutex::new(Instant::now()),
         };
         let registry = &mut metrics.registry;
@@ -206,6 +208,11 @@ impl Metrics {
             "asp_snapshot_age_seconds",
             "Seconds since the followed control plane last reported that it was at most 3 s behind its store",
             self.snapshot_age.clone(),
+        );
+        registry.register(
+            "asp_gateway_alone",
+            "1 while this gateway keeps short tasks of A2A that only read in its memory, as the only one of its database",
+            self.alone.clone(),
         );
     }
 
@@ -286,6 +293,11 @@ impl Metrics {
 
     pub fn applied(&self, revision: u64) {
         self.revision.set(i64::try_from(revision).unwrap_or(i64::MAX));
+    }
+
+    /// Records whether this gateway is the only one of its database.
+    pub fn set_alone(&self, is_alone: bool) {
+        self.alone.set(i64::from(is_alone));
     }
 
     /// Records that the control plane being followed is up to date.

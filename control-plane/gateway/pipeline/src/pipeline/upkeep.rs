@@ -42,6 +42,7 @@ impl Pipeline {
     /// Asks the store whether other gateways use it; called after each renewal of the lease.
     pub async fn look_for_others(&self) {
         self.active.look_for_others().await;
+        self.metrics.set_alone(self.active.is_alone());
     }
 
     /// Whether this gateway must not start calls that the stores have to remember: it cannot reach them, or its lease

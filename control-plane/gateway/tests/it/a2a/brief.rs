@@ -10,6 +10,7 @@ use asp_store::briefs::{BriefError, BriefList, BriefRecord, BriefRecords};
 use asp_store::records::{CallId, CallRecords, OwnerId};
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -27,7 +28,13 @@ async fn alone() -> Fixture {
 }
 
 async fn look(fixture: &Fixture) {
-    fixture.gateway.pipeline.internals().active.look_for_others().await;
+    fixture.gateway.pipeline.look_for_others().await;
+}
+
+/// Whether the gateway reports that it is the only one.
+async fn reports_alone(fixture: &Fixture) -> bool {
+    let metrics = fixture.send(Method::GET, "/metrics", &[], "").await.text;
+    metrics.lines().any(|line| line == "asp_gateway_alone 1")
 }
 
 async fn sent(client: &Client<'_>, params: Value) -> Value {
@@ -138,10 +145,12 @@ async fn a_list_has_stored_tasks_and_others_in_the_order_of_their_changes() {
 #[tokio::test]
 async fn another_gateway_gets_all_tasks_once_it_appears() {
     let fixture = alone().await;
+    assert!(reports_alone(&fixture).await);
     let client = Client::of(&fixture, "demo");
     let task = sent(&client, echo("hi")).await;
     fixture.active.renew(OwnerId([9; 16]), Duration::from_secs(60)).await.unwrap();
     look(&fixture).await;
+    assert!(!reports_alone(&fixture).await);
     let other = beside(&fixture);
     let client_there = Client::of(&other, "demo");
     let there = until_some("the task is there", async || {

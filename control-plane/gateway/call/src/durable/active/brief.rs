@@ -50,14 +50,19 @@ impl ActiveTable {
 
     /// Whether every gateway finds brief calls.
     fn is_found_briefly(&self) -> bool {
-        self.shared.is_some() || self.alone.load(Ordering::Acquire)
+        self.shared.is_some() || self.is_alone()
+    }
+
+    /// Whether this gateway knows to be the only one of its database; always false with a shared store.
+    pub fn is_alone(&self) -> bool {
+        self.alone.load(Ordering::Acquire)
     }
 
     /// Whether every gateway finds the end of a call without the database.
     pub fn has_briefly(&self, call: &Call) -> bool {
         let is_kept = match self.shared {
             Some(_) => call.ownership.is_shared_brief(),
-            None => self.alone.load(Ordering::Acquire),
+            None => self.is_alone(),
         };
         is_kept && call.ownership.is_brief()
     }
