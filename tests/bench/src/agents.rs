@@ -24,10 +24,28 @@ use crate::progress::say;
 use crate::traffic::{Caller, Shape};
 
 const SERVER: &str = "skills";
-/// A tool, with its row over MCP and that over A2A.
-const TOOLS: [(&str, &str, [&str; 2]); 2] = [
-    ("look", "read_only", ["mcp, read-only", "a2a, read-only"]),
-    ("note", "idempotent", ["mcp, mutating", "a2a, mutating"]),
+/// A tool that is a skill as well, and its rows.
+struct Skill {
+    id: &'static str,
+    mutation: &'static str,
+    /// Rows over MCP with their requests: plain calls first, and calls that store what a message stores.
+    mcp: &'static [(&'static str, Shape)],
+    a2a: &'static str,
+}
+
+const SKILLS: [Skill; 2] = [
+    Skill {
+        id: "look",
+        mutation: "read_only",
+        mcp: &[("mcp, read-only", Shape::Modern)],
+        a2a: "a2a, read-only",
+    },
+    Skill {
+        id: "note",
+        mutation: "idempotent",
+        mcp: &[("mcp, mutating", Shape::Modern), ("mcp, mutating, with a key", Shape::Keyed)],
+        a2a: "a2a, mutating",
+    },
 ];
 /// Gateway CPU of a message, in parts of that of the call over MCP.
 const COST: f64 = 1.2;
@@ -46,6 +64,7 @@ pub(crate) async fn measure(plan: &Plan) -> Result<Agents> {
     for run in 1..=plan.runs {
         let path = Path::start(Build::own()?).await.context("start the stack")?;
         add_skills(&path).await?;
+        knows_to_be_alone(&path).await?;
         let callers = path.callers(&path.issuer, plan.tokens)?;
         for lane in lanes(&path, &callers) {
             say(&format!("run {run}/{}: {}", plan.runs, lane.place.row));
@@ -61,14 +80,14 @@ pub(crate) async fn measure(plan: &Plan) -> Result<Agents> {
 
 /// Adds a server whose tools are skills as well, and waits until Envoy and the gateway serve it.
 async fn add_skills(path: &Path) -> Result<()> {
-    let refs = TOOLS.map(|(id, ..)| format!("{{ref: {SERVER}/{SERVER}.{id}}}")).join(", ");
+    let refs = SKILLS.map(|Skill { id, .. }| format!("{{ref: {SERVER}/{SERVER}.{id}}}")).join(", ");
     let server = format!(
         "apiVersion: asp/v1\nname: {SERVER}\ntitle: Bench\ndescription: For the benchmark.\nversion: 1.0.0\n\
          protocols: [mcp, a2a]\nsessions: both\ndefaultExposure: allow\nauth: {{schemes: [jwt], issuers: [dev]}}\n\
          primitives: [{refs}]\n"
     );
     let mut files = vec![json!({"path": format!("{SERVER}/server.yaml"), "text": server})];
-    for (id, mutation, _) in TOOLS {
+    for Skill { id, mutation, .. } in SKILLS {
         let spec = format!(
             "id: {SERVER}.{id}\nname: {id}\ntype: tool\nversion: 1.0.0\nowner: bench@example.com\nsummary: Answers.\n\
              tags: [bench]\nmutation: {mutation}\n\
@@ -86,9 +105,19 @@ async fn add_skills(path: &Path) -> Result<()> {
     let serves = || async {
         let answer = http1::get(edge, &card, &[]).await.ok().filter(|answer| answer.status == 200)?;
         let skills = answer.json().ok()?.get("skills").and_then(Value::as_array).map(Vec::len)?;
-        (skills == TOOLS.len()).then_some(())
+        (skills == SKILLS.len()).then_some(())
     };
     wait::until("the skills are served", wait::START, serves).await
+}
+
+/// Waits until the gateway keeps short tasks that only read without its database, as it does from then on.
+async fn knows_to_be_alone(path: &Path) -> Result<()> {
+    let gateway = path.gateway();
+    let is_alone = || async move {
+        let metrics = http1::get(gateway, "/metrics", &[]).await.ok()?.text();
+        metrics.lines().any(|line| line == "asp_gateway_alone 1").then_some(())
+    };
+    wait::until("the gateway knows that it is alone", wait::START, is_alone).await
 }
 
 /// The rows over MCP and A2A by turns, behind Envoy.
@@ -101,8 +130,10 @@ fn lanes(path: &Path, callers: &[Caller]) -> Vec<Lane> {
         authority: path.authority(),
         callers: callers.to_vec(),
     };
-    let lanes = TOOLS.into_iter().flat_map(|(tool, _, [mcp, a2a])| {
-        [lane(mcp, Shape::Modern, "mcp", tool), lane(a2a, Shape::Message, "a2a", tool)]
+    let lanes = SKILLS.into_iter().flat_map(|Skill { id, mcp, a2a, .. }| {
+        let mut lanes: Vec<Lane> = mcp.iter().map(|&(row, shape)| lane(row, shape, "mcp", id)).collect();
+        lanes.push(lane(a2a, Shape::Message, "a2a", id));
+        lanes
     });
     lanes.collect()
 }
@@ -111,23 +142,28 @@ impl Agents {
     /// Returns every goal that the figures speak to.
     pub(crate) fn judge(&self) -> Vec<Goal> {
         let mut goals = Vec::new();
-        for (_, _, [mcp, a2a]) in TOOLS {
-            goals.extend([FEW, MANY].into_iter().filter_map(|connections| {
-                let taken = self.measurements.as_slice();
-                let of = |row| (Cell { row, connections }, taken);
-                let ratio = loops::ratio(of(a2a), of(mcp), gateway_cpu)?;
-                Some(Goal {
-                    goal: format!(
-                        "{a2a}: at most {COST} of the gateway CPU of {mcp}, {connections} connections"
-                    ),
-                    met: ratio.median <= COST,
-                    figures: format!("{} of it", ratio.text(2)),
-                })
-            }));
+        for Skill { mcp, a2a, .. } in SKILLS {
+            for &(row, _) in mcp {
+                goals.extend(
+                    [FEW, MANY].into_iter().filter_map(|connections| self.goal([a2a, row], connections)),
+                );
+            }
         }
         goals.push(self.tasks.judge());
         goals.push(self.pushes.judge());
         goals
+    }
+
+    /// Returns the goal for a row over A2A and one over MCP; `None` unless both were measured.
+    fn goal(&self, [a2a, mcp]: [&'static str; 2], connections: usize) -> Option<Goal> {
+        let taken = self.measurements.as_slice();
+        let of = |row| (Cell { row, connections }, taken);
+        let ratio = loops::ratio(of(a2a), of(mcp), gateway_cpu)?;
+        Some(Goal {
+            goal: format!("{a2a}: at most {COST} of the gateway CPU of {mcp}, {connections} connections"),
+            met: ratio.median <= COST,
+            figures: format!("{} of it", ratio.text(2)),
+        })
     }
 
     /// Writes the section.
@@ -136,8 +172,9 @@ impl Agents {
         writeln!(
             text,
             "`SendMessage` of A2A 1.0 over JSON-RPC and `tools/call` of 2026-07-28, of the same builtin tools, behind \
-             Envoy with the filter; closed loops, CPU in us per request. Ratios are those within a run, to the row over \
-             MCP: that of Envoy is what the filter and the larger message cost.\n"
+             Envoy with the filter; closed loops, CPU in us per request. Ratios are those within a run, to the first \
+             row of the tool over MCP: that of Envoy is what the filter and the larger message cost. A message that \
+             changes something is stored before it is answered, and so is a call with a key.\n"
         )?;
         writeln!(
             text,
@@ -145,9 +182,11 @@ impl Agents {
              | of MCP's gateway CPU |\n|---|---|---|---|---|---|---|---|---|"
         )?;
         for connections in [FEW, MANY] {
-            for (_, _, [mcp, a2a]) in TOOLS {
-                for row in [mcp, a2a] {
-                    self.line(text, [Cell { row, connections }, Cell { row: mcp, connections }])?;
+            for Skill { mcp, a2a, .. } in SKILLS {
+                let rows = mcp.iter().map(|&(row, _)| row);
+                let Some(first) = rows.clone().next() else { continue };
+                for row in rows.chain([a2a]) {
+                    self.line(text, [Cell { row, connections }, Cell { row: first, connections }])?;
                 }
             }
         }
@@ -182,7 +221,8 @@ mod tests {
     use crate::loops::tests::measured;
 
     fn agents(few: f64, many: f64) -> Agents {
-        let [mcp, a2a] = TOOLS[0].2;
+        let Skill { mcp, a2a, .. } = SKILLS[0];
+        let mcp = mcp[0].0;
         let measurements = vec![
             measured(1, mcp, FEW, 100.0),
             measured(1, a2a, FEW, few),

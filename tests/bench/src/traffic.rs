@@ -18,6 +18,8 @@ pub(crate) enum Shape {
     Legacy,
     /// `tools/call` of 2026-07-28: the headers mirror them.
     Modern,
+    /// The same with an idempotency key, so that the gateway stores what a message stores.
+    Keyed,
     /// `SendMessage` of A2A 1.0 over JSON-RPC; the tool is a skill.
     Message,
     /// A GET of the endpoint: no body at all.
@@ -50,7 +52,9 @@ impl Traffic {
         let Some(caller) = self.callers.get(index) else { return };
         let (verb, accept) = match self.shape {
             Shape::Get => ("GET", "text/event-stream"),
-            Shape::Legacy | Shape::Modern | Shape::Message => ("POST", "application/json, text/event-stream"),
+            Shape::Legacy | Shape::Modern | Shape::Keyed | Shape::Message => {
+                ("POST", "application/json, text/event-stream")
+            }
         };
         let head = format!(
             "{verb} {} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: {accept}\r\n\
@@ -72,12 +76,15 @@ impl Traffic {
                 buffer.extend_from_slice(b"a2a-version: 1.0\r\n");
                 append(buffer, &message(self.tool));
             }
-            Shape::Modern => {
+            Shape::Modern | Shape::Keyed => {
                 let mirrored = format!(
                     "mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: {}\r\n",
                     self.tool
                 );
                 buffer.extend_from_slice(mirrored.as_bytes());
+                if self.shape == Shape::Keyed {
+                    buffer.extend_from_slice(key().as_bytes());
+                }
                 append(
                     buffer,
                     &call(
@@ -95,6 +102,11 @@ fn append(buffer: &mut Vec<u8>, body: &str) {
     let head = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
     buffer.extend_from_slice(head.as_bytes());
     buffer.extend_from_slice(body.as_bytes());
+}
+
+/// Returns the header with an idempotency key that no other call has.
+fn key() -> String {
+    format!("idempotency-key: k-{}\r\n", NEXT_ID.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Returns a new id, and an argument that no other call has.
@@ -141,6 +153,23 @@ mod tests {
             assert!(seen.insert(body["id"].to_string()));
             assert!(seen.insert(body["params"]["arguments"]["message"].to_string()));
         }
+    }
+
+    #[test]
+    fn a_key_is_sent_once() {
+        let callers = vec![Caller { token: "one".into(), session: String::new() }];
+        let target = "/demo/mcp".to_owned();
+        let traffic = Traffic { shape: Shape::Keyed, target, tool: "echo", authority: "h".into(), callers };
+        let keys = [0, 1].map(|slot| {
+            let mut bytes = Vec::new();
+            traffic.write(slot, &mut bytes);
+            let text = String::from_utf8(bytes).unwrap();
+            let mut keys = text.lines().filter(|line| line.starts_with("idempotency-key: "));
+            let key = keys.next().unwrap().to_owned();
+            assert!(keys.next().is_none() && text.contains("mcp-method: tools/call\r\n"));
+            key
+        });
+        assert_ne!(keys[0], keys[1]);
     }
 
     #[test]

@@ -123,12 +123,12 @@ fn check_identity(found: &Value) {
     }
 }
 
-/// Both protocols were measured with few and with many connections, no call failed, and every task and push counted.
+/// Both protocols, and MCP with a key, were measured with few and with many connections, no call failed, and every task and push counted.
 fn check_agents(found: &Value) {
     let measured = found["measurements"].as_array().unwrap();
     assert!(measured.iter().all(|one| one["errors"] == 0 && one["gateway_cpu_us"].as_f64().unwrap() > 0.0));
     let rows: BTreeSet<_> = measured.iter().map(|one| one["row"].as_str().unwrap()).collect();
-    assert_eq!((rows.len(), measured.len()), (4, 8), "{rows:?}");
+    assert_eq!((rows.len(), measured.len()), (5, 10), "{rows:?}");
     assert_eq!(found["tasks"]["tasks"], 50);
     let pushes = &found["pushes"];
     // Ten receivers of each task have at least its end.
