@@ -88,12 +88,18 @@ pub fn entitle(
         Ruling::Allowed(_) => false,
         Ruling::NeedsApproval => true,
     };
+    check_scopes(caller, entry)?;
+    Ok(Entitlement { needs_approval })
+}
+
+/// Refuses a caller without the scopes of a primitive.
+pub fn check_scopes(caller: &Caller, entry: &ListedPrimitive) -> Result<(), Refusal> {
     let missing = entry.primitive.scopes.iter().any(|scope| !caller.scopes.contains(scope));
     if missing {
         // All scopes of the operation in one challenge, so that one step-up is enough.
         return Err(Refusal::MissingScopes { required: entry.primitive.scopes.clone() });
     }
-    Ok(Entitlement { needs_approval })
+    Ok(())
 }
 
 fn exposed(snapshot: &Snapshot, server: &VirtualServer, caller: &Caller, protocol: Protocol) -> bool {

@@ -22,7 +22,10 @@ const OMITTED_QUESTIONS: &str = "asp/omittedQuestions";
 pub(super) fn storable(message: &Message) -> Json {
     let whole = message.to_json();
     let length = whole.text().len();
-    if length <= MAX_KEPT && held::of_value(whole.view()) <= MAX_READ {
+    // The estimate is an upper bound, and mostly saves the decoding.
+    let is_small =
+        || held::once_read(whole.text().as_bytes()) <= MAX_READ || held::of_value(whole.view()) <= MAX_READ;
+    if length <= MAX_KEPT && is_small() {
         return whole;
     }
     let parts = vec![omitted(OMITTED, u64::try_from(length).unwrap_or(u64::MAX))];

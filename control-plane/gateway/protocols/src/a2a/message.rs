@@ -8,7 +8,7 @@
 
 use asp_a2a::{A2aError, A2aFailure, FieldViolation, Message, Part, PartContent, SendRequest};
 use asp_call::call::question::{Answer, Ask, Question};
-use asp_json::{Json, Members};
+use asp_json::{Json, Members, members, string};
 use serde_json::Value;
 
 use crate::estimate;
@@ -77,16 +77,25 @@ pub(super) fn named(metadata: Option<&Json>, name: &str) -> Result<Option<String
     }
 }
 
-/// Returns skill and arguments of an object that has nothing else.
+/// Whether a value is an object; its text says so before it is decoded.
+fn is_object(value: &str) -> bool {
+    value.starts_with('{')
+}
+
+/// Returns skill and arguments of an object that has nothing else. The object is not decoded: only its arguments are used.
 fn wrapped(object: &Json) -> Option<(String, Json)> {
-    let members = object.as_object()?;
-    let skill = members.get(SKILL)?.as_str()?;
-    if members.keys().any(|name| name != SKILL && name != ARGUMENTS) {
-        return None;
+    let (mut skill, mut arguments) = (None, None);
+    for (name, value) in members(object.text())? {
+        match &*name {
+            SKILL => skill = Some(value),
+            ARGUMENTS => arguments = Some(value),
+            _ => return None,
+        }
     }
-    match object.member(ARGUMENTS) {
-        None => Some((skill.to_owned(), Members::default().to_json())),
-        Some(arguments) => arguments.is_object().then(|| (skill.to_owned(), arguments)),
+    let skill = string(skill?)?.into_owned();
+    match arguments {
+        None => Some((skill, Members::default().to_json())),
+        Some(arguments) => is_object(arguments).then(|| (skill, Json::part(arguments))),
     }
 }
 
@@ -97,7 +106,7 @@ fn input(parts: &[Part]) -> Result<Input, A2aFailure> {
         match &part.content {
             PartContent::Text(text) => texts.push(text),
             PartContent::Data(_) if data.is_some() => return refuse("only one part can be data"),
-            PartContent::Data(object) if object.is_object() => data = Some(object),
+            PartContent::Data(object) if is_object(object.text()) => data = Some(object),
             PartContent::Data(_) => return refuse("data must be an object"),
             PartContent::Raw(_) | PartContent::Url(_) => {
                 let message = "this agent reads text and data, and no files";
@@ -110,7 +119,7 @@ fn input(parts: &[Part]) -> Result<Input, A2aFailure> {
     }
     let text = texts.join("\n");
     match Json::parse_request(text.trim().as_bytes()) {
-        Ok(object) if object.is_object() => Ok(Input::Object(object)),
+        Ok(object) if is_object(object.text()) => Ok(Input::Object(object)),
         Ok(_) | Err(_) => Ok(Input::Text(text)),
     }
 }

@@ -18,7 +18,7 @@ use asp_call::call::outcome::Refusal;
 use asp_call::call::question::CallerAnswer;
 use asp_call::call::{Call, ClientAbilities, HeldMemory, IdempotencyKey, Invocation};
 use asp_json::{Json, Members};
-use asp_pipeline::pipeline::entitlement::{ServerView, entitle};
+use asp_pipeline::pipeline::entitlement::{ServerView, check_scopes};
 use asp_pipeline::pipeline::lookup::FoundCall;
 use asp_pipeline::pipeline::promise::Keeper;
 use asp_pipeline::pushes::FirstReceiver;
@@ -199,7 +199,8 @@ async fn find_started(
 ) -> Result<TaskLookup, RefusedRequest> {
     let whose = (&*request.caller, request.server.message.name.as_str());
     let primitive = entry.map(|entry| &entry.primitive);
-    for chosen in identities(request, send, entry, sent) {
+    for by_content in [false, true] {
+        let chosen = identity(request, send, (entry, sent), by_content);
         let known = match primitive {
             Some(primitive) => {
                 let known = request.gateway.pipeline.find_sent(chosen.id(), whose, primitive, waits).await;
@@ -258,22 +259,25 @@ fn hold_texts(request: &ProtocolRequest, send: &SendRequest) -> Result<Option<He
     held.map_err(|fault| RefusedRequest::of_memory_fault(&fault))
 }
 
-/// Returns the identities that the task of a message may have, in the order in which they are tried: that of the message's id,
-/// and that of its content, for a message whose id another one has. Without a skill, which a router chooses then, the same
-/// message is the same task whatever the router chooses. The name has slashes, which no name over REST has.
-fn identities(
+/// Returns the identity of the task of a message: that of the message's id, or `by_content`, for a message whose id another one
+/// has. Without a skill, which a router chooses then, the same message is the same task whatever the router chooses. The name has
+/// slashes, which no name over REST has.
+fn identity(
     request: &ProtocolRequest,
     send: &SendRequest,
-    entry: Option<&ListedPrimitive>,
-    sent: &Json,
-) -> [ChosenId; 2] {
+    (entry, sent): (Option<&ListedPrimitive>, &Json),
+    by_content: bool,
+) -> ChosenId {
     let (skill, version) =
         entry.map_or(("", ""), |entry| (entry.listing.a2a_skill.as_str(), entry.primitive.version.as_str()));
     let name = format!("a2a/{skill}/{}", send.message.message_id);
     let named = (request.server.message.name.as_str(), name.as_str());
-    let context = send.message.context_id.as_deref().unwrap_or_default();
     let by_id = ChosenId::of(&request.caller, named, version, sent);
-    [by_id, by_id.by_content(&request.caller, named, context)]
+    if !by_content {
+        return by_id;
+    }
+    let context = send.message.context_id.as_deref().unwrap_or_default();
+    by_id.by_content(&request.caller, named, context)
 }
 
 /// Returns the skills with this name, or all, that the caller can see.
@@ -306,9 +310,10 @@ async fn skill(
             chosen.ok_or_else(|| unnamed_skill(several))?
         }
     };
-    match entitle(&request.snapshot, &request.server, &request.caller, &entry, Protocol::A2a) {
+    // It is visible; the pipeline evaluates the rest when the call starts.
+    match check_scopes(&request.caller, &entry) {
         Err(Refusal::MissingScopes { required }) => Err(RefusedRequest::step_up(request, &required)),
-        Ok(_) | Err(_) => Ok(entry),
+        Ok(()) | Err(_) => Ok(entry),
     }
 }
 

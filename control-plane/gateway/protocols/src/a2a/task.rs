@@ -126,12 +126,11 @@ pub(super) fn reply(call: &Call, forms: OutputForms) -> Option<Message> {
     let outcome = call.outcome()?;
     let Outcome::Done { output, .. } = &*outcome else { return None };
     let Output::Tool { meta, is_error: false, .. } = output else { return None };
-    let is_message = meta.get(REPLY).and_then(|form| form.as_str()) == Some(MESSAGE);
-    let parts = parts::of_output(output, &[], forms);
-    if !is_message || parts.is_empty() {
+    if meta.get(REPLY).and_then(|form| form.as_str()) != Some(MESSAGE) {
         return None;
     }
-    Some(Message { task_id: None, ..TaskIds::of(call).message("reply", parts) })
+    let parts = parts::of_output(output, &[], forms);
+    (!parts.is_empty()).then(|| Message { task_id: None, ..TaskIds::of(call).message("reply", parts) })
 }
 
 /// Returns the state of a task; a tool error is a failed task.
