@@ -423,8 +423,13 @@ impl CallTask {
     async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Json) -> Result<LedgerDecision, Refusal> {
         let call = &self.call;
         let pipeline = &self.pipeline;
-        let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
-        let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
+        let is_alone = pipeline.active.is_alone();
+        let claimed = key.and_then(|key| Some((key, ledger::claim_of(call, key, arguments, is_alone)?)));
+        let Some((key, claim)) = claimed else { return Ok(LedgerDecision::Keyless) };
+        let entering = ledger::enter(&pipeline.ledgers, call, key, claim.clone());
+        if !claim.mutating || !matches!(key, IdempotencyKey::Explicit(_)) {
+            return entering.await;
+        }
         call.ownership.set_intended_claim(claim.clone());
         tokio::select! {
             biased;

@@ -77,35 +77,42 @@ pub(super) fn must_be_remembered(call: &Call, key: Option<&IdempotencyKey>) -> b
     key.is_some() && !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly)
 }
 
-/// Returns the claim of a call with an explicit key in the durable ledger; `None` if it claims nothing there.
-pub(crate) fn durable_claim(
+/// Returns the claim of a call with this key; `None` if it runs without one. `is_alone`: no other gateway could be asked for
+/// the call.
+pub(super) fn claim_of(
     call: &Call,
-    key: Option<&IdempotencyKey>,
+    key: &IdempotencyKey,
     arguments: &Json,
+    is_alone: bool,
 ) -> Option<LedgerClaim> {
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
-    let key = key.filter(|key| mutating && matches!(key, IdempotencyKey::Explicit(_)))?;
+    // The hot path: a read without a key of its own may run again, and touches no store (ADR 7). An artifact may be a
+    // URL that is valid for less time than an answer is kept: it is created again even under a key. A call whose key is the
+    // id that its client chose is found by that, with its end, where no other gateway could run it.
+    let is_artifact = call.entry.primitive.id == artifact::PRIMITIVE_ID;
+    let needs_none = match key {
+        IdempotencyKey::Explicit(key) => is_artifact || (is_alone && is_own_id(call, key)),
+        IdempotencyKey::SessionRequest { .. } => true,
+    };
+    if !mutating && needs_none {
+        return None;
+    }
     Some(LedgerClaim { key: scope(call, key).0, hash: request_hash(call, arguments), mutating })
 }
 
+fn is_own_id(call: &Call, key: &str) -> bool {
+    call.chosen.is_some() && Uuid::parse_str(key).is_ok_and(|key| key == call.id)
+}
+
 /// Claims the call's key, waiting for a running duplicate until the call's deadline.
-pub async fn enter(
+pub(super) async fn enter(
     ledgers: &Ledgers,
     call: &Arc<Call>,
-    key: Option<&IdempotencyKey>,
-    arguments: &Json,
+    key: &IdempotencyKey,
+    claimed: LedgerClaim,
 ) -> Result<LedgerDecision, Refusal> {
-    let Some(key) = key else { return Ok(LedgerDecision::Keyless) };
-    let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
-    // The hot path: a read without a key of its own may run again, and touches no store (ADR 7). An artifact may be a
-    // URL that is valid for less time than an answer is kept: it is created again even under a key.
-    let is_artifact = call.entry.primitive.id == artifact::PRIMITIVE_ID;
-    if !mutating && (is_artifact || matches!(key, IdempotencyKey::SessionRequest { .. })) {
-        return Ok(LedgerDecision::Keyless);
-    }
+    let mutating = claimed.mutating;
     let ledger = if mutating { &ledgers.durable } else { &ledgers.quick };
-    let hashed = scope(call, key);
-    let hash = request_hash(call, arguments);
     if ledgers.is_given_back(call) {
         return Err(not_begun());
     }
@@ -115,7 +122,6 @@ pub async fn enter(
         IdempotencyKey::Explicit(_) => call.deadline(),
         IdempotencyKey::SessionRequest { .. } => Instant::now(),
     };
-    let claimed = LedgerClaim { key: hashed.0, hash, mutating };
     let claim = match claim(ledger, call, (request_of(&claimed), ledgers.holder(call)), until).await {
         // A read may run again; without its ledger it only loses the replay.
         Err(error) if !mutating => {

@@ -66,12 +66,11 @@ impl Pipeline {
     }
 
     /// Promises a new call under an id that its client chose. The promise holds from the start, because the client
-    /// knows the id and can return for it, whether it stays or not. Returns once the client may be informed of the
-    /// call.
+    /// knows the id and can return for it, whether it stays or not: the registry has it since the call began. Returns once
+    /// the client may be informed of the call.
     pub async fn promise_chosen(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
         call.authority.keep();
         call.authority.leave();
-        self.registry.promise(call, Instant::now() + retention(&call.entry.primitive));
         self.acknowledge(call).await
     }
 
@@ -88,7 +87,6 @@ impl Pipeline {
         }
         call.authority.keep();
         call.authority.leave();
-        self.registry.promise(call, Instant::now() + retention(&call.entry.primitive));
         if waits {
             call.ownership.make_brief();
             call.asks_or_ends(BRIEF).await;

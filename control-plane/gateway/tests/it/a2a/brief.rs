@@ -18,7 +18,7 @@ use super::push::{Receiver, sending_by};
 use super::questions::{fleet, shared};
 use super::{Client, completed, fixture, message, snapshot};
 use crate::plugin::until_some;
-use crate::support::{Fixture, token};
+use crate::support::{Fixture, Modern, token};
 
 /// A gateway that knows to be the only one.
 async fn alone() -> Fixture {
@@ -86,6 +86,21 @@ async fn what_only_reads_and_ends_within_its_request_is_kept_without_the_store()
     assert_eq!(bob.refused("GetTask", json!({"id": task["id"]})).await, (200, -32001));
     assert_eq!(bob.result("ListTasks", json!({})).await["tasks"], json!([]));
     assert!(!is_stored(&fixture, &task).await);
+}
+
+/// The task itself is what the same message finds.
+#[tokio::test]
+async fn the_only_gateway_keeps_no_second_answer_of_a_task() {
+    for (is_alone, replayed) in [(true, Value::Null), (false, json!(true))] {
+        let fixture = if is_alone { alone().await } else { fixture() };
+        let task = sent(&Client::of(&fixture, "demo"), echo("hi")).await;
+        let params = json!({"name": "echo", "arguments": {"message": "hi"}});
+        let call = Modern::new("demo", &token("alice"), "tools/call", params);
+        let keyed = call.with("idempotency-key", task["id"].as_str().unwrap());
+        let answer = keyed.send(&fixture).await.json();
+        assert_eq!(answer["result"]["structuredContent"], json!({"message": "hi"}), "{answer}");
+        assert_eq!(answer["result"]["_meta"]["asp/replayed"], replayed, "{answer}");
+    }
 }
 
 /// I-3, I-13.
