@@ -4,7 +4,8 @@
 //! Owns: the order of the steps that keep a promise: the store, so that other gateways know of the call; the registry,
 //! so that this one keeps it; the call's authority, so that it continues without its client. Keeps true: a client
 //! learns of a task, and that its chosen call runs, once the store has the record or the end (I-3), unless every
-//! gateway finds the end of a call that only read without; a promise ends only with its time; a stream and a retry
+//! gateway finds the end of a call that only read without; of a call that ends soon, and of which its client learns only
+//! then, the store gets the end alone; a promise ends only with its time; a stream and a retry
 //! lead back to this gateway, so that without the store other gateways do not see the call, but every client gets its
 //! answer.
 
@@ -28,7 +29,7 @@ use super::lookup::StoreFault;
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 /// Time within which the end of a quick call is stored before its client is answered; for a later one the client asks.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// Time in which a call ends that the database does not get.
+/// Time in which a call ends of which the database gets nothing before its end, or nothing at all.
 const BRIEF: Duration = Duration::from_secs(1);
 /// Time beyond its deadline for which a client can return to a call's stream.
 const STREAM: Duration = Duration::from_secs(120);
@@ -71,7 +72,7 @@ impl Pipeline {
     pub async fn promise_chosen(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
         call.authority.keep();
         call.authority.leave();
-        self.acknowledge(call).await
+        self.acknowledge(call, false).await
     }
 
     /// Whether the database may not get the calls of a primitive that end soon.
@@ -79,14 +80,14 @@ impl Pipeline {
         self.active.keeps_briefly(primitive)
     }
 
-    /// Promises a new call in the same way to the sender of a message. If it `waits` for the end of a call that only reads,
-    /// and that comes soon, the database does not get the call, as far as every gateway finds it without.
+    /// Promises a new call in the same way to the sender of a message. If it `waits` for an end that comes soon, the database
+    /// gets the call when it ends; one that only reads it does not get, as far as every gateway finds that without.
     pub async fn promise_message(&self, call: &Arc<Call>, waits: bool) -> Result<Keeper, PromiseFault> {
-        if !self.keeps_briefly(&call.entry.primitive) {
-            return self.promise_chosen(call).await;
-        }
         call.authority.keep();
         call.authority.leave();
+        if !self.keeps_briefly(&call.entry.primitive) {
+            return self.acknowledge(call, waits).await;
+        }
         if waits {
             call.ownership.make_brief();
             call.asks_or_ends(BRIEF).await;
@@ -104,7 +105,7 @@ impl Pipeline {
         if !self.active.mark(call).await {
             return Ok(Keeper::AnotherGateway);
         }
-        self.acknowledge(call).await
+        self.acknowledge(call, false).await
     }
 
     /// Stores a call that the database may not have, because more of it is about to be stored.
@@ -119,7 +120,7 @@ impl Pipeline {
         caller: &Arc<Caller>,
     ) -> Result<Keeper, PromiseFault> {
         self.renew_authority(call, caller);
-        self.acknowledge(call).await
+        self.acknowledge(call, false).await
     }
 
     /// Promises that a client can return to the stream of a call.
@@ -178,10 +179,10 @@ impl Pipeline {
     }
 
     /// Returns once the client of a chosen call may be informed of it: the call has started or ended, and the store
-    /// has its record.
-    async fn acknowledge(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
+    /// has its record. `waits`: the client learns of it when it ends or asks something.
+    async fn acknowledge(&self, call: &Arc<Call>, waits: bool) -> Result<Keeper, PromiseFault> {
         // In a task of its own: a client that leaves does not stop it.
-        let storing = tokio::spawn(store(self.active.clone(), call.clone()));
+        let storing = tokio::spawn(store(self.active.clone(), call.clone(), waits));
         call.begins_or_ends(BEGINS_WITHIN).await;
         accept(call).await?;
         // Bounded by the time limit of the store.
@@ -202,10 +203,13 @@ impl Pipeline {
 }
 
 /// Returns once the store has the record of a chosen call, or has rejected it. A call that ended before needs no
-/// record, because its client gets the outcome.
-async fn store(active: Arc<ActiveTable>, call: Arc<Call>) -> Result<(), ActiveFault> {
+/// record, because its client gets the outcome; one that ends soon gets the time for that if its client `waits`.
+async fn store(active: Arc<ActiveTable>, call: Arc<Call>, waits: bool) -> Result<(), ActiveFault> {
     // A call that is refused before it starts leaves no record by which another gateway would find it running.
     call.begins_or_ends(BEGINS_WITHIN).await;
+    if waits && !call.ownership.may_be_stored() {
+        call.asks_or_ends(BRIEF).await;
+    }
     if call.void().is_some() {
         return Ok(());
     }

@@ -1,6 +1,7 @@
 //! Tasks that end between two steps of a request.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use asp_store::records::{CallRecords, MemoryRecords, OwnerId, RecordError, RecordKey, Save, State};
 use async_trait::async_trait;
@@ -90,4 +91,50 @@ async fn a_task_that_ends_while_it_is_listed_is_stored_before_it_is_listed_as_en
     };
     let (sent, ()) = tokio::join!(client.result("SendMessage", params), listed);
     assert_eq!(sent["task"]["status"]["state"], "TASK_STATE_CANCELED", "{sent}");
+}
+
+/// Records that count how often a running task is stored.
+struct Counting {
+    inner: Arc<MemoryRecords>,
+    puts: AtomicUsize,
+}
+
+#[async_trait]
+impl Faults for Counting {
+    fn store(&self) -> &dyn CallRecords {
+        &*self.inner
+    }
+
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Save, RecordError> {
+        self.puts.fetch_add(1, Ordering::Relaxed);
+        self.inner.put(key, owner, state, record).await
+    }
+}
+
+/// Invariant I-13.
+#[tokio::test]
+async fn a_task_whose_client_waits_is_stored_when_it_ends_if_that_is_soon() {
+    let base = fixture();
+    let puts = AtomicUsize::new(0);
+    let records = Arc::new(FaultyRecords(Counting { inner: base.active.clone(), puts }));
+    let fixture = base.with_stores(snapshot(), |stores| stores.active = records.clone());
+    let client = Client::of(&fixture, "demo");
+    let puts_after = async |at_once: bool| {
+        let delay_ms = if at_once { 1000 } else { 50 };
+        let mut params = message("count", json!({"to": 2, "delayMs": delay_ms}));
+        params["configuration"] = json!({"returnImmediately": at_once});
+        let sent = client.result("SendMessage", params).await;
+        let id = Uuid::parse_str(sent["task"]["id"].as_str().unwrap()).unwrap().into_bytes();
+        let owner = base.active.find(id).await.unwrap().map(|row| row.owner);
+        assert_eq!(owner.map(|owner| owner.is_none()), Some(!at_once), "it is stored as it is reported: {sent}");
+        records.0.puts.load(Ordering::Relaxed)
+    };
+    assert_eq!(puts_after(false).await, 0, "its end is the only write");
+    assert!(puts_after(true).await > 0, "its client learns of it while it runs");
 }
