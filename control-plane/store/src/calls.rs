@@ -104,8 +104,8 @@ pub(crate) trait CallsDatabase: Send + Sync {
         calls: &[CallId],
     ) -> impl Future<Output = Result<Vec<(CallId, Option<OwnerId>)>>> + Send;
 
-    /// Deletes ended calls of the record's user and org beyond their quotas, now or soon.
-    fn make_room(&self, key: &RecordKey) -> impl Future<Output = Result<()>> + Send;
+    /// Deletes ended calls of the record's user and org beyond their quotas soon; no call waits for it.
+    fn make_room(&self, key: &RecordKey);
 
     /// Waits for running deletions of records beyond the quotas.
     fn room_made(&self) -> impl Future<Output = ()> + Send;

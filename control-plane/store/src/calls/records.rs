@@ -106,7 +106,7 @@ impl<D: CallsDatabase> CallRecords for D {
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save> {
         let saved = save(self, key.call, || ended(key, owner, &end)).await?;
         if saved == Save::Stored {
-            self.make_room(key).await?;
+            self.make_room(key);
         }
         Ok(saved)
     }

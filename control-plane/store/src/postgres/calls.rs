@@ -169,9 +169,8 @@ impl CallsDatabase for PostgresCalls {
         rows.iter().map(owner).collect()
     }
 
-    async fn make_room(&self, key: &RecordKey) -> sqlx::Result<()> {
+    fn make_room(&self, key: &RecordKey) {
         self.make_room_later(key);
-        Ok(())
     }
 
     async fn room_made(&self) {

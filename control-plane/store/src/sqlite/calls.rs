@@ -11,10 +11,11 @@ use std::time::Duration;
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
 
-use super::Result;
 use super::file::{self, FileSettings};
 use super::leases::Leases;
-use crate::calls::{CallStatement, CallsDatabase, PAST, QuotaHolder, delete_past, steady};
+use super::quotas::ExcessDeletion;
+use super::{Result, SWEEP_ROWS};
+use crate::calls::{CallStatement, CallsDatabase, PAST, delete_past, steady};
 use crate::clock::{milliseconds, now_ms};
 use crate::columns::Columns;
 use crate::ledger::Budget;
@@ -25,8 +26,6 @@ use crate::records::{CallId, CallQuotas, Lease, OwnerId, RecordKey};
 
 /// Read-only connections: replays, records of calls, waits for a key.
 const READERS: u32 = 3;
-/// Maximum rows that one statement of a sweep deletes; it holds the writer for a few milliseconds.
-const SWEEP_ROWS: i64 = 200;
 /// Resumable records of owners without a lease. Reads one index entry per owner, and more only for owners whose lease
 /// has expired. $1 is the limit.
 const ORPHANS: &str = "WITH RECURSIVE owners (owner) AS (\
@@ -48,6 +47,8 @@ pub struct SqliteCalls {
     budget: Budget,
     /// Limits of the records of ended calls.
     bounds: CallQuotas,
+    /// Deletion of records beyond them.
+    excess: ExcessDeletion,
 }
 
 impl SqliteCalls {
@@ -70,7 +71,8 @@ impl SqliteCalls {
         plain.close().await;
         let write = leases.attach_to(opening.pool(1)).connect_with(opening.options()?).await?;
         let read = leases.attach_to(opening.pool(READERS)).connect_with(opening.options()?).await?;
-        Ok(SqliteCalls { write, read, leases, waiters: Waiters::default(), budget, bounds })
+        let excess = ExcessDeletion::new(&read, &write, bounds);
+        Ok(SqliteCalls { write, read, leases, waiters: Waiters::default(), budget, bounds, excess })
     }
 
     /// Closes the files after the current writes.
@@ -162,20 +164,13 @@ impl CallsDatabase for SqliteCalls {
         Ok(owners)
     }
 
-    async fn make_room(&self, key: &RecordKey) -> sqlx::Result<()> {
-        for holder in QuotaHolder::of(key, self.bounds) {
-            loop {
-                let rows = self.rows(holder.excess()).await?;
-                let is_over = rows.first().map(|row| row.flag("is_over")).transpose()?;
-                if is_over != Some(true) || self.execute(holder.deletion(SWEEP_ROWS)).await? == 0 {
-                    break;
-                }
-            }
-        }
-        Ok(())
+    fn make_room(&self, key: &RecordKey) {
+        self.excess.request(key);
     }
 
-    async fn room_made(&self) {}
+    async fn room_made(&self) {
+        self.excess.done().await;
+    }
 
     async fn publish_key(&self, past: CallStatement, key: CallStatement) -> sqlx::Result<bool> {
         self.execute_on_keys(past).await?;
@@ -196,6 +191,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::calls::QuotaHolder;
     use crate::push::{PushStore, ReceiverRow};
     use crate::records::{CallRecords, State, suite};
 
