@@ -164,6 +164,11 @@ impl Ownership {
         self.late_end.lock().await
     }
 
+    /// Whether a client knows of the call and no end of it is being stored late, so that there is nothing to wait for.
+    pub fn is_late_end_over(&self) -> bool {
+        self.known.is_set() && self.late_end.try_lock().is_ok()
+    }
+
     /// Notes that the call's inbox, where other gateways store what its caller sends them, may have entries.
     pub fn nudge(&self) {
         self.nudged.notify_one();

@@ -136,8 +136,8 @@ impl Pipeline {
     /// that other gateways contradict. A call that ended before it could be acknowledged is not stored yet.
     pub async fn end_stored(&self, call: &Arc<Call>) {
         let has_ended_here = call.outcome().is_some() && call.ownership.given_up.is_set();
-        if call.chosen.is_none() || !has_ended_here || call.void().is_some() || self.active.has_briefly(call)
-        {
+        let is_stored = || call.ownership.is_late_end_over() || self.active.has_briefly(call);
+        if call.chosen.is_none() || !has_ended_here || call.void().is_some() || is_stored() {
             return;
         }
         let active = self.active.clone();

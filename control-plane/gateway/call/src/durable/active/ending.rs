@@ -179,7 +179,8 @@ impl ActiveTable {
                 return EndResult::Stored;
             }
             // The task continues even if it is not awaited.
-            table.store_end(&call, &outcome).await.unwrap_or(EndResult::GivenUp)
+            let sealed = table.sealed_end(&call, &outcome);
+            table.store_sealed(&call, sealed).await
         })
     }
 
@@ -264,15 +265,17 @@ impl ActiveTable {
         let table = self.clone();
         let call = call.clone();
         let sealed = self.sealed_end(&call, outcome);
-        self.endings.tasks.spawn(async move {
-            match sealed {
-                Ok((key, end)) => table.keep_storing(&call, &key, end).await,
-                Err(error) => {
-                    tracing::error!(call = %call.id, trace = %call.trace, %error, "end of a call cannot be encoded for the store");
-                    EndResult::GivenUp
-                }
+        self.endings.tasks.spawn(async move { table.store_sealed(&call, sealed).await })
+    }
+
+    async fn store_sealed(&self, call: &Call, sealed: Result<(RecordKey, End), ActiveFault>) -> EndResult {
+        match sealed {
+            Ok((key, end)) => self.keep_storing(call, &key, end).await,
+            Err(error) => {
+                tracing::error!(call = %call.id, trace = %call.trace, %error, "end of a call cannot be encoded for the store");
+                EndResult::GivenUp
             }
-        })
+        }
     }
 
     fn sealed_end(&self, call: &Call, outcome: &Outcome) -> Result<(RecordKey, End), ActiveFault> {
