@@ -54,7 +54,7 @@ impl<D: CallsDatabase> Ledger for D {
             tokio::pin!(ended);
             // Registered before the row is read, so that no end is missed.
             ended.as_mut().enable();
-            let entry = KeyEntry::find(self, request, Some(holder.owner)).await?;
+            let (entry, keys) = KeyEntry::find_with_usage(self, request, holder).await?;
             match entry.as_ref().map_or(KeyStatus::Free, |entry| entry.status) {
                 KeyStatus::Conflict => return Ok(Claim::Conflict),
                 KeyStatus::Answer => {
@@ -63,7 +63,7 @@ impl<D: CallsDatabase> Ledger for D {
                 KeyStatus::Abandoned => return Ok(Claim::Abandoned),
                 KeyStatus::Free => {
                     // An expired answer is replaced, so that the org needs no capacity for another key.
-                    if entry.is_none() && !has_room(self, holder).await? {
+                    if entry.is_none() && !self.budget().has_room(keys) {
                         return Err(LedgerError::Full);
                     }
                     if take_free(self, request, holder, lease).await? {
@@ -112,12 +112,12 @@ impl<D: CallsDatabase> Ledger for D {
     }
 
     async fn answer(&self, request: LedgerRequest) -> Result<Option<Bytes>> {
-        let entry = KeyEntry::find(self, request, None).await?;
+        let entry = KeyEntry::find(self, request).await?;
         Ok(entry.filter(|entry| entry.status == KeyStatus::Answer).map(|entry| entry.answer))
     }
 
     async fn running(&self, request: LedgerRequest) -> Result<Option<[u8; 16]>> {
-        let entry = KeyEntry::find(self, request, None).await?;
+        let entry = KeyEntry::find(self, request).await?;
         Ok(entry.filter(|entry| entry.status == KeyStatus::Running).and_then(|entry| entry.call))
     }
 
@@ -149,18 +149,38 @@ struct KeyEntry {
 
 impl KeyEntry {
     /// Reads a key without changing it.
-    async fn find<D: CallsDatabase>(
+    async fn find<D: CallsDatabase>(database: &D, request: LedgerRequest) -> sqlx::Result<Option<KeyEntry>> {
+        let nobody: Option<[u8; 16]> = None;
+        let statement = format!("SELECT {} FROM ledger l WHERE l.claim_key = $1", KeyEntry::columns());
+        let row = row(database, statement!(statement, request.key.0, nobody)).await?;
+        row.map(|row| KeyEntry::read(&row, &request.hash)).transpose()
+    }
+
+    /// Reads a key without changing it, and the number of keys of the holder's org.
+    async fn find_with_usage<D: CallsDatabase>(
         database: &D,
         request: LedgerRequest,
-        asker: Option<[u8; 16]>,
-    ) -> sqlx::Result<Option<KeyEntry>> {
+        holder: Holder,
+    ) -> sqlx::Result<(Option<KeyEntry>, u64)> {
+        // One row in any case: without the key its columns are null.
         let statement = format!(
-            "SELECT l.hash, l.call_id, l.state, l.answer, l.expires_ms <= now_ms() AS has_ended, {} AS has_left \
-             FROM ledger l WHERE l.claim_key = $1",
-            abandoned_condition("$2")
+            "SELECT {}, (SELECT CAST(COALESCE(SUM(u.claim_keys), 0) AS BIGINT) FROM ledger_usage u \
+             WHERE u.org = $3) AS claim_keys FROM (SELECT 1 AS one) AS asked LEFT JOIN ledger l ON l.claim_key = $1",
+            KeyEntry::columns()
         );
-        let row = row(database, statement!(statement, request.key.0, asker)).await?;
-        row.map(|row| KeyEntry::read(&row, &request.hash)).transpose()
+        let found = row(database, statement!(statement, request.key.0, holder.owner, holder.org)).await?;
+        let Some(row) = found else { return Ok((None, 0)) };
+        let keys = u64::try_from(row.number("claim_keys")?).unwrap_or_default();
+        let is_known = !row.blob("hash")?.is_empty();
+        Ok((is_known.then(|| KeyEntry::read(&row, &request.hash)).transpose()?, keys))
+    }
+
+    /// Returns the columns of a key's row `l`, in view of the gateway in $2.
+    fn columns() -> String {
+        format!(
+            "l.hash, l.call_id, l.state, l.answer, l.expires_ms <= now_ms() AS has_ended, {} AS has_left",
+            abandoned_condition("$2")
+        )
     }
 
     fn read(row: &impl Columns, hash: &RequestHash) -> sqlx::Result<KeyEntry> {
@@ -169,15 +189,6 @@ impl KeyEntry {
         let status = state.status_for(row.blob("hash")? == hash.as_slice());
         Ok(KeyEntry { status, call: row.optional_id("call_id")?, answer: row.blob("answer")? })
     }
-}
-
-/// Whether the holder's org has capacity for another key.
-async fn has_room<D: CallsDatabase>(database: &D, holder: Holder) -> sqlx::Result<bool> {
-    let statement =
-        "SELECT CAST(COALESCE(SUM(claim_keys), 0) AS BIGINT) AS claim_keys FROM ledger_usage WHERE org = $1";
-    let usage = row(database, statement!(statement, holder.org)).await?;
-    let keys = usage.map(|usage| usage.number("claim_keys")).transpose()?;
-    Ok(database.budget().has_room(u64::try_from(keys.unwrap_or_default()).unwrap_or_default()))
 }
 
 /// Takes a key that was found free; returns false if another was faster. Replaces an expired answer.
