@@ -83,8 +83,13 @@ pub(crate) trait CallsDatabase: Send + Sync {
     /// Runs a statement; returns the number of rows that it changed.
     fn execute(&self, statement: CallStatement) -> impl Future<Output = Result<u64>> + Send;
 
-    /// Runs statements in one transaction, until one changes no row; returns the number of those that changed any.
-    fn execute_in_turn(&self, statements: Vec<CallStatement>) -> impl Future<Output = Result<usize>> + Send;
+    /// Runs statements in one transaction, until one changes no row; returns the number of those that changed any. Of the
+    /// transactions with one `lock`, one runs at a time, so that each counts the rows of those before it.
+    fn execute_in_turn(
+        &self,
+        lock: Option<&str>,
+        statements: Vec<CallStatement>,
+    ) -> impl Future<Output = Result<usize>> + Send;
 
     /// Returns the rows that a statement finds.
     fn rows(&self, statement: CallStatement) -> impl Future<Output = Result<Vec<Self::Row>>> + Send;

@@ -2,7 +2,7 @@
 //!
 //! Owns the [`PluginStorage`] port. Refuses: to read values, which the gateway seals, and to choose whose a key is. Keeps
 //! true: a value is replaced as a whole, and under a condition only if the condition still holds; an expired key counts for
-//! nothing; the keys of a plugin and org are bounded (I-4), except for writes that are stored at the same moment.
+//! nothing; the keys of a plugin and org are bounded (I-4), however many are stored at the same moment.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! Owns: the [`PushStore`] port. Refuses: to read receivers, which the gateway seals. Keeps true: a state of a call and
 //! its deliveries are stored together, whoever stores the state; a receiver gets the states of a call in their order, one
 //! sender at a time has a delivery, and a state that one receiver does not take delays no other; receivers are bounded
-//! per call, user and org, and end with the record of their call (I-4).
+//! per call, user and org, however many are stored at the same moment, and end with the record of their call (I-4).
 
 use std::time::Duration;
 

@@ -112,6 +112,20 @@ async fn the_sqlite_receivers_keep_to_their_bounds() {
     push::suite::keeps_to_its_bounds(&calls).await;
 }
 
+/// Invariant I-4, for processes that write at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sqlite_receivers_and_keys_at_once_keep_to_their_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let open = async || {
+        let calls = SqliteCalls::open_with(&path, Budget::default(), records::suite::SMALL).await;
+        Arc::new(calls.unwrap())
+    };
+    let processes = [open().await, open().await];
+    push::suite::receivers_at_once_keep_to_the_bounds(&processes).await;
+    plugin_storage::suite::writes_at_once_keep_to_the_bounds(&processes).await;
+}
+
 #[tokio::test]
 async fn the_sqlite_storage_of_plugins_passes_the_suite_and_loses_what_has_expired() {
     let directory = tempfile::tempdir().unwrap();

@@ -215,6 +215,16 @@ async fn the_receivers_keep_to_their_bounds() {
     push::suite::keeps_to_its_bounds(&calls).await;
 }
 
+/// Invariant I-4, for gateways that write at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receivers_and_keys_at_once_keep_to_their_bounds() {
+    let fresh = Fresh::start().await;
+    let calls = || Arc::new(fresh.database.calls(Budget::default(), records::suite::SMALL));
+    let processes = [calls(), calls()];
+    push::suite::receivers_at_once_keep_to_the_bounds(&processes).await;
+    plugin_storage::suite::writes_at_once_keep_to_the_bounds(&processes).await;
+}
+
 #[tokio::test]
 async fn the_storage_of_plugins_passes_the_suite_and_loses_what_has_expired() {
     let fresh = Fresh::start().await;

@@ -70,7 +70,8 @@ impl<D: CallsDatabase> PluginStorage for D {
         );
         let put = sized(put, space, key, value, bounds);
         let put = put.bind(value.version).bind(value.keep).bind(&value.sealed).bind(value.if_version);
-        if changes(self, put).await? {
+        let lock = format!("storage of {} of {}", space.plugin, space.org);
+        if self.execute_in_turn(Some(lock.as_str()), vec![put]).await? == 1 {
             return Ok(PutValue::Stored);
         }
         if value.if_version.is_none() {

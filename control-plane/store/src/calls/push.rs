@@ -51,7 +51,10 @@ impl<D: CallsDatabase> PushStore for D {
              FROM call_records r JOIN push_configs k ON k.call_id = r.call_id WHERE r.call_id = $1 AND k.config = $2 \
              AND r.state NOT IN ('submitted', 'working') AND NOT EXISTS (SELECT 1 FROM push_deliveries d \
              WHERE d.call_id = $1 AND d.config = $2 AND d.state = r.state AND d.at_ms = r.updated_ms)";
-        Ok(match self.execute_in_turn(vec![mark, insert, statement!(first, call, config)]).await? {
+        // Receivers of one user are receivers of one org.
+        let lock = format!("receivers of {org}");
+        let all = vec![mark, insert, statement!(first, call, config)];
+        Ok(match self.execute_in_turn(Some(lock.as_str()), all).await? {
             0 => PutReceiver::NoCall,
             1 => PutReceiver::Full(exceeded(self, call, config).await?),
             _ => PutReceiver::Stored,
@@ -76,7 +79,7 @@ impl<D: CallsDatabase> PushStore for D {
         // between waits for the end of the transaction, and keeps what it gets.
         let deliveries = "DELETE FROM push_deliveries WHERE call_id = $1 AND config = $2";
         let both = vec![statement!(receiver, call, config), statement!(deliveries, call, config)];
-        Ok(self.execute_in_turn(both).await? > 0)
+        Ok(self.execute_in_turn(None, both).await? > 0)
     }
 
     async fn has_receivers(&self) -> Result<bool> {

@@ -3,9 +3,11 @@
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::task::JoinSet;
 
 use super::{NewValue, PluginStorage, PutValue, StorageBounds, StorageSpace, WHOLE_ORG};
 
@@ -130,6 +132,33 @@ async fn keys_and_bytes_are_bounded<S: PluginStorage>(store: &S) {
     assert_eq!(put(&space("others"), "a", value("1234567890", 1)).await, PutValue::Stored);
     assert!(store.delete_value(&user, "b").await.unwrap());
     assert_eq!(put(&org, "c", value("123456", 1)).await, PutValue::Stored);
+}
+
+/// Runs against processes on one database.
+pub async fn writes_at_once_keep_to_the_bounds<S: PluginStorage + 'static>(processes: &[Arc<S>]) {
+    let spaces = [space("at once"), StorageSpace { holder: [7; 16], ..space("at once") }];
+    let mut putting = JoinSet::new();
+    for (n, process) in (0..16_usize).zip(processes.iter().cycle()) {
+        let process = Arc::clone(process);
+        let space = spaces[n % 2].clone();
+        putting.spawn(async move {
+            let small = StorageBounds { keys: 3, bytes: 100 };
+            process.put_value(&space, &format!("k-{n}"), &value("x", 1), small).await.unwrap()
+        });
+    }
+    let all = putting.join_all().await;
+    assert_eq!(all.iter().filter(|put| **put == PutValue::Stored).count(), 3);
+    let mut putting = JoinSet::new();
+    for (n, process) in (0..16_usize).zip(processes.iter().cycle()) {
+        let process = Arc::clone(process);
+        putting.spawn(async move {
+            let small = StorageBounds { keys: 100, bytes: 10 };
+            let space = space("bytes at once");
+            process.put_value(&space, &format!("k-{n}"), &value("four", 1), small).await.unwrap()
+        });
+    }
+    let all = putting.join_all().await;
+    assert_eq!(all.iter().filter(|put| **put == PutValue::Stored).count(), 2);
 }
 
 async fn keys_are_listed_by_prefix_in_their_order<S: PluginStorage>(store: &S) {

@@ -30,6 +30,8 @@ const PAST_LEASES: (&str, Duration) = (
 );
 /// Shortens leases that end more than $1 ms from now.
 const SHORTEN_LEASES: &str = "UPDATE gateways SET lease_ms = now_ms() + $1 WHERE lease_ms > now_ms() + $1";
+/// Distinguishes the locks of transactions that count from others of the database.
+const COUNT_LOCK: i64 = 0x63_6e_74;
 /// The current time. Unlike the start of the statement, it is right after a wait for a lock.
 const CLOCK: &str = "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)";
 
@@ -104,9 +106,18 @@ impl CallsDatabase for PostgresCalls {
         Ok(self.in_time(statement.postgres().execute(pool)).await?.rows_affected())
     }
 
-    async fn execute_in_turn(&self, statements: Vec<CallStatement>) -> sqlx::Result<usize> {
+    async fn execute_in_turn(
+        &self,
+        lock: Option<&str>,
+        statements: Vec<CallStatement>,
+    ) -> sqlx::Result<usize> {
         self.in_time(Box::pin(async {
             let mut transaction = self.pool.begin().await?;
+            if let Some(lock) = lock {
+                // A statement of its own: the next one sees what the former holder of the lock has committed.
+                let locking = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, $2))");
+                locking.bind(lock.to_owned()).bind(COUNT_LOCK).execute(&mut *transaction).await?;
+            }
             let mut changed = 0;
             for statement in statements {
                 if statement.postgres().execute(&mut *transaction).await?.rows_affected() == 0 {

@@ -3,9 +3,11 @@
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::task::JoinSet;
 
 use super::{ClaimId, Delivery, MAX_OF_CALL, PushStore, PutReceiver, ReceiverBound, ReceiverRow};
 use crate::records::{self, CallId, CallRecords, End, OwnerId, RecordKey, Save, State};
@@ -248,6 +250,29 @@ pub async fn keeps_to_its_bounds<S: PushStore + CallRecords>(store: &S) {
     assert_eq!(put(1, "acme", "b").await, of_user, "what others leave is not for one user");
     assert!(store.remove_receiver([2; 16], "a").await.unwrap());
     assert_eq!(put(1, "acme", "b").await, stored);
+}
+
+/// Runs against processes on one empty database with the quotas [`SMALL`](records::suite::SMALL) (I-4).
+pub async fn receivers_at_once_keep_to_the_bounds<S>(processes: &[Arc<S>])
+where
+    S: PushStore + CallRecords + 'static,
+{
+    let mut putting = JoinSet::new();
+    for (n, process) in (1..=16_u8).zip(processes.iter().cycle()) {
+        let process = Arc::clone(process);
+        putting.spawn(async move {
+            let user = n % 2;
+            let key = RecordKey { user: [user; 16], ..key(n) };
+            let put = process.put(&key, OWNER, State::Working, Bytes::from_static(b"r")).await.unwrap();
+            assert_eq!(put, Save::Stored);
+            let put = process.put_receiver([n; 16], "acme", &receiver("a")).await.unwrap();
+            (user, put == PutReceiver::Stored)
+        });
+    }
+    let all = putting.join_all().await;
+    let of_user = |user: u8| all.iter().filter(|one| **one == (user, true)).count();
+    let users = [of_user(0), of_user(1)];
+    assert!(users == [2, 3] || users == [3, 2], "{users:?}");
 }
 
 async fn receivers_end_with_the_record_of_their_call<S: PushStore + CallRecords>(store: &S) {

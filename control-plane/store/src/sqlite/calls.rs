@@ -113,7 +113,12 @@ impl CallsDatabase for SqliteCalls {
         Ok(statement.sqlite().execute(&self.write).await?.rows_affected())
     }
 
-    async fn execute_in_turn(&self, statements: Vec<CallStatement>) -> sqlx::Result<usize> {
+    async fn execute_in_turn(
+        &self,
+        _lock: Option<&str>,
+        statements: Vec<CallStatement>,
+    ) -> sqlx::Result<usize> {
+        // One at a time in any case: it has the file's only writer from its start.
         let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await?;
         let mut changed = 0;
         for statement in statements {
