@@ -21,6 +21,9 @@ use tokio::sync::watch;
 use super::asking::{PATIENCE, call, connect, next};
 use super::*;
 
+#[path = "agents/silent.rs"]
+mod silent;
+
 /// Answer of the agent.
 enum Reply {
     Answer(Box<A2aAnswer>),
@@ -29,6 +32,8 @@ enum Reply {
     /// The same, which stays open.
     Open(Vec<StreamEvent>),
     Refuse(A2aFailure),
+    /// No answer, on a connection that stays open.
+    Never,
 }
 
 /// Behaviour of the agent for one request, and the number of the requests before it.
@@ -88,6 +93,9 @@ impl Agent {
         let number = self.heard.borrow().len();
         let reply = (self.script)(&asked.operation, number);
         self.heard.send_modify(|heard| heard.push(asked.operation));
+        if matches!(reply, Reply::Never) {
+            return futures::future::pending().await;
+        }
         respond(reply, path.is_empty(), generation)
     }
 
@@ -109,6 +117,7 @@ fn respond(reply: Reply, is_rpc: bool, generation: Generation) -> Response {
             let (status, body) = rest::encode_error(generation, &failure);
             (StatusCode::from_u16(status).unwrap(), json, body).into_response()
         }
+        Reply::Never => unreachable!("it is not sent"),
         Reply::Events(events) => stream(&events, is_rpc, generation, Body::from),
         Reply::Open(events) => stream(&events, is_rpc, generation, |text| {
             let first = futures::stream::once(async move { Ok::<_, std::io::Error>(Bytes::from(text)) });
@@ -137,6 +146,10 @@ fn stream(
 
 /// A gateway whose tool `echo` is the agent's skill `talk`.
 fn via_agent(address: SocketAddr, change: impl FnOnce(&mut ProxyA2a)) -> Fixture {
+    Fixture::of(agent_snapshot(address, change))
+}
+
+fn agent_snapshot(address: SocketAddr, change: impl FnOnce(&mut ProxyA2a)) -> GatewaySnapshot {
     let mut target = ProxyA2a {
         url: "http://service.internal/agent".into(),
         skill: "talk".into(),
@@ -145,7 +158,7 @@ fn via_agent(address: SocketAddr, change: impl FnOnce(&mut ProxyA2a)) -> Fixture
     };
     change(&mut target);
     let mode = Mode::ProxyA2a(target);
-    Fixture::of(with_runtime("echo", mode, Mutation::NonIdempotent, &format!("http://{address}")))
+    with_runtime("echo", mode, Mutation::NonIdempotent, &format!("http://{address}"))
 }
 
 fn text(text: &str) -> Part {

@@ -147,7 +147,7 @@ async fn is_shown(fixture: &Fixture) -> bool {
 }
 
 /// The clock of this process goes on by so many seconds.
-async fn later(seconds: u64) {
+pub(super) async fn later(seconds: u64) {
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_secs(seconds)).await;
     tokio::time::resume();

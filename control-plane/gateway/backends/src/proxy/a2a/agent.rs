@@ -26,7 +26,7 @@ use asp_proto::snapshot::proxy_a2a::Binding;
 use asp_snapshot::Snapshot;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::outbound::auth::Authorizer;
 use crate::outbound::upstream::{deadline_ms, requested_by};
@@ -35,6 +35,8 @@ use crate::outbound::upstream::{deadline_ms, requested_by};
 const MAX_ANSWER: usize = 16 << 20;
 /// Timeout of a request that starts nothing.
 const MAX_REQUEST: Duration = Duration::from_secs(30);
+/// Maximum time until the head of the answer to a message that may be a stream: an agent may send it with its first event.
+const MAX_HEAD: Duration = Duration::from_secs(300);
 /// Longest silence of a stream. Agents send comments between events; without them the task is looked at.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
 /// Id of each JSON-RPC request: every one has a connection's exchange to itself.
@@ -118,10 +120,13 @@ impl Agent {
         self.answer(kind, response).await
     }
 
-    /// Sends a request that may be answered by a stream.
+    /// Sends a request that may be answered by a stream. The time until the answer begins is bounded, that of a stream is not.
     pub(super) async fn stream(&self, operation: Operation) -> Result<StreamAnswer, AgentFault> {
         let kind = operation.kind();
-        let response = self.exchange(operation, None).await?;
+        let longest = if kind == OperationKind::Subscribe { MAX_REQUEST } else { MAX_HEAD };
+        let until = Instant::now() + longest;
+        let late = |_| loss("the agent did not answer");
+        let response = timeout_at(until, self.exchange(operation, None)).await.map_err(late)??;
         if response.status().is_success() && is_event_stream(&response) {
             return Ok(StreamAnswer::Events(EventStream {
                 response,
@@ -131,7 +136,7 @@ impl Agent {
                 generation: self.generation,
             }));
         }
-        match self.answer(kind, response).await? {
+        match timeout_at(until, self.answer(kind, response)).await.map_err(late)?? {
             A2aAnswer::Sent(result) => Ok(StreamAnswer::Whole(result)),
             _ => Err(loss("the agent's answer is neither a task nor a message")),
         }
