@@ -6,7 +6,8 @@
 //! rejected before its task started leaves its id free; the store records a running task before it is reported to its client
 //! (I-3), also one that waits for arguments, and an answer before its task is reported (I-13); the end of a skill that only
 //! reads is stored only if another gateway could be asked for it; an answer reaches the question that it names, or the one that
-//! is shown; a message whose receiver is refused does nothing.
+//! is shown; a message whose receiver is refused does nothing, and an answer that does not fit leaves no
+//! receiver.
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ use crate::ProtocolRequest;
 
 /// Maximum number of skills that a refusal names.
 const MAX_NAMED: usize = 32;
+const UNASKED: &str = "the task does not wait for this message";
 
 /// The task of a message.
 pub(super) struct SentTask {
@@ -441,34 +443,52 @@ async fn answer(
         register(request, receiver.as_deref(), &found).await?;
         return Ok(SentTask { found, is_new: false });
     }
-    let waits_not = |why: &str| {
-        RefusedRequest::from(A2aFailure::new(A2aError::UnsupportedOperation, why).with("taskId", task))
-    };
     if call.outcome().is_some() {
-        return Err(waits_not("the task has ended; send the message without its taskId"));
+        return Err(waits_not(task, "the task has ended; send the message without its taskId"));
     }
     let question = match message::named(message.metadata.as_ref(), QUESTION)? {
         Some(id) => call.questions.find(&id),
         None => CallSnapshot::of(&call).questions.into_iter().next(),
     };
-    let question = question.ok_or_else(|| waits_not("the task does not wait for this message"))?;
+    let question = question.ok_or_else(|| waits_not(task, UNASKED))?;
     let _memory = hold_texts(request, send)?;
     let answer = message::answer(&question, message)?;
     let answer = CallerAnswer { answer, message: Some(history::storable(message)) };
+    // Before its receiver is stored.
+    if !call.questions.takes(&question.id, &answer.answer) {
+        check_untaken(request, &call, &question.id, message).await?;
+        register(request, receiver.as_deref(), &found).await?;
+        return Ok(SentTask { found, is_new: false });
+    }
     let pipeline = &request.gateway.pipeline;
     register(request, receiver.as_deref(), &found).await?;
     pipeline.renew_authority(&call, &request.caller);
     let answered = pipeline.answer(&call, &question.id, answer).await;
-    if !answered.map_err(RefusedRequest::of_input_fault)? {
-        if let Some(question) = call.questions.find(&question.id) {
-            return Err(message::misfit(&question).into());
-        }
-        // The same message may have been faster.
-        return match is_repeated(request, &call, message).await? {
-            true => Ok(SentTask { found, is_new: false }),
-            false => Err(waits_not("the task does not wait for this message")),
-        };
+    match answered.map_err(RefusedRequest::of_input_fault)? {
+        true => pipeline.answer_stored(&call, &question.id).await,
+        // Another answer was faster. A receiver with the same id may be that one's, so it stays.
+        false => check_untaken(request, &call, &question.id, message).await?,
     }
-    pipeline.answer_stored(&call, &question.id).await;
     Ok(SentTask { found, is_new: false })
+}
+
+/// Refuses a message that its question does not take, unless the same message has answered it.
+async fn check_untaken(
+    request: &ProtocolRequest,
+    call: &Call,
+    question: &str,
+    message: &Message,
+) -> Result<(), RefusedRequest> {
+    if let Some(question) = call.questions.find(question) {
+        return Err(message::misfit(&question).into());
+    }
+    match is_repeated(request, call, message).await? {
+        true => Ok(()),
+        false => Err(waits_not(message.task_id.as_deref().unwrap_or_default(), UNASKED)),
+    }
+}
+
+/// Returns the refusal of a message for which its task does not wait.
+fn waits_not(task: &str, why: &str) -> RefusedRequest {
+    A2aFailure::new(A2aError::UnsupportedOperation, why).with("taskId", task).into()
 }

@@ -488,6 +488,28 @@ async fn an_answer_whose_receiver_has_no_room_leaves_the_question_open() {
 }
 
 #[tokio::test]
+async fn an_answer_that_does_not_fit_leaves_no_receiver() {
+    let runtime = asking();
+    let (fixture, _directory) = sending(runtime.runtimes()).await;
+    let receiver = Receiver::start(&[]).await;
+    let client = Client::of(&fixture, "plugins");
+    let task = client.result("SendMessage", message("sweep", json!({}))).await["task"].clone();
+    let answer = |name: Value| {
+        json!({"message": {"messageId": message_id(), "role": "ROLE_USER", "taskId": task["id"],
+            "parts": [{"data": {"name": name}}]},
+            "configuration": {"taskPushNotificationConfig": {"id": "a", "url": receiver.url}}})
+    };
+    let configs = async || {
+        let listed = client.result("ListTaskPushNotificationConfigs", json!({"taskId": task["id"]})).await;
+        listed["configs"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(client.refused("SendMessage", answer(json!(7))).await, (200, -32602));
+    assert_eq!(configs().await, 0);
+    client.result("SendMessage", answer(json!("Ada"))).await;
+    assert_eq!(configs().await, 1);
+}
+
+#[tokio::test]
 async fn a_card_promises_notifications_where_they_are_sent() {
     let mut inputs = super::speaking();
     for server in &mut inputs.servers {
