@@ -81,6 +81,7 @@ pub(crate) static CALLS: Schema = Schema {
         (101, "push", include_str!("../migrations/calls/0101_push.sql")),
         (102, "plugin storage", include_str!("../migrations/calls/0102_plugin_storage.sql")),
         (103, "takeovers", include_str!("../migrations/calls/0103_takeovers.sql")),
+        (104, "pushed calls", include_str!("../migrations/calls/0104_pushed_calls.sql")),
     ],
 };
 
@@ -107,6 +108,7 @@ pub(crate) static POSTGRES: Schema = Schema {
         (1103, "push", include_str!("../migrations/postgres/1103_push.sql")),
         (1104, "plugin storage", include_str!("../migrations/postgres/1104_plugin_storage.sql")),
         (1105, "takeovers", include_str!("../migrations/postgres/1105_takeovers.sql")),
+        (1106, "pushed calls", include_str!("../migrations/postgres/1106_pushed_calls.sql")),
     ],
 };
 

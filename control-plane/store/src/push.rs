@@ -131,7 +131,7 @@ pub trait PushStore: Send + Sync {
     async fn bury_delivery(&self, delivery: &Delivery, fault: &str) -> Result<bool>;
 
     /// Stores that running calls with receivers have failed whose gateway is gone and which no other one can resume, except
-    /// those of the gateway `me`; returns their number. Their owner becomes [`NOBODY`](crate::records::NOBODY), so that they stay
+    /// those of the gateway `me`; returns the number of those that it failed, and has failed all once that is 0. Their owner becomes [`NOBODY`](crate::records::NOBODY), so that they stay
     /// failed if their gateway comes back.
     async fn fail_lost_calls(&self, me: OwnerId) -> Result<u64>;
 

@@ -142,15 +142,11 @@ impl<D: CallsDatabase> PushStore for D {
     }
 
     async fn fail_lost_calls(&self, me: OwnerId) -> Result<u64> {
-        let statement = format!(
-            "UPDATE call_records AS r SET state = $1, updated_ms = now_ms(), owner = $3 \
-             WHERE r.call_id IN (SELECT call_id FROM push_configs) AND r.owner IS NOT NULL AND r.owner <> $2 \
-             AND NOT r.resumable AND r.state IN ('submitted', 'working', 'input_required', 'auth_required') \
-             AND NOT EXISTS (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms + {} > now_ms())",
-            BELIEVED.as_millis()
-        );
-        // Without an owner no gateway that comes back reports another end.
-        Ok(self.execute(statement!(statement, State::Failed.as_str(), me.0, NOBODY.0)).await?)
+        let mut failed = 0;
+        for row in self.rows(lost_owners(me)).await? {
+            failed += self.execute(failure_of_lost(OwnerId(row.id("owner")?), D::SWEEP_ROWS)).await?;
+        }
+        Ok(failed)
     }
 
     async fn dead_letters(&self, org: &str, before: i64, limit: u32) -> Result<Vec<DeadLetter>> {
@@ -174,6 +170,54 @@ impl<D: CallsDatabase> PushStore for D {
         let statement = "DELETE FROM push_deliveries WHERE seq = $1 AND dead = 1 AND ($2 = '' OR org = $2)";
         Ok(changes(self, statement!(statement, seq, org)).await?)
     }
+}
+
+/// Returns the condition that the lease of the owner in `column` has lapsed, or never was.
+fn lapsed_condition(column: &str) -> String {
+    let believed = BELIEVED.as_millis();
+    format!(
+        "NOT EXISTS (SELECT 1 FROM gateways g WHERE g.owner = {column} AND g.lease_ms + {believed} > now_ms())"
+    )
+}
+
+/// Returns the query for the owners that are gone and have running calls with receivers, but for `me`. Reads one index entry per
+/// owner.
+fn lost_owners(me: OwnerId) -> CallStatement {
+    let next = |after: &str| {
+        format!(
+            "SELECT (SELECT r.owner FROM call_records r WHERE r.owner > {after} AND r.pushes = 1 ORDER BY r.owner LIMIT 1)"
+        )
+    };
+    let statement = format!(
+        "WITH RECURSIVE owners (owner) AS ({} UNION ALL {} FROM owners o WHERE o.owner IS NOT NULL) \
+         SELECT o.owner FROM owners o WHERE o.owner IS NOT NULL AND o.owner <> $2 AND {}",
+        next("$1"),
+        next("o.owner"),
+        lapsed_condition("o.owner")
+    );
+    // The id of nobody is below all others.
+    statement!(statement, NOBODY.0, me.0)
+}
+
+/// Returns the update that fails the running calls with receivers of an owner that is gone, at most `limit` of them. Without an
+/// owner no gateway that comes back reports another end.
+fn failure_of_lost(owner: OwnerId, limit: i64) -> CallStatement {
+    let fails = |row: &str| {
+        format!(
+            "{row}.owner = $3 AND NOT {row}.resumable \
+             AND {row}.state IN ('submitted', 'working', 'input_required', 'auth_required')"
+        )
+    };
+    let statement = format!(
+        "UPDATE call_records AS r SET state = $1, updated_ms = now_ms(), owner = $2 WHERE r.call_id IN \
+         (SELECT c.call_id FROM call_records c WHERE c.pushes = 1 AND {} \
+         AND EXISTS (SELECT 1 FROM push_configs k WHERE k.call_id = c.call_id) LIMIT $4 FOR UPDATE SKIP LOCKED) \
+         AND {} AND {}",
+        fails("c"),
+        fails("r"),
+        lapsed_condition("r.owner")
+    );
+    statement!(statement, State::Failed.as_str(), NOBODY.0, owner.0, limit)
 }
 
 /// Returns the bound that a receiver of a call, which was not stored, would exceed.
@@ -246,4 +290,27 @@ fn read_state(row: &impl Columns) -> sqlx::Result<State> {
 
 fn read_attempts(row: &impl Columns) -> sqlx::Result<u32> {
     Ok(u32::try_from(row.number("attempts")?).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::SqliteCalls;
+
+    /// Every gateway asks every few seconds.
+    #[tokio::test]
+    async fn gone_owners_are_looked_for_in_an_index_of_few_rows_and_in_no_row() {
+        let directory = tempfile::tempdir().unwrap();
+        let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+        let owner = OwnerId([9; 16]);
+        let plan = async |statement: CallStatement| {
+            let rows = calls.rows(statement.explained()).await.unwrap();
+            rows.iter().map(|row| row.text("detail").unwrap()).collect::<Vec<_>>().join("\n")
+        };
+        let lost = plan(lost_owners(owner)).await;
+        assert_eq!(lost.matches(" USING COVERING INDEX active_calls_pushed (owner>?)").count(), 2, "{lost}");
+        assert!(!lost.contains(" USING INDEX active_calls") && !lost.contains("SCAN r"), "{lost}");
+        let failure = plan(failure_of_lost(owner, 10)).await;
+        assert!(failure.contains(" USING INDEX active_calls_pushed (owner=?"), "{failure}");
+    }
 }

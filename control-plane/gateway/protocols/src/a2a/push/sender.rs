@@ -103,7 +103,13 @@ pub async fn send(replica: Weak<Replica>) {
 
 async fn look(service: &PushService) -> Result<(), StoreFault> {
     service.pushes.look().await?;
-    let lost = service.pushes.fail_lost_calls().await?;
+    let mut lost = 0;
+    loop {
+        match service.pushes.fail_lost_calls().await? {
+            0 => break,
+            more => lost += more,
+        }
+    }
     if lost > 0 {
         tracing::warn!(
             calls = lost,
