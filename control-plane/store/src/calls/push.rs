@@ -87,6 +87,11 @@ impl<D: CallsDatabase> PushStore for D {
     }
 
     async fn claim_deliveries(&self, claim: ClaimId, lease: Duration, limit: u32) -> Result<Vec<Delivery>> {
+        // Most looks find nothing, and need no write.
+        let due = "SELECT seq FROM push_deliveries WHERE due_ms <= now_ms() AND dead = 0 LIMIT 1";
+        if row(self, CallStatement::new(due)).await?.is_none() {
+            return Ok(Vec::new());
+        }
         let statement = "UPDATE push_deliveries SET due_ms = now_ms() + $1, claim = $2, attempts = attempts + 1 \
              WHERE seq IN (SELECT d.seq FROM push_deliveries d WHERE d.due_ms <= now_ms() AND d.dead = 0 \
              AND NOT EXISTS (SELECT 1 FROM push_deliveries e WHERE e.call_id = d.call_id \

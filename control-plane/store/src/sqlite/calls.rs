@@ -221,6 +221,16 @@ mod tests {
         }
     }
 
+    /// Every gateway looks often, and the file has one writer.
+    #[tokio::test]
+    async fn a_look_that_finds_no_delivery_writes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+        let writing = calls.write.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        assert_eq!(calls.claim_deliveries([1; 16], HOUR, 10).await.unwrap(), []);
+        drop(writing);
+    }
+
     /// A task may get a thousand states while its receiver is away, and each claim would read all of them.
     #[tokio::test]
     async fn what_follows_a_delivery_is_due_with_it() {

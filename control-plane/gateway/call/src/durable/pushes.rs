@@ -3,6 +3,8 @@
 //! Owns: sealing, and when to look for deliveries. Refuses: the content of a notification, which is its protocol's. Keeps
 //! true: the store cannot read URLs, tokens and credentials of receivers; a receiver opens only for its own call.
 
+mod retry_times;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +16,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use retry_times::RetryTimes;
+
 use super::active::{ActiveFault, ActiveTable, in_time};
 use crate::call::State;
 use crate::digest;
@@ -21,9 +25,8 @@ use crate::seal::{Purpose, Sealer};
 
 pub use asp_store::push::{PutReceiver, ReceiverBound};
 
-/// Intervals of looks for deliveries that other gateways added, and for those whose time has come: while calls have
-/// receivers, and otherwise.
-const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
+/// Interval of looks without an event here: for deliveries of lost gateways, and for those that the control plane replays.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time in which one attempt and its result are done. Afterwards another sender may try.
 const LEASE: Duration = Duration::from_secs(45);
 
@@ -146,11 +149,13 @@ pub struct Pushes {
     is_used: AtomicBool,
     /// Notified when deliveries may be due.
     woken: Notify,
+    retries: RetryTimes,
 }
 
 impl Pushes {
     pub fn new(store: Arc<dyn PushStore>, active: Arc<ActiveTable>, sealer: Arc<Sealer>) -> Pushes {
-        Pushes { store, active, sealer, is_used: AtomicBool::new(false), woken: Notify::new() }
+        let (is_used, woken, retries) = (AtomicBool::new(false), Notify::new(), RetryTimes::default());
+        Pushes { store, active, sealer, is_used, woken, retries }
     }
 
     /// Stores a receiver of a call of `org`, or replaces the one with its id. `origin`: scheme, host and port of its URL.
@@ -204,12 +209,16 @@ impl Pushes {
 
     /// Tries a delivery again after this time.
     pub async fn retry(&self, push: &DuePush, after: Duration, fault: &str) -> Result<bool, ActiveFault> {
-        in_time(self.store.retry_delivery(&push.delivery, after, fault)).await
+        let released = in_time(self.store.retry_delivery(&push.delivery, after, fault)).await;
+        self.retries.add(Instant::now() + after);
+        released
     }
 
     /// Gives a delivery back that was not tried.
     pub async fn postpone(&self, push: &DuePush, after: Duration) -> Result<bool, ActiveFault> {
-        in_time(self.store.postpone_delivery(&push.delivery, after)).await
+        let released = in_time(self.store.postpone_delivery(&push.delivery, after)).await;
+        self.retries.add(Instant::now() + after);
+        released
     }
 
     /// Makes a delivery a dead letter.
@@ -241,12 +250,11 @@ impl Pushes {
 
     /// Waits until deliveries may be due.
     pub async fn wait(&self) {
-        let is_used = self.is_used();
-        let [used, unused] = LOOK_EVERY;
         tokio::select! {
-            () = self.active.state_stored(), if is_used => {}
+            () = self.active.state_stored(), if self.is_used() => {}
             () = self.woken.notified() => {}
-            () = tokio::time::sleep(if is_used { used } else { unused }) => {}
+            () = self.retries.wait() => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
         }
     }
 

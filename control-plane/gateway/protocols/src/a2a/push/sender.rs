@@ -24,8 +24,10 @@ use crate::replica::Replica;
 
 /// Maximum number of deliveries of one claim.
 const BATCH: u32 = 64;
-/// Pause after a look, in which states that are stored together become one claim.
+/// Pause after a look, in which states that are stored together become one claim; and after one that found nothing, because
+/// most states are those of calls without receivers.
 const GATHERS: Duration = Duration::from_millis(20);
+const RESTS: Duration = Duration::from_millis(50);
 /// Time that a delivery waits for a place at its host before it is given back.
 const WAITS: Duration = Duration::from_secs(5);
 /// Time of an answer within which its receiver counts as quick.
@@ -34,7 +36,8 @@ const QUICK: Duration = Duration::from_secs(2);
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// Maximum size of an answer that is read, so that its connection can be used again.
 const MAX_ANSWER: usize = 16 << 10;
-/// Interval at which calls of lost gateways are looked for, and whether there are receivers at all.
+/// Interval at which calls of lost gateways are looked for, and whether there are still receivers. While there are none, every
+/// look of the sender asks for them.
 const LOST_EVERY: Duration = Duration::from_secs(5);
 
 /// Result of an attempt.
@@ -82,23 +85,32 @@ pub async fn send(replica: Weak<Replica>) {
             tokio::time::sleep(GATHERS).await;
             continue;
         }
-        let mut done = Ok(());
-        if looked.is_none_or(|at| at.elapsed() >= LOST_EVERY) {
+        let looks = !pushes.is_used() || looked.is_none_or(|at| at.elapsed() >= LOST_EVERY);
+        if looks {
             looked = Some(Instant::now());
-            done = look(service).await;
         }
-        if done.is_ok() && service.pushes.is_used() {
-            done = send_due(&gateway, service).await;
-        }
+        let done = look_and_send(&gateway, service, looks).await;
         match &done {
             Err(error) if !is_failing => {
                 tracing::warn!(%error, "push notifications wait, because their outbox cannot be read: check the store");
             }
-            Ok(()) | Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
         is_failing = done.is_err();
-        tokio::time::sleep(GATHERS).await;
+        tokio::time::sleep(if done.unwrap_or(false) { GATHERS } else { RESTS }).await;
     }
+}
+
+/// Sends what is due; returns whether there was anything. `looks`: also looks for receivers and calls of lost gateways.
+async fn look_and_send(
+    gateway: &Arc<Replica>,
+    service: &PushService,
+    looks: bool,
+) -> Result<bool, StoreFault> {
+    if looks {
+        look(service).await?;
+    }
+    if service.pushes.is_used() { send_due(gateway, service).await } else { Ok(false) }
 }
 
 async fn look(service: &PushService) -> Result<(), StoreFault> {
@@ -119,14 +131,16 @@ async fn look(service: &PushService) -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Sends everything that is due and has a place.
-async fn send_due(gateway: &Arc<Replica>, service: &PushService) -> Result<(), StoreFault> {
+/// Sends everything that is due and has a place; returns whether there was anything.
+async fn send_due(gateway: &Arc<Replica>, service: &PushService) -> Result<bool, StoreFault> {
+    let mut found = false;
     loop {
         let room = u32::try_from(service.lanes.room()).unwrap_or(u32::MAX).min(BATCH);
         if room == 0 {
-            return Ok(());
+            return Ok(found);
         }
         let due = service.pushes.due(room).await?;
+        found |= !due.is_empty();
         let is_last = due.len() < usize::try_from(room).unwrap_or(usize::MAX);
         for push in due {
             let place = service.lanes.enter(&host(&push), push.org());
@@ -134,7 +148,7 @@ async fn send_due(gateway: &Arc<Replica>, service: &PushService) -> Result<(), S
             tokio::spawn(deliver(Arc::clone(gateway), push, place));
         }
         if is_last {
-            return Ok(());
+            return Ok(found);
         }
     }
 }
