@@ -208,7 +208,7 @@ async fn promises(stack: &Stack, role: &str, own: &[(&str, &str)], count: usize)
 }
 
 /// The operations that answered a request with 2xx.
-fn successes(events: &Path) -> Result<BTreeSet<String>> {
+pub(crate) fn successes(events: &Path) -> Result<BTreeSet<String>> {
     let text = std::fs::read_to_string(events).with_context(|| events.display().to_string())?;
     let mut good = BTreeSet::new();
     for line in text.lines() {

@@ -8,6 +8,7 @@ mod a2a_agents;
 mod a2a_clients;
 mod a2a_push;
 mod a2a_requirements;
+mod a2a_rest;
 mod a2a_sweep;
 mod admin_api;
 mod advertised;
@@ -119,6 +120,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     a2a_push::trials,
     conformance::trials,
     a2a_requirements::trials,
+    a2a_rest::trials,
     crowd::trials,
     tasks::trials,
     suites::trials,
