@@ -30,6 +30,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time in which one attempt and its result are done. Afterwards another sender may try.
 const LEASE: Duration = Duration::from_secs(45);
 
+/// Context of the tags by which notifications are known to their receivers.
+const NOTIFICATION: &[u8] = b"push notification";
+
 /// Receiver of the states of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushReceiver {
@@ -91,6 +94,8 @@ impl SealedReceiver {
 #[derive(Clone, Debug)]
 pub struct DuePush {
     delivery: Delivery,
+    /// Id of the notification, the same in each attempt. It does not tell how many others there are.
+    pub id: String,
     /// `None` if it does not open with this gateway's keys.
     pub receiver: Option<PushReceiver>,
     claimed: Instant,
@@ -132,11 +137,6 @@ impl DuePush {
     /// Size of the call's record and outcome in bytes; 0 while it runs.
     pub fn bytes(&self) -> usize {
         self.delivery.bytes
-    }
-
-    /// Number of the delivery, which rises from state to state.
-    pub fn number(&self) -> i64 {
-        self.delivery.seq
     }
 }
 
@@ -195,7 +195,8 @@ impl Pushes {
         let opened = |delivery: Delivery| {
             let call = Uuid::from_bytes(delivery.call);
             let receiver = self.open(call, delivery.config.clone(), &delivery.sealed);
-            DuePush { delivery, receiver, claimed: Instant::now() }
+            let id = self.sealer.tag(NOTIFICATION, &delivery.seq.to_string());
+            DuePush { delivery, id, receiver, claimed: Instant::now() }
         };
         Ok(claimed.into_iter().map(opened).collect())
     }

@@ -199,6 +199,29 @@ async fn a_receiver_of_a_message_gets_the_completed_task_signed_and_with_its_sec
     assert_eq!(verify(&fixture, last, audience).await["sub"], sent["id"]);
 }
 
+/// Receivers of several orgs could compare the numbers of the outbox, and count what the platform sends.
+#[tokio::test]
+async fn a_notification_has_one_id_for_all_attempts_which_is_no_number() {
+    let (fixture, _directory) = sending(Runtimes::none()).await;
+    let receiver = Receiver::start(&[Answer::Status(503)]).await;
+    let client = Client::of(&fixture, "demo");
+    let config = json!({"url": receiver.url});
+    client.result("SendMessage", pushed("echo", json!({"message": "hi"}), config)).await;
+    let is_end = |one: &Notification| one.json()["task"]["status"]["state"] == "TASK_STATE_COMPLETED";
+    receiver.received(2).await;
+    let seen = receiver.received_until(is_end).await;
+    let audience = receiver.url.strip_suffix("/hook").unwrap();
+    let mut ids = Vec::new();
+    for one in &seen {
+        let claims = verify(&fixture, one, audience).await;
+        let id = claims["jti"].as_str().unwrap().to_owned();
+        assert!(id.len() > 40 && id.parse::<i64>().is_err(), "{id}");
+        ids.push((one.json()["task"]["status"]["state"].clone(), id));
+    }
+    assert_eq!(ids[0], ids[1], "the first one was sent again");
+    assert!(ids[2..].iter().all(|(_, id)| *id != ids[0].1), "{ids:?}");
+}
+
 /// The database has only sealed values.
 #[tokio::test]
 async fn the_store_has_neither_the_url_nor_the_secrets_of_a_receiver() {

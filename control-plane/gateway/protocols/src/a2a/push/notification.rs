@@ -87,7 +87,7 @@ fn jwt(key: &CardSigningKey, issuer: &str, audience: &str, push: &DuePush, body:
         "alg": "ES256", "typ": JWT_TYPE, "kid": key.public().kid(), "jku": format!("{issuer}{KEYS}"),
     });
     let claims = json!({
-        "iss": issuer, "aud": audience, "sub": push.call().to_string(), "jti": push.number().to_string(),
+        "iss": issuer, "aud": audience, "sub": push.call().to_string(), "jti": push.id,
         // Any caller of the platform may name any receiver, and chooses what its task says.
         "org": push.org(), "iat": now, "exp": now + SIGNED_FOR,
         "request_body_sha256": URL_SAFE_NO_PAD.encode(Sha256::digest(body.as_bytes())),
