@@ -31,6 +31,7 @@ use asp_pipeline::sessions::Sessions;
 use asp_pipeline::subscriptions;
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_protocols::a2a::push::sender;
+use asp_protocols::message_turns::MessageTurns;
 use asp_protocols::push::PushOrigins;
 use asp_protocols::replica::{Replica, Settings};
 use asp_runtime_client::runtimes::Runtimes;
@@ -193,6 +194,7 @@ impl Gateway {
             pipeline,
             push,
             memory: RequestMemory::new(config.memory),
+            message_turns: MessageTurns::default(),
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,
             issuers,

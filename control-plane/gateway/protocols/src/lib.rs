@@ -24,6 +24,7 @@ pub mod home;
 pub mod html;
 pub mod login;
 pub mod mcp;
+pub mod message_turns;
 mod public_issuers;
 pub mod push;
 pub mod refusal_mark;

@@ -15,6 +15,7 @@ use asp_pipeline::sessions::Sessions;
 use asp_pipeline::subscriptions::Subscriptions;
 use asp_snapshot::Snapshot;
 
+use crate::message_turns::MessageTurns;
 use crate::push::PushService;
 
 /// The public part of the configuration.
@@ -42,6 +43,8 @@ pub struct Replica {
     pub issuers: Issuers,
     /// Open responses that wait for a change.
     pub waiting: Arc<Admission>,
+    /// Messages that tools read.
+    pub message_turns: MessageTurns,
     /// Push notifications; `None` if this replica sends none.
     pub push: Option<PushService>,
     /// Memory that requests hold until their calls have ended.

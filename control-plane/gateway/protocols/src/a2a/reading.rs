@@ -2,14 +2,15 @@
 //! arguments in a text.
 //!
 //! Owns: the calls of both, the bounds on what they get, and the notes about them in tasks. Keeps true: each is called once for
-//! a message, by an ordinary call of the message's caller; a router gets only skills that the caller may call with this message
-//! (I-10), and only one of these is chosen; an argument that was found fits the skill's input schema; if a reader fails in any
-//! way, the message is taken as if there were none; a reading ends with its request.
+//! a message at one gateway, by an ordinary call of the message's caller; a router gets only skills that the caller may call
+//! with this message (I-10), and only one of these is chosen; an argument that was found fits the skill's input schema; if a
+//! reader fails in any way, the message is taken as if there were none; a reading ends with its request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_a2a::SendRequest;
+use asp_call::call::chosen;
 use asp_call::call::lineage;
 use asp_call::call::outcome::{Outcome, Output};
 use asp_call::call::{Call, ClientAbilities, Invocation, Parent};
@@ -23,6 +24,7 @@ use uuid::Uuid;
 use super::message::{self, Input};
 use super::{card, modes};
 use crate::ProtocolRequest;
+use crate::message_turns::MessageTurn;
 
 /// Longest text that is read, in bytes.
 const MAX_TEXT: usize = 64 << 10;
@@ -61,6 +63,17 @@ impl Drop for ReaderCall {
 /// Whether the server has a tool that chooses the skill of a message that names none.
 pub(super) fn has_router(request: &ProtocolRequest) -> bool {
     request.server.message.a2a_router.is_some()
+}
+
+/// Waits until no other request at this gateway reads the same message; `None` if no tool reads messages of this server.
+pub(super) async fn enter_turn(request: &ProtocolRequest, send: &SendRequest) -> Option<MessageTurn> {
+    let server = &request.server.message;
+    if server.a2a_router.is_none() && server.a2a_filler.is_none() {
+        return None;
+    }
+    let name = format!("a2a reading of {}", send.message.message_id);
+    let message = chosen::id(&request.caller, &server.name, &name);
+    Some(request.gateway.message_turns.enter(message).await)
 }
 
 /// Returns the notes in a kept message.

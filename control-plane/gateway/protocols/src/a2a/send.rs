@@ -36,6 +36,7 @@ use super::reading::{self, Reading};
 use super::refused::{RefusedRequest, unknown_skill};
 use super::{history, modes};
 use crate::ProtocolRequest;
+use crate::message_turns::MessageTurn;
 
 /// Maximum number of skills that a refusal names.
 const MAX_NAMED: usize = 32;
@@ -143,6 +144,7 @@ async fn start_or_join(
     // A receiver of its states is stored with the call.
     let waits = waits && send.configuration.push.is_none();
     let is_routed = name.is_none() && reading::has_router(request);
+    let turn = reading::enter_turn(request, send).await;
     let mut reading = Reading::of(request, send);
     let mut unread = None;
     if is_routed {
@@ -180,7 +182,7 @@ async fn start_or_join(
     let meta = lineage::passed(send.metadata.as_ref());
     let asked =
         NewTask { entry, is_routed, arguments, chosen, context, message_id, opening, memory, meta, receiver };
-    begin(request, (generation, send), &asked, (&reading, waits)).await
+    begin(request, (generation, send), &asked, (&reading, turn, waits)).await
 }
 
 /// Result of looking for the task of a message.
@@ -223,7 +225,7 @@ async fn begin(
     request: &ProtocolRequest,
     (generation, send): (Generation, &SendRequest),
     asked: &NewTask,
-    (reading, waits): (&Reading<'_>, bool),
+    (reading, turn, waits): (&Reading<'_>, Option<MessageTurn>, bool),
 ) -> Result<Option<SentTask>, RefusedRequest> {
     let pipeline = &request.gateway.pipeline;
     let receiver = asked.receiver.clone().map(|receiver| -> Arc<dyn FirstReceiver> { receiver });
@@ -235,6 +237,8 @@ async fn begin(
         };
         refused.of_call()
     })?;
+    // The same message finds the task from now on.
+    drop(turn);
     let identity = (&asked.chosen, asked.named());
     if !begun.is_new {
         return joined(request, (generation, send), identity, FoundCall::Here(begun.call)).await;

@@ -154,6 +154,22 @@ async fn a_text_is_read_once_by_calls_of_its_sender_on_behalf_of_its_task() {
     }
 }
 
+/// A client that repeats a message after a short timeout.
+#[tokio::test]
+async fn a_message_that_comes_again_while_it_is_read_is_read_once() {
+    let model = Model::start(|number| async move { said(REPLIES[number]) }).await;
+    let fixture = fixture(&model);
+    let client = Client::of(&fixture, "desk");
+    let params = text("pay acme seven", json!({}));
+    let sent = [0, 1, 2].map(|_| client.result("SendMessage", params.clone()));
+    let tasks = futures::future::join_all(sent).await;
+    for task in &tasks {
+        completed(&task["task"], &json!({"message": "acme"}));
+        assert_eq!(task["task"]["id"], tasks[0]["task"]["id"]);
+    }
+    assert_eq!(model.requests(), 2);
+}
+
 /// Sends a text without a skill, which is refused with the skills of the agent.
 async fn refused(fixture: &Fixture, why: &str) {
     let answer = Client::of(fixture, "desk").call("SendMessage", text("pay acme seven", json!({}))).await;
