@@ -201,13 +201,19 @@ impl Outbound {
 }
 
 tokio::task_local! {
-    /// Holder of the lookups of the request that a task sends.
+    /// Holder of the lookups of the requests that a task sends.
     static HOLDER: String;
+}
+
+/// Runs work that may look up a caller's names. The lookups of its requests are those of `holder`, but for requests in tasks of
+/// their own.
+pub async fn run_for<T>(holder: &str, work: impl Future<Output = T>) -> T {
+    HOLDER.scope(holder.to_owned(), work).await
 }
 
 /// Sends a request whose name may be a caller's. Its lookup is one of `holder`.
 pub async fn send_for(holder: &str, request: RequestBuilder) -> reqwest::Result<Response> {
-    HOLDER.scope(holder.to_owned(), request.send()).await
+    run_for(holder, request.send()).await
 }
 
 /// Reads a response body of at most `most` bytes; `Err` says what went wrong, without addresses.
@@ -300,6 +306,21 @@ mod tests {
         let waits = Duration::from_millis(200);
         assert!(tokio::time::timeout(waits, sent("acme")).await.is_err(), "it has to wait");
         assert!(sent("globex").await.is_err(), "its address is not public");
+    }
+
+    #[tokio::test]
+    async fn the_lookups_of_all_requests_of_a_call_are_those_of_its_holder() {
+        let lookups = Arc::new(Lookups::new(2, 1));
+        let resolver = Arc::new(PublicResolver(lookups.clone()));
+        let client = Client::builder().no_proxy().dns_resolver(resolver).build().unwrap();
+        let _slow = lookups.enter(Some("acme".into())).await.unwrap();
+        let call = |holder| {
+            let client = client.clone();
+            run_for(holder, async move { client.get("https://localhost:1/").send().await.is_err() })
+        };
+        let waits = Duration::from_millis(200);
+        assert!(tokio::time::timeout(waits, call("acme")).await.is_err(), "it has to wait");
+        assert!(call("globex").await, "its address is not public");
     }
 
     #[test]

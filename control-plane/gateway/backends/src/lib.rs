@@ -119,7 +119,8 @@ impl Backends for BackendTable {
         if !backend.answers(&execution.call.kind) {
             return Err(Refusal::Internal(format!("primitive {} has nobody to ask", primitive.id)));
         }
-        backend.run(&execution).await
+        // Names in specs may have servers that do not answer.
+        asp_outbound::run_for(&execution.call.caller.org, backend.run(&execution)).await
     }
 
     fn runs(&self, primitive: &Primitive) -> bool {
