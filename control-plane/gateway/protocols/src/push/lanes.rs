@@ -23,8 +23,10 @@ const WHOLE_BYTES: usize = 256 << 20;
 const PER_ORG_BYTES: usize = 64 << 20;
 /// Maximum number that wait for a place at such a host.
 const WAITING_PER_HOST: usize = 64;
-/// Maximum number of hosts that are known to answer quickly while nothing is sent to them.
+/// Maximum number of hosts that are known to answer quickly while nothing is sent to them, in all and of one org, which may have a
+/// receiver at any number of names.
 const KNOWN_HOSTS: usize = 4_096;
+const KNOWN_PER_ORG: usize = 512;
 
 /// Places of notifications.
 #[derive(Default)]
@@ -36,8 +38,9 @@ struct LaneTable {
     orgs: Counts<String>,
     bytes: usize,
     bytes_of_orgs: Counts<String>,
-    /// Lanes by their name ([`lane_of`]).
+    /// Lanes by their name ([`lane_of`]), and their number by org.
     hosts: HashMap<String, Lane>,
+    hosts_of_orgs: Counts<String>,
 }
 
 /// Notifications of one org to one host.
@@ -85,6 +88,9 @@ impl Lanes {
             return None;
         }
         table.whole += 1;
+        if !table.hosts.contains_key(&lane) {
+            table.hosts_of_orgs.add(org.to_owned(), 1);
+        }
         table.hosts.entry(lane.clone()).or_default().waiting += 1;
         Some(LanePlace { lanes: Arc::clone(self), lane, org: org.to_owned(), is_running: false, bytes: 0 })
     }
@@ -154,7 +160,8 @@ impl Drop for LanePlace {
         table.orgs.remove(&self.org, 1);
         table.bytes -= self.bytes;
         table.bytes_of_orgs.remove(&self.org, self.bytes);
-        let is_crowded = table.hosts.len() > KNOWN_HOSTS;
+        let is_crowded =
+            table.hosts.len() > KNOWN_HOSTS || table.hosts_of_orgs.get(&self.org) > KNOWN_PER_ORG;
         let Some(lane) = table.hosts.get_mut(&self.lane) else { return };
         if self.is_running {
             lane.running -= 1;
@@ -163,6 +170,7 @@ impl Drop for LanePlace {
         }
         if lane.running + lane.waiting == 0 && (is_crowded || !lane.is_quick) {
             table.hosts.remove(&self.lane);
+            table.hosts_of_orgs.remove(&self.org, 1);
         } else {
             lane.freed.notify_one();
         }
@@ -253,6 +261,21 @@ mod tests {
         for place in &mut places {
             assert!(place.start(NOW).await);
         }
+    }
+
+    /// Invariant I-4.
+    #[test]
+    fn the_hosts_of_one_org_displace_none_of_another() {
+        let lanes = Arc::new(Lanes::default());
+        let quick = |host: &str, org: &str| lanes.enter(host, org).unwrap().note(true);
+        for n in 0..KNOWN_HOSTS + 9 {
+            quick(&format!("{n}.example"), "acme");
+        }
+        quick("hooks.example", "globex");
+        let table = lanes.0.lock();
+        assert_eq!(table.hosts_of_orgs.get("acme"), KNOWN_PER_ORG);
+        assert_eq!(table.hosts.len(), KNOWN_PER_ORG + 1);
+        assert!(table.hosts[&lane_of("hooks.example", "globex")].is_quick);
     }
 
     /// Invariant I-4.
