@@ -186,7 +186,7 @@ async fn every_operation_of_the_document_exists_and_wants_a_token() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 80);
+    assert_eq!(operations, 81);
 }
 
 /// Roles that a permission refuses, and how.

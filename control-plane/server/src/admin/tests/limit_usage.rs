@@ -50,7 +50,7 @@ async fn a_limit_is_tried_on_the_calls_of_the_last_day_before_it_is_stored() {
     let stored = api.get("org:acme", "/api/ratelimits/orgs/acme").await;
     assert_eq!(stored.body, json!([]), "nothing is stored");
     let bad = api.get("org:acme", &format!("{USAGE}?limit=2/day")).await;
-    assert_eq!(bad.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(bad.status, StatusCode::BAD_REQUEST);
     let detail = bad.body["detail"].as_str().unwrap();
     assert!(detail.starts_with("limit: `2/day` is not a rate per s, min or h"), "{detail}");
 }
@@ -95,5 +95,5 @@ async fn an_observed_limit_may_stand_beside_an_enforced_one_and_reaches_no_edge(
     })
     .await;
     let twice = api.put("org:acme", path, json!([limit(true), limit(true)])).await;
-    assert_eq!(twice.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", twice.body);
+    assert_eq!(twice.status, StatusCode::BAD_REQUEST, "{}", twice.body);
 }
