@@ -177,7 +177,9 @@ async fn install(primitives: &Path, plugins: &Path) -> Result<()> {
 async fn quietly(mut command: Command) -> Result<()> {
     let output = command.kill_on_drop(true).output().await?;
     let said = String::from_utf8_lossy(&output.stderr);
-    let complains = |line: &str| !line.trim().is_empty() && !line.ends_with("has a plugin");
+    let complains = |line: &str| {
+        !line.trim().is_empty() && !line.ends_with("has a plugin") && !line.starts_with("next: ")
+    };
     if !output.status.success() || said.lines().any(complains) {
         bail!("asp plugin: {said}");
     }

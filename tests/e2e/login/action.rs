@@ -36,7 +36,8 @@ pub(super) async fn run(company: &Company, checkout: &Path, token: &str) -> Resu
     let asp = tool::asp()?.display().to_string();
     let url = format!("http://{}", company.stack.admin());
     let given = [("asp", asp.as_str()), ("admin-url", &url), ("admin-token", token)];
-    let step = &action["runs"]["steps"][0];
+    let steps = action["runs"]["steps"].as_array().context("steps")?;
+    let step = steps.iter().find(|step| step["id"] == "check").context("the step that checks")?;
     ensure!(step["shell"] == "bash" && action["runs"]["using"] == "composite", "{action}");
     let script = temporary.path().join("step.sh");
     std::fs::write(&script, step["run"].as_str().context("the step's script")?)?;

@@ -159,7 +159,8 @@ fn what_only_development_needs_is_not_packed() {
         ("node_modules/lib/a.test.js", ""),
         ("node_modules/lib/node_modules/tool/index.js", ""),
     ];
-    let package = Fixture::new("node", &files).pack().unwrap();
+    let made = Fixture::new("node", &files);
+    let package = made.pack().unwrap();
     let listed = run(Command::new("tar").arg("-tzf").arg(&package.path));
     let packed = ["main.ts", "node_modules/lib/a.test.js", "node_modules/lib/index.js", "package.json"];
     assert_eq!(listed.lines().collect::<Vec<_>>(), packed.map(|file| format!("package/{file}")));

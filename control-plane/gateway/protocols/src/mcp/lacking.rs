@@ -2,7 +2,7 @@
 
 use asp_call::call::Call;
 use asp_call::call::outcome::Refusal;
-use asp_edge::Reason;
+use asp_edge::{Reason, reply};
 use asp_pipeline::pipeline::entitlement::entitle;
 use asp_proto::mcp_revision::Revision;
 use asp_proto::snapshot::Protocol;
@@ -22,12 +22,12 @@ pub(super) const TASKS: &str = "tasks";
 /// challenge handling).
 pub(super) fn step_up(request: &ProtocolRequest, required: &[String]) -> RpcFailure {
     let mut failure = RpcFailure::of(Reason::InsufficientScope).status(StatusCode::FORBIDDEN);
-    failure.challenge = Some(format!(
-        r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}/.well-known/oauth-protected-resource/{}/mcp""#,
-        required.join(" "),
-        request.gateway.config.public_url,
+    failure.challenge = Some(reply::challenge(
+        Reason::InsufficientScope,
+        &request.gateway.config.public_url,
         // The address of the request, which may stand for several servers.
-        request.admitted.server,
+        &request.admitted.server,
+        required,
     ));
     failure
 }

@@ -132,7 +132,11 @@ async fn a_task_whose_client_waits_is_stored_when_it_ends_if_that_is_soon() {
         let sent = client.result("SendMessage", params).await;
         let id = Uuid::parse_str(sent["task"]["id"].as_str().unwrap()).unwrap().into_bytes();
         let owner = base.active.find(id).await.unwrap().map(|row| row.owner);
-        assert_eq!(owner.map(|owner| owner.is_none()), Some(!at_once), "it is stored as it is reported: {sent}");
+        assert_eq!(
+            owner.map(|owner| owner.is_none()),
+            Some(!at_once),
+            "it is stored as it is reported: {sent}"
+        );
         records.0.puts.load(Ordering::Relaxed)
     };
     assert_eq!(puts_after(false).await, 0, "its end is the only write");
