@@ -147,20 +147,7 @@ fn npm_program(package: &Value, command: &PackageCommand) -> Result<String> {
 async fn pypi(command: &PackageCommand, folder: &Path, python: &Path) -> Result<PackageCode> {
     let site = folder.join(SITE);
     fs::create_dir_all(&site).with_context(|| format!("create {}", site.display()))?;
-    let extras = if command.extras.is_empty() { String::new() } else { format!("[{}]", command.extras) };
-    let version = command.version.as_deref().map(|version| format!("=={version}")).unwrap_or_default();
-    let mut pip = Command::new(python);
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--no-compile",
-        "--only-binary=:all:",
-    ]);
-    pip.arg("--target").arg(&site).arg("--").arg(format!("{}{extras}{version}", command.name));
-    tool::run_async(pip, "pip", FETCH).await?;
+    tool::run_async(pip_install(command, &site, python), "pip", FETCH).await?;
     let (version, programs) = python_package(&site, &command.name)?;
     let program = command.program.as_deref().unwrap_or(&command.name);
     let only = programs.first().filter(|_| programs.len() == 1 && command.program.is_none());
@@ -171,6 +158,26 @@ async fn pypi(command: &PackageCommand, folder: &Path, python: &Path) -> Result<
     let script = format!("import sys\n\nfrom {module} import {first}\n\nsys.exit({function}())\n");
     fs::write(folder.join(START), script).context("write the script that starts it")?;
     Ok(PackageCode { version, kind: "python", script: START.to_owned() })
+}
+
+/// Returns the command that installs a package of PyPI from wheels. Python is isolated, so that no module of the current
+/// directory, which may be a stranger's, takes the place of pip.
+fn pip_install(command: &PackageCommand, site: &Path, python: &Path) -> Command {
+    let extras = if command.extras.is_empty() { String::new() } else { format!("[{}]", command.extras) };
+    let version = command.version.as_deref().map(|version| format!("=={version}")).unwrap_or_default();
+    let mut pip = Command::new(python);
+    pip.args([
+        "-I",
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--no-compile",
+        "--only-binary=:all:",
+    ]);
+    pip.arg("--target").arg(site).arg("--").arg(format!("{}{extras}{version}", command.name));
+    pip
 }
 
 /// Returns version and programs (name, `module:function`) of an installed package, from its metadata (PyPA core metadata and
@@ -247,6 +254,16 @@ mod tests {
             program: None,
             arguments: vec!["stdio".to_owned()],
         }
+    }
+
+    #[test]
+    fn no_module_of_the_current_directory_takes_the_place_of_pip() {
+        let command =
+            PackageCommand { extras: "cli".to_owned(), ..command(PackageRegistry::PyPi, Some("1.2")) };
+        let pip = pip_install(&command, Path::new("site"), Path::new("python"));
+        let words: Vec<&str> = pip.get_args().filter_map(|word| word.to_str()).collect();
+        assert_eq!(words.get(..4), Some(["-I", "-m", "pip", "install"].as_slice()));
+        assert!(words.ends_with(&["--target", "site", "--", "@a/kit[cli]==1.2"]), "{words:?}");
     }
 
     #[test]
