@@ -16,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Time between SIGTERM and SIGKILL, in which a package manager removes incomplete files.
 pub const KILL_AFTER: Duration = Duration::from_secs(2);
+/// Options with which npm runs nothing of what it fetches: no install scripts, and no git, because npm installs in a fetched
+/// repository, whose `.npmrc` may name a program as git. Versions of npm before 11.10 do not know `--allow-git`.
+pub const NPM_RUNS_NOTHING: [&str; 3] = ["--ignore-scripts", "--allow-git=none", "--git=/dev/null"];
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Maximum bytes of a tool's output that are reported.
 const MAX_SAID: u64 = 1 << 20;

@@ -1,6 +1,6 @@
 //! Packages from npm and PyPI, as folders of stdio MCP servers: the code at one exact version, and a `manifest.json`.
 //!
-//! Keeps true: nothing of a package runs while it is fetched (no install scripts, no builds from source); a folder is replaced as
+//! Keeps true: nothing of a package runs while it is fetched (no install scripts, no git, no builds from source); a folder is replaced as
 //! a whole or not at all; a version that is there stays until changes are accepted.
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use asp_packaging::languages::Languages;
-use asp_packaging::tool;
+use asp_packaging::tool::{self, NPM_RUNS_NOTHING};
 use serde_json::{Map, Value, json};
 
 use super::command::{PackageCommand, PackageRegistry};
@@ -96,19 +96,7 @@ async fn python() -> Result<PathBuf> {
 /// Installs a package of npm without its install scripts.
 async fn npm(command: &PackageCommand, folder: &Path) -> Result<PackageCode> {
     fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    let version = command.version.as_deref().map(|version| format!("@{version}")).unwrap_or_default();
-    let mut npm = Command::new("npm");
-    npm.args([
-        "install",
-        "--omit=dev",
-        "--ignore-scripts",
-        "--no-audit",
-        "--no-fund",
-        "--no-bin-links",
-        "--no-save",
-    ]);
-    npm.arg("--prefix").arg(folder).arg("--").arg(format!("{}{version}", command.name));
-    tool::run_async(npm, "npm", FETCH).await?;
+    tool::run_async(npm_install(command, folder), "npm", FETCH).await?;
     // It says where npm got each part from, and the same code is to make the same package everywhere.
     let list = folder.join("node_modules/.package-lock.json");
     if list.exists() {
@@ -126,6 +114,16 @@ async fn npm(command: &PackageCommand, folder: &Path) -> Result<PackageCode> {
         kind: "node",
         script: format!("{package}/{}", script.trim_start_matches("./")),
     })
+}
+
+/// Returns the command that installs a package of npm.
+fn npm_install(command: &PackageCommand, folder: &Path) -> Command {
+    let version = command.version.as_deref().map(|version| format!("@{version}")).unwrap_or_default();
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--omit=dev", "--no-audit", "--no-fund", "--no-bin-links", "--no-save"]);
+    npm.args(NPM_RUNS_NOTHING);
+    npm.arg("--prefix").arg(folder).arg("--").arg(format!("{}{version}", command.name));
+    npm
 }
 
 /// Returns the script of the program that npx would run.
@@ -264,6 +262,16 @@ mod tests {
         let words: Vec<&str> = pip.get_args().filter_map(|word| word.to_str()).collect();
         assert_eq!(words.get(..4), Some(["-I", "-m", "pip", "install"].as_slice()));
         assert!(words.ends_with(&["--target", "site", "--", "@a/kit[cli]==1.2"]), "{words:?}");
+    }
+
+    #[test]
+    fn npm_runs_neither_scripts_nor_git() {
+        let npm = npm_install(&command(PackageRegistry::Npm, Some("1")), Path::new("folder"));
+        let words: Vec<&str> = npm.get_args().filter_map(|word| word.to_str()).collect();
+        for option in ["--ignore-scripts", "--allow-git=none", "--git=/dev/null"] {
+            assert!(words.contains(&option), "{option}");
+        }
+        assert!(words.ends_with(&["--prefix", "folder", "--", "@a/kit@1"]), "{words:?}");
     }
 
     #[test]

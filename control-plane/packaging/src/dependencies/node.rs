@@ -1,7 +1,7 @@
 //! Dependencies of Node: `dependencies` and `optionalDependencies` of `package.json`, pinned in `package-lock.json`.
 //!
 //! Refuses what is not a package of a registry with a hash: links, folders and git repositories. npm runs in a folder of its
-//! own, without the project's `.npmrc`, which may name programs.
+//! own, without the project's `.npmrc`, which may name programs, and fetches no repository, which may have one too.
 //! Sources: package.json(5), package-lock.json(5), npm-ci(1).
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::FETCH;
-use crate::tool;
+use crate::tool::{self, NPM_RUNS_NOTHING};
 
 const PACKAGE: &str = "package.json";
 const LOCK: &str = "package-lock.json";
@@ -142,9 +142,13 @@ fn production_lock(lock: &Value, package: &Value) -> Result<Value> {
 }
 
 fn npm(folder: &Path, arguments: &[&str], stop: &CancellationToken) -> Result<()> {
+    tool::run(&mut npm_command(folder, arguments), "npm", FETCH, stop).map(drop)
+}
+
+fn npm_command(folder: &Path, arguments: &[&str]) -> Command {
     let mut npm = Command::new("npm");
-    npm.args(arguments).args(["--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(folder);
-    tool::run(&mut npm, "npm", FETCH, stop).map(drop)
+    npm.args(arguments).args(NPM_RUNS_NOTHING).args(["--no-audit", "--no-fund"]).current_dir(folder);
+    npm
 }
 
 fn read(path: &Path) -> Result<Value> {
@@ -162,6 +166,16 @@ mod tests {
 
     const PLUGIN: &str = r#"{"name": "p", "scripts": {"install": "x"}, "dependencies": {"lib": "^1", "@asp/plugin": "1"},
         "devDependencies": {"tool": "2"}}"#;
+
+    #[test]
+    fn npm_runs_neither_scripts_nor_git() {
+        let npm = npm_command(Path::new("work"), &["ci"]);
+        let words: Vec<&str> = npm.get_args().filter_map(|word| word.to_str()).collect();
+        assert_eq!(words.first(), Some(&"ci"));
+        for option in ["--ignore-scripts", "--allow-git=none", "--git=/dev/null"] {
+            assert!(words.contains(&option), "{option}");
+        }
+    }
 
     fn value(text: &str) -> Value {
         serde_json::from_str(text).unwrap()
