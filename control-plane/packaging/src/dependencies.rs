@@ -9,6 +9,7 @@ mod node;
 mod python;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -166,6 +167,17 @@ fn work(cache: &Path) -> Result<tempfile::TempDir> {
     fs::create_dir_all(cache).with_context(|| format!("create {}", cache.display()))?;
     let made = tempfile::Builder::new().prefix(WORK).tempdir_in(cache);
     made.with_context(|| format!("create a folder in {}", cache.display()))
+}
+
+/// Writes a lock as a new file: a link in its place, which a stranger's folder may have, is replaced and not followed.
+fn write_lock(path: &Path, text: &str) -> Result<()> {
+    let at = || format!("write {}", path.display());
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let readable = fs::Permissions::from_mode(0o644);
+    let made = tempfile::Builder::new().prefix(WORK).permissions(readable).tempfile_in(folder);
+    let mut fresh = made.with_context(at)?;
+    fresh.write_all(text.as_bytes()).with_context(at)?;
+    fresh.persist(path).map(drop).map_err(|failed| failed.error).with_context(at)
 }
 
 fn mark_used(entry: &Path) -> Result<()> {

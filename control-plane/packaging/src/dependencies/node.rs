@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::FETCH;
+use super::{FETCH, write_lock};
 use crate::tool::{self, NPM_RUNS_NOTHING};
 
 const PACKAGE: &str = "package.json";
@@ -68,7 +68,7 @@ pub(super) fn resolve(folder: &Path, work: &Path, stop: &CancellationToken) -> R
     npm(work, &["install", "--package-lock-only"], stop)?;
     let made = work.join(LOCK);
     let text = fs::read_to_string(&made).with_context(|| format!("read {}", made.display()))?;
-    write(&folder.join(LOCK), &text)
+    write_lock(&folder.join(LOCK), &text)
 }
 
 /// Installs what the lock pins into `node_modules` of the folder, which exists.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::FETCH;
+use super::{FETCH, write_lock};
 use crate::{languages, tool};
 
 const REQUIREMENTS: &str = "requirements.txt";
@@ -75,8 +75,7 @@ pub(super) fn resolve(folder: &Path, work: &Path, stop: &CancellationToken) -> R
         text.push_str(&line.replace(&format!(" {HASH}"), &format!(" \\\n    {HASH}")));
         text.push('\n');
     }
-    let path = folder.join(LOCK);
-    fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+    write_lock(&folder.join(LOCK), &text)
 }
 
 /// Installs the pinned requirements into `site-packages` of the folder.

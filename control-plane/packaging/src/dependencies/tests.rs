@@ -69,3 +69,19 @@ fn a_lock_that_is_installed_is_found_and_a_folder_that_brings_its_packages_is_le
     assert!(dependencies.ensure_in(&cache, &stop).is_err());
     assert!(!cache.join(&other).exists(), "an entry is complete or not there");
 }
+
+#[test]
+fn a_link_in_the_place_of_a_lock_is_not_followed() {
+    let root = tempfile::tempdir().unwrap();
+    let (folder, elsewhere) = (root.path().join("plugin"), root.path().join("profile"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("requirements.txt"), "idna==3.7 --hash=sha256:ab\n").unwrap();
+    let lock = folder.join("requirements.lock");
+    std::os::unix::fs::symlink(&elsewhere, &lock).unwrap();
+    python::resolve(&folder, &folder, &CancellationToken::new()).unwrap();
+    assert!(!elsewhere.exists());
+    let written = fs::symlink_metadata(&lock).unwrap();
+    assert!(written.is_file());
+    assert_eq!(written.permissions().mode() & 0o444, 0o444, "others may read it");
+    assert!(fs::read_to_string(&lock).unwrap().contains("idna==3.7"));
+}
