@@ -3,18 +3,21 @@
 //!
 //! Owns the paths below `/dev-login/` of the admin port. Refuses: redirects to anything but the callback of a server, hosts
 //! other than this machine, and codes that are older than [`LIFE`], redeemed or without their PKCE verifier (RFC 7636). Keeps true:
-//! it is served only where nothing but this machine can reach it, because it asks for no password.
+//! it is served only where nothing but this machine can reach it, and to processes of the accounts that can read the state directory,
+//! because it asks for no password.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use asp_issuers::trusted_issuer::{DEVELOPMENT_NAME, MAX_TTL};
+use asp_peer::Accounts;
 use asp_platform::address;
 use asp_platform::clock;
 use asp_proto::snapshot::{IssuerAccess, Login};
 use asp_protocols::html::{self, escaped};
 use axum::Router;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{ConnectInfo, RawQuery, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -37,13 +40,19 @@ const USERS: [&str; 2] = ["alice", "bob"];
 const LIFE: u64 = 60_000;
 /// Maximum number of codes that are not redeemed yet; the oldest goes first.
 const MAX_CODES: usize = 1_000;
+/// Maximum size of the parameters of a request for a code, in bytes.
+const MAX_ASKED: usize = 16 << 10;
 
 /// The development issuer as an authorization server.
 pub(crate) struct DevLogin {
     issuer: Arc<DevIssuer>,
     public_url: String,
+    /// Address of the admin port.
+    admin: SocketAddr,
     /// Origin of the admin port.
     origin: String,
+    /// Accounts whose processes may use it.
+    accounts: Accounts,
     codes: Mutex<VecDeque<IssuedCode>>,
 }
 
@@ -62,8 +71,14 @@ struct IssuedCode {
 type Parameters = HashMap<String, String>;
 
 impl DevLogin {
-    pub(crate) fn new(issuer: Arc<DevIssuer>, public_url: &str, origin: String) -> DevLogin {
-        DevLogin { issuer, public_url: public_url.to_owned(), origin, codes: Mutex::default() }
+    pub(crate) fn new(
+        issuer: Arc<DevIssuer>,
+        public_url: &str,
+        admin: SocketAddr,
+        accounts: Accounts,
+    ) -> DevLogin {
+        let (public_url, origin) = (public_url.to_owned(), format!("http://{admin}"));
+        DevLogin { issuer, public_url, admin, origin, accounts, codes: Mutex::default() }
     }
 
     /// Origin of its endpoints, which gateways must be allowed to reach.
@@ -131,6 +146,9 @@ impl DevLogin {
         if asked.get("client_id").map(String::as_str) != Some(CLIENT) {
             return Err("Only the platform's servers log people in here.");
         }
+        if asked.values().map(String::len).sum::<usize>() > MAX_ASKED {
+            return Err("The request is too long.");
+        }
         let redirect = asked.get("redirect_uri").map(String::as_str).unwrap_or_default();
         let server = redirect.strip_prefix(self.public_url.as_str()).and_then(|rest| rest.strip_prefix('/'));
         let server = server.and_then(|rest| rest.strip_suffix("/oauth/callback")).unwrap_or_default();
@@ -179,6 +197,7 @@ pub(crate) fn router(login: Arc<DevLogin>) -> Router {
         .route("/dev-login/authorize", get(authorize))
         .route("/dev-login/choose", post(choose))
         .route("/dev-login/token", post(token))
+        .layer(middleware::from_fn_with_state(Arc::clone(&login), check_account))
         .layer(middleware::from_fn(check_host))
         .with_state(login)
 }
@@ -192,6 +211,24 @@ async fn check_host(request: Request, next: Next) -> Response {
         true => next.run(request).await,
         false => StatusCode::FORBIDDEN.into_response(),
     }
+}
+
+/// Middleware that answers processes of the accepted accounts only: other accounts of this machine cannot read the development
+/// issuer's key, and get no token of it here either.
+async fn check_account(
+    State(login): State<Arc<DevLogin>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Err(whose) = login.accounts.admit(peer, login.admin) else { return next.run(request).await };
+    tracing::warn!(
+        %whose,
+        "login in development refused: it is for the platform's own account, root and those in ASP_XDS_ACCOUNTS"
+    );
+    let why = "This login is for the account that started the platform. Take a token of `asp token`, or list the user id of your \
+               account in ASP_XDS_ACCOUNTS of the platform.";
+    (StatusCode::FORBIDDEN, refusal(why)).into_response()
 }
 
 async fn authorize(State(login): State<Arc<DevLogin>>, RawQuery(query): RawQuery) -> Response {
@@ -228,6 +265,12 @@ fn refusal(why: &str) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
 
     const PUBLIC_URL: &str = "http://127.0.0.1:8080";
@@ -236,11 +279,15 @@ mod tests {
     const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 
     fn login() -> (DevLogin, tempfile::TempDir) {
+        login_at(SocketAddr::from(([127, 0, 0, 1], 8081)))
+    }
+
+    fn login_at(admin: SocketAddr) -> (DevLogin, tempfile::TempDir) {
         crate::dev_issuer::install_crypto();
         let state = tempfile::tempdir().unwrap();
         let mut issuer = DevIssuer::load_or_create(state.path()).unwrap();
         issuer.set_audience(PUBLIC_URL).unwrap();
-        (DevLogin::new(Arc::new(issuer), PUBLIC_URL, "http://127.0.0.1:8081".into()), state)
+        (DevLogin::new(Arc::new(issuer), PUBLIC_URL, admin, Accounts::new(&[])), state)
     }
 
     fn asked(change: &[(&str, &str)]) -> Parameters {
@@ -299,6 +346,7 @@ mod tests {
     #[test]
     fn nobody_is_sent_elsewhere_and_nobody_else_is_chosen() {
         let (login, _state) = login();
+        let long = "x".repeat(MAX_ASKED);
         for (name, value) in [
             ("redirect_uri", "http://evil.example/demo/oauth/callback"),
             ("redirect_uri", "http://127.0.0.1:8080@evil.example/demo/oauth/callback"),
@@ -307,11 +355,41 @@ mod tests {
             ("redirect_uri", "http://127.0.0.1:8080//oauth/callback"),
             ("client_id", "other"),
             ("user", "root"),
+            ("scope", long.as_str()),
         ] {
-            assert!(login.choose(&asked(&[(name, value)])).is_err(), "{value}");
+            assert!(login.choose(&asked(&[(name, value)])).is_err(), "{name}");
         }
         assert!(login.page(&asked(&[("client_id", "other")])).is_err());
         assert_eq!(login.page(&asked(&[])).unwrap().status(), StatusCode::OK);
+    }
+
+    /// Returns the status line of the page, for a connection to `admin` if `is_known`, else for one whose owner the kernel
+    /// does not name.
+    async fn status_line(is_known: bool) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let admin = if is_known { address } else { SocketAddr::new(address.ip(), 1) };
+        let (login, _state) = login_at(admin);
+        let stop = CancellationToken::new();
+        let serving = asp_inbound::serve(listener, router(Arc::new(login)), stop.clone(), Duration::ZERO);
+        let serving = tokio::spawn(serving);
+        let query = format!("client_id={CLIENT}&redirect_uri={PUBLIC_URL}/demo/oauth/callback");
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = format!(
+            "GET /dev-login/authorize?{query} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+        );
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        stop.cancel();
+        serving.await.unwrap();
+        answer.lines().next().unwrap_or_default().to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_process_of_another_account_gets_no_page() {
+        assert_eq!(status_line(true).await, "HTTP/1.1 200 OK");
+        assert_eq!(status_line(false).await, "HTTP/1.1 403 Forbidden");
     }
 
     #[test]

@@ -32,6 +32,7 @@ use asp_gateway::gateway::Gateway;
 use asp_identity::minting::{self, TokenKeys};
 use asp_packaging::languages::Languages;
 use asp_packaging::{tool, trust};
+use asp_peer::Accounts;
 use asp_pipeline::pipeline::EndListener;
 use asp_platform::telemetry;
 use asp_proto::grace::DRAIN_LIMIT;
@@ -298,9 +299,10 @@ fn dev_login(
         && admin.is_loopback()
         && settings.admin_tls.is_none()
         && !is_beyond_this_machine(public_url);
-    let origin = format!("http://{}", SocketAddr::new(admin, admin_port));
     let issuer = issuer.filter(|_| is_local)?;
-    Some(Arc::new(DevLogin::new(Arc::clone(issuer), public_url, origin)))
+    let accounts = Accounts::new(&settings.listen.xds_accounts);
+    let admin = SocketAddr::new(admin, admin_port);
+    Some(Arc::new(DevLogin::new(Arc::clone(issuer), public_url, admin, accounts)))
 }
 
 /// Opens the stores, including those of a gateway if there is one, and the keys of its tokens: the operator's key or

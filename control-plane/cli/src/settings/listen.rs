@@ -47,8 +47,8 @@ pub struct Listen {
     /// Address of the xDS server; beyond loopback it requires `ASP_PEER_CERT` [default: that of `ASP_BIND`]
     #[arg(long, env = "ASP_XDS_BIND", value_parser = address)]
     xds_bind: Option<IpAddr>,
-    /// User ids, besides its own and root, that may subscribe to xDS without a certificate on this machine: those of an Envoy
-    /// or gateway in another account (SECURITY.md) [default: none]
+    /// User ids, besides its own and root, that may subscribe to xDS without a certificate on this machine, and log in in
+    /// development: those of an Envoy, gateway or browser in another account (SECURITY.md) [default: none]
     #[arg(long, env = "ASP_XDS_ACCOUNTS", default_value = "", value_parser = accounts)]
     pub xds_accounts: List<u32>,
     /// Whether to take a free port if another process listens on `gateway_port`
