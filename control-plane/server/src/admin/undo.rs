@@ -7,7 +7,8 @@
 use asp_platform::shell;
 use asp_store::control::{
     AtRevision, AuditRecord, BindingRecord, Change, Commit, ExposureRecord, LimitRecord, ListChange,
-    ListDifference, MAX_UNDO_BYTES, OfferRecord, Precondition, RevocationRecord, UNDOABLE_PER_ORG,
+    ListDifference, MAX_UNDO_BYTES, OfferRecord, Precondition, RevocationRecord, StoreError,
+    UNDOABLE_PER_ORG,
 };
 use axum::Json;
 use axum::extract::State;
@@ -97,11 +98,11 @@ pub async fn undo(
         return Err(Problem::new(Code::RestoresAccess, detail));
     }
     let permit = state.queues.to_write(undoable.topic(), &admin).await?;
-    let Plan { undo, expected, .. } = undoable.plan(&state).await?;
-    let expected = match (precondition(&headers)?, undoable.topic()) {
-        (Precondition::None, _) | (_, Topic::Revocations) => expected,
-        (given, _) => given,
-    };
+    let given = precondition(&headers)?;
+    let Plan { undo, expected, at, .. } = undoable.plan(&state).await?;
+    if undoable.topic() == Topic::Policy {
+        check_given(given, at)?;
+    }
     let change = Change { undoes: Some(revision), ..state.change(&admin, expected) };
     let undo = undoable.checked(&admin, &state, undo, change.at)?;
     let (platform, org) = (admin.role.is_platform(), undoable.record.org);
@@ -268,6 +269,21 @@ impl Undoable {
     }
 }
 
+/// Fails unless the request's precondition holds for the list as it was evaluated, at this revision. The write itself depends on
+/// that revision, whatever the request asks.
+fn check_given(given: Precondition, at: u64) -> Result<()> {
+    let holds = match given {
+        Precondition::None => true,
+        Precondition::At(wanted) => wanted == at,
+        Precondition::Exists => at > 0,
+        Precondition::Absent => at == 0,
+    };
+    match holds {
+        true => Ok(()),
+        false => Err(StoreError::Conflict { current: Some(at).filter(|at| *at > 0) }.into()),
+    }
+}
+
 /// Fails if a revocation to lift is gone, or one to make again was made since.
 fn check_revocations(
     record: &AuditRecord,
@@ -377,4 +393,20 @@ fn changed_since(record: &AuditRecord) -> String {
         "a later change touched what change {revision} changed, or it has expired: `asp history{of_org}` lists the \
          changes since; undo those first, newest first"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_adds_a_condition_and_replaces_none() {
+        let holds = |given, at| check_given(given, at).is_ok();
+        assert!(holds(Precondition::None, 0) && holds(Precondition::None, 7));
+        assert!(
+            holds(Precondition::At(7), 7) && !holds(Precondition::At(6), 7) && !holds(Precondition::At(8), 7)
+        );
+        assert!(holds(Precondition::Exists, 7) && !holds(Precondition::Exists, 0));
+        assert!(holds(Precondition::Absent, 0) && !holds(Precondition::Absent, 7));
+    }
 }
