@@ -45,6 +45,13 @@ pub(super) async fn fetch(
         write_manifest(&folder, command, &code, variables)?;
         return Ok(format!("{}@{}", command.name, code.version));
     }
+    if folder.exists() && read_manifest(&folder, command).is_none() {
+        bail!(
+            "{} does not come from an import of {} and would be replaced: move it away, or import it with --stdio",
+            folder.display(),
+            command.name
+        );
+    }
     let python = match command.registry {
         PackageRegistry::Npm => None,
         PackageRegistry::PyPi => Some(python().await?),
@@ -69,11 +76,18 @@ fn folder_name(name: &str) -> String {
     name.trim_start_matches('@').replace('/', "__")
 }
 
+/// Returns the manifest in a folder, if it is of this package.
+fn read_manifest(folder: &Path, command: &PackageCommand) -> Option<Value> {
+    let manifest: Value = serde_json::from_str(&fs::read_to_string(folder.join(MANIFEST)).ok()?).ok()?;
+    let is_its = manifest.get("name").and_then(Value::as_str) == Some(command.name.as_str());
+    is_its.then_some(manifest)
+}
+
 /// Returns the code that is there, if it is this package at a version that may stay.
 fn present(folder: &Path, command: &PackageCommand, accept: bool) -> Option<PackageCode> {
-    let manifest: Value = serde_json::from_str(&fs::read_to_string(folder.join(MANIFEST)).ok()?).ok()?;
+    let manifest = read_manifest(folder, command)?;
     let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
-    let version = text("/version").filter(|_| text("/name") == Some(command.name.as_str()))?;
+    let version = text("/version")?;
     // A range or a tag may mean a newer version now.
     let is_exact = command.version.as_deref() == Some(version);
     let is_open =
@@ -335,5 +349,16 @@ mod tests {
         }
         assert!(present(&folder, &command(PackageRegistry::PyPi, None), false).is_none());
         assert!(present(plugins.path(), &command(PackageRegistry::Npm, None), false).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_no_import_made_is_not_replaced() {
+        let plugins = tempfile::tempdir().unwrap();
+        let own = plugins.path().join(folder_name("@a/kit")).join("index.js");
+        fs::create_dir(own.parent().unwrap()).unwrap();
+        fs::write(&own, "mine").unwrap();
+        let refused = fetch(&command(PackageRegistry::Npm, None), &[], plugins.path(), true).await;
+        assert!(refused.unwrap_err().to_string().contains("move it away"));
+        assert_eq!(fs::read_to_string(&own).unwrap(), "mine");
     }
 }
