@@ -87,6 +87,9 @@ pub enum StoreError {
     /// The server may not use some of its primitives' ids.
     #[error("the server may not use all ids of its primitives")]
     DeniedIds(Vec<DeniedId>),
+    /// The platform disabled it, and only the platform enables it again.
+    #[error("the platform disabled it")]
+    DisabledByPlatform,
     /// Other operations blocked this one for too long; nothing has changed, and it may be retried. The text is for the
     /// log.
     #[error("store: busy: {0}")]

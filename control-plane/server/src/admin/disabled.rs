@@ -1,7 +1,7 @@
 //! Disabling servers and primitives in an incident.
 //!
 //! Keeps true: a disabled server or primitive stays stored, with its versions and offers, and stays disabled when a new version
-//! is applied; callers see neither.
+//! is applied; callers see neither; what the platform disabled stays so until the platform enables it.
 
 use std::sync::Arc;
 
@@ -30,10 +30,11 @@ pub async fn disable(
     set(state, (&admin, &headers), (server, WHOLE_SERVER.to_owned()), true).await
 }
 
-/// Enables a disabled server.
+/// Enables a disabled server. What an admin of the platform disabled, only the platform's admins enable.
 #[utoipa::path(delete, path = "/api/registry/servers/{server}/disabled", tag = "registry",
     params(("server" = String, Path)),
-    responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
+    responses((status = 200, body = Object), (status = 403, body = Problem), (status = 404, body = Problem),
+        (status = 412, body = Problem)))]
 pub async fn enable(
     admin: Admin,
     State(state): ApiState,
@@ -56,10 +57,11 @@ pub async fn disable_primitive(
     set(state, (&admin, &headers), (server, primitive), true).await
 }
 
-/// Enables a disabled primitive.
+/// Enables a disabled primitive. What an admin of the platform disabled, only the platform's admins enable.
 #[utoipa::path(delete, path = "/api/registry/servers/{server}/disabled/{primitive}", tag = "registry",
     params(("server" = String, Path), ("primitive" = String, Path)),
-    responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
+    responses((status = 200, body = Object), (status = 403, body = Problem), (status = 404, body = Problem),
+        (status = 412, body = Problem)))]
 pub async fn enable_primitive(
     admin: Admin,
     State(state): ApiState,
@@ -81,8 +83,10 @@ async fn set(
         check_listed(&state, record, &entry).await?;
     }
     let change = state.change(admin, precondition(headers)?);
+    let by_platform = admin.role.is_platform();
     let work = async move {
-        let written = state.store.set_disabled(&change, &name, &entry, is_disabled).await?;
+        let part = (entry.as_str(), is_disabled);
+        let written = state.store.set_disabled(&change, &name, part, by_platform).await?;
         let written = state.notify_publisher(written);
         let body = json!({ "server": name, "revision": written.revision, "changed": written.changed });
         Ok::<_, Problem>(tagged(written.revision, body))

@@ -186,6 +186,10 @@ impl From<StoreError> for Problem {
             StoreError::Taken { .. } => Problem::new(Code::CertificateInUse, error.to_string()),
             // The handler that stores servers reports the ids itself.
             StoreError::DeniedIds(_) => Problem::new(Code::InvalidPrimitives, error.to_string()),
+            StoreError::DisabledByPlatform => Problem::new(
+                Code::Forbidden,
+                "an admin of the platform disabled it: only the platform's admins enable or delete it",
+            ),
             StoreError::Busy(fault) | StoreError::Aborted(fault) => {
                 tracing::warn!(
                     %fault,

@@ -369,9 +369,9 @@ pub async fn list_servers(admin: Admin, State(state): ApiState) -> Result<Json<V
     Ok(Json(Value::Array(servers)))
 }
 
-/// Removes a server.
-#[utoipa::path(delete, path = "/api/registry/servers/{server}", tag = "registry",
-    params(("server" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
+/// Removes a server. One that an admin of the platform disabled, only the platform's admins remove.
+#[utoipa::path(delete, path = "/api/registry/servers/{server}", tag = "registry", params(("server" = String, Path)),
+    responses((status = 200, body = Object), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn delete_server(
     admin: Admin,
     State(state): ApiState,
@@ -380,7 +380,12 @@ pub async fn delete_server(
 ) -> Result<Json<Value>> {
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
+    let by_platform = admin.role.is_platform();
     let work = async move {
+        // Stored again, it would be enabled.
+        if !by_platform && state.store.is_disabled_by_platform(&name).await? {
+            return Err(Problem::from(StoreError::DisabledByPlatform));
+        }
         // A deleted server keeps its ids.
         catalog::ids::take_stored_of(&state.store, &name).await?;
         let written = state.notify_publisher(state.store.delete_server(&change, &name).await?);

@@ -9,8 +9,8 @@ use super::{Answer, Api, DEMO, sample};
 const DISABLED: &str = "/api/registry/servers/demo/disabled";
 const ECHO: &str = "/api/registry/servers/demo/disabled/echo";
 
-async fn enable(api: &Api, path: &str) -> Answer {
-    api.send("server:demo", Method::DELETE, path, None, &[]).await
+async fn delete(api: &Api, role: &str, path: &str) -> Answer {
+    api.send(role, Method::DELETE, path, None, &[]).await
 }
 
 /// Returns the decision about a call of `primitive`.
@@ -39,7 +39,12 @@ async fn a_disabled_server_is_not_published_until_it_is_enabled() {
     let files = edited(&sample("demo"), "demo/server.yaml", "name: demo", "name: demo # new");
     assert_eq!(api.put("server:demo", DEMO, files).await.status, StatusCode::OK);
     assert_eq!(decision(&api, "echo").await["outcome"], "not_served", "a new version does not enable it");
-    let on = enable(&api, DISABLED).await;
+    for path in [DISABLED, DEMO] {
+        let refused = delete(&api, "server:demo", path).await;
+        let code = (refused.status, &refused.body["code"]);
+        assert_eq!(code, (StatusCode::FORBIDDEN, &json!("forbidden")), "{path}: {}", refused.body);
+    }
+    let on = delete(&api, "platform", DISABLED).await;
     assert_eq!((on.status, &on.body["changed"]), (StatusCode::OK, &json!(true)), "{}", on.body);
     api.published(|snapshot| snapshot.servers.iter().any(|server| server.name == "demo")).await;
     assert_eq!(decision(&api, "echo").await["outcome"], "allowed");
@@ -71,7 +76,7 @@ async fn a_disabled_primitive_leaves_the_others_of_its_server() {
     let unknown = api.put("platform", "/api/registry/servers/demo/disabled/ecko", Value::Null).await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
     assert!(unknown.body["detail"].as_str().unwrap().ends_with("did you mean echo?"), "{}", unknown.body);
-    assert_eq!(enable(&api, ECHO).await.status, StatusCode::OK);
+    assert_eq!(delete(&api, "server:demo", ECHO).await.status, StatusCode::OK);
     api.published(|snapshot| listed(snapshot).iter().any(|id| id == "echo")).await;
 }
 

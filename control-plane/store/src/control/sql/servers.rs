@@ -1,6 +1,6 @@
 //! Servers: their sources, verbatim, and their earlier versions.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
@@ -19,6 +19,9 @@ const SELECT_ALL: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at
 const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, s.a2a_at, s.disabled, r.revision \
      FROM servers s JOIN resources r ON r.name = 'server/' || s.name WHERE s.name = $1";
 
+/// Mark before an entry of a disabled part that the platform made. Ids do not begin with it.
+const BY_PLATFORM: &str = "!";
+
 /// Query for conflicting writes: of other servers, because a primitive has one meaning and all servers share a
 /// snapshot; and of the admins' routes, because each expands at an edge to one per primitive that it matches.
 const BESIDE: &str =
@@ -31,6 +34,18 @@ pub(super) async fn all(tx: &mut Tx) -> Result<Vec<ServerRecord>> {
 
 pub(super) async fn one<'e>(from: impl AnyExecutor<'e>, name: &'e str) -> Result<Option<ServerRecord>> {
     query!(SELECT_ONE, name).fetch_optional(from).await?.as_ref().map(record).transpose()
+}
+
+/// Returns what is stored about the disabled parts of a server; nothing for an unknown one.
+async fn disabled_text<'e>(from: impl AnyExecutor<'e>, name: &'e str) -> Result<String> {
+    let select = "SELECT disabled FROM servers WHERE name = $1";
+    let Some(row) = query!(select, name).fetch_optional(from).await? else { return Ok(String::new()) };
+    Ok(row.try_get("disabled")?)
+}
+
+/// Parses an entry of it; returns whether the platform made it.
+fn parse_entry(text: &str) -> (&str, bool) {
+    text.strip_prefix(BY_PLATFORM).map_or((text, false), |entry| (entry, true))
 }
 
 /// Adds the new content of a server to its versions, and deletes the oldest ones beyond the limit.
@@ -131,29 +146,49 @@ impl ControlStore {
         .await
     }
 
-    /// Disables a primitive of the server, or [`WHOLE_SERVER`](crate::control::WHOLE_SERVER), or enables it again.
+    /// Disables a primitive of the server, or [`WHOLE_SERVER`](crate::control::WHOLE_SERVER), or enables it again. Fails with
+    /// [`StoreError::DisabledByPlatform`] if anybody but the platform enables what the platform disabled.
     pub async fn set_disabled(
         &self,
         change: &Change,
         name: &str,
-        entry: &str,
-        is_disabled: bool,
+        (entry, is_disabled): (&str, bool),
+        by_platform: bool,
     ) -> Result<Commit> {
         self.within(async {
             let mut write = self.write(change, format!("server/{name}")).await?;
             let stored = one(&mut *write.tx, name).await?.ok_or(StoreError::NotFound)?;
-            let mut disabled: BTreeSet<&str> = stored.disabled.iter().map(String::as_str).collect();
-            let is_changed = if is_disabled { disabled.insert(entry) } else { disabled.remove(entry) };
-            if !is_changed {
-                return write.unchanged().await;
+            let text = disabled_text(&mut *write.tx, name).await?;
+            let mut entries: BTreeMap<&str, bool> = text.split_whitespace().map(parse_entry).collect();
+            match (is_disabled, entries.get(entry).copied()) {
+                (true, Some(is_platforms)) if is_platforms || !by_platform => return write.unchanged().await,
+                (false, None) => return write.unchanged().await,
+                (false, Some(true)) if !by_platform => return Err(StoreError::DisabledByPlatform),
+                (true, _) => {
+                    entries.insert(entry, by_platform);
+                }
+                (false, Some(_)) => {
+                    entries.remove(entry);
+                }
             }
-            let disabled = disabled.into_iter().collect::<Vec<_>>().join(" ");
+            let mark = |is_platforms| if is_platforms { BY_PLATFORM } else { "" };
+            let entries = entries.into_iter().map(|(entry, by)| format!("{}{entry}", mark(by)));
+            let disabled = entries.collect::<Vec<_>>().join(" ");
             // The write moves the server's revision, which A2A must follow to stay as it is.
             let a2a_at = rows::signed(if stored.a2a_confirmed { write.revision } else { 0 })?;
             let update = "UPDATE servers SET disabled = $1, a2a_at = $2 WHERE name = $3";
             query!(update, &disabled, a2a_at, name).execute(&mut *write.tx).await?;
             write.stamp(true).await?;
             write.commit(if is_disabled { "server.disable" } else { "server.enable" }, entry).await
+        })
+        .await
+    }
+
+    /// Whether the platform disabled the server or a part of it.
+    pub async fn is_disabled_by_platform(&self, name: &str) -> Result<bool> {
+        self.within(async {
+            let text = disabled_text(&self.pool, name).await?;
+            Ok(text.split_whitespace().any(|entry| parse_entry(entry).1))
         })
         .await
     }
@@ -254,6 +289,6 @@ fn record(row: &AnyRow) -> Result<ServerRecord> {
         revision,
         updated_at: rows::get(row, "updated_at")?,
         a2a_confirmed: rows::get::<u64>(row, "a2a_at")? == revision,
-        disabled: disabled.split_whitespace().map(str::to_owned).collect(),
+        disabled: disabled.split_whitespace().map(|entry| parse_entry(entry).0.to_owned()).collect(),
     })
 }
