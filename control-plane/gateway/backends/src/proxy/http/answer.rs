@@ -155,13 +155,15 @@ async fn keep(
     Ok(json!({"type": "resource_link", "uri": uri, "name": name, "mimeType": content_type, "size": size}))
 }
 
-/// Returns the name of the file that the service sends (RFC 6266).
+/// Returns the name of the file that the service sends, without a path, because clients may store it under this name (RFC 6266
+/// section 4.3).
 fn file_name(headers: &HeaderMap) -> Option<String> {
     let written = headers.get(CONTENT_DISPOSITION)?.to_str().ok()?;
     let mut parameters = written.split(';').filter_map(|part| part.split_once('='));
     let (_, value) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("filename"))?;
-    let name: String = value.trim().trim_matches('"').chars().take(MAX_NAME).collect();
-    (!name.is_empty()).then_some(name)
+    let last = value.trim().trim_matches('"').rsplit(['/', '\\']).next().unwrap_or_default();
+    let name: String = last.chars().take(MAX_NAME).collect();
+    (!["", ".", ".."].contains(&name.as_str())).then_some(name)
 }
 
 /// Builds MCP image or audio content, or an embedded resource for everything else.
@@ -223,7 +225,14 @@ mod tests {
         };
         assert_eq!(name("attachment; filename=\"report 7.pdf\"").as_deref(), Some("report 7.pdf"));
         assert_eq!(name("attachment; FileName=a.zip; size=3").as_deref(), Some("a.zip"));
-        for without in ["inline", "attachment; filename=\"\"", "attachment; filename*=UTF-8''a.pdf"] {
+        assert_eq!(name("attachment; filename=\"../../.ssh/config\"").as_deref(), Some("config"));
+        assert_eq!(name("attachment; filename=\"c:\\temp\\a.exe\"").as_deref(), Some("a.exe"));
+        for without in [
+            "inline",
+            "attachment; filename=\"a/..\"",
+            "attachment; filename=\"\"",
+            "attachment; filename*=UTF-8''a.pdf",
+        ] {
             assert_eq!(name(without), None, "{without}");
         }
         assert_eq!(file_name(&HeaderMap::new()), None);
