@@ -1,5 +1,7 @@
 //! POSIX shell words, for commands that users paste.
 
+use std::path::Path;
+
 /// Quotes a text so that a shell reads it as one word.
 pub fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@+,".contains(c);
@@ -7,6 +9,11 @@ pub fn word(text: &str) -> String {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Quotes a path like [`word`].
+pub fn path(path: &Path) -> String {
+    word(&path.display().to_string())
 }
 
 /// Formats an option with its value, which may begin with a dash, after a space.
@@ -39,6 +46,7 @@ mod tests {
             ("$(x)", "'$(x)'"),
         ] {
             assert_eq!(word(text), expected);
+            assert_eq!(path(Path::new(text)), expected);
         }
     }
 }

@@ -17,7 +17,7 @@ use asp_command::environment::Environment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_packaging::stdio::check_variable;
-use asp_platform::address;
+use asp_platform::{address, shell};
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio::runtime::Runtime;
@@ -77,7 +77,7 @@ pub(super) fn import(
         for entry in &import.upstreams {
             print::next_step(&format!("add the entry {entry} to ASP_UPSTREAMS"));
         }
-        print::next_step(&format!("asp deploy {}", args.out.display()));
+        print::next_step(&format!("asp deploy {}", shell::path(&args.out)));
     }
     if left_out.is_empty() { Ok(()) } else { Err(Failure::Refused) }
 }

@@ -29,6 +29,7 @@ use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_identity::issuers::credentials::NamedCredentials;
+use asp_platform::shell;
 
 pub use args::ImportArgs;
 #[cfg(feature = "testing")]
@@ -70,7 +71,7 @@ pub fn run(args: &ImportArgs, named: &dyn Fn() -> Result<NamedCredentials, Failu
         }
     };
     write_import(args, imported)?;
-    print::next_step(&format!("asp deploy {}", args.out.display()));
+    print::next_step(&format!("asp deploy {}", shell::path(&args.out)));
     Ok(())
 }
 

@@ -52,7 +52,7 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
 
 /// Prints what comes after a plan, or after servers were applied: their code is not installed by that.
 fn print_next_steps(args: &ApplyArgs, bundles: &[Bundle]) {
-    let directory = shell::word(&args.directory.display().to_string());
+    let directory = shell::path(&args.directory);
     if args.dry_run {
         return print::next_step(&format!("asp apply {directory}"));
     }

@@ -95,7 +95,7 @@ pub fn run(args: &LintArgs) -> Result<(), Failure> {
             report.warnings.len()
         ));
         if report.faults.is_empty() && args.path.is_dir() {
-            print::next_step(&format!("asp deploy {}", shell::word(&args.path.display().to_string())));
+            print::next_step(&format!("asp deploy {}", shell::path(&args.path)));
         }
     }
     if report.faults.is_empty() { Ok(()) } else { Err(Failure::Refused) }

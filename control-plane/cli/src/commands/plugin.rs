@@ -14,6 +14,7 @@ use asp_packaging::languages::Languages;
 use asp_packaging::local::{Local, PluginOutcome, Request};
 use asp_packaging::scaffold::{self, NewPrimitive, Scaffold, ScaffoldType};
 use asp_packaging::{Unit, build, examples, schemas, trust};
+use asp_platform::shell;
 use asp_proto::plugin::server_message::Payload;
 use asp_registry::Source;
 use serde_json::Value;
@@ -71,7 +72,7 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
     if let Some(file) = &changed {
         print::line(&format!("changed {}", file.display()));
     }
-    let (here, id) = (args.directory.display(), &args.id);
+    let (here, id) = (shell::path(&args.directory), &args.id);
     match args.kind {
         ScaffoldType::Tool | ScaffoldType::Task => {
             print::line(&format!("next: asp plugin test {here}   (calls it with the examples of its spec)"));
@@ -134,7 +135,7 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
         print_output(&local);
         return Err(Failure::Refused);
     }
-    print::next_step(&format!("asp deploy {}", args.directory.display()));
+    print::next_step(&format!("asp deploy {}", shell::path(&args.directory)));
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use asp_command::environment::Environment;
 use asp_command::state_dir;
 use asp_platform::secret::Secret;
+use asp_platform::shell;
 use reqwest::Url;
 use serde_json::{Map, Value, json};
 
@@ -109,7 +110,7 @@ impl KeyFiles {
     pub(super) fn settings(&self) -> Vec<String> {
         let changed =
             [&self.secrets, &self.credentials].into_iter().filter(|file| file.is_used && !file.is_set);
-        changed.map(|file| format!("{}={}", file.variable, file.path.display())).collect()
+        changed.map(|file| format!("{}={}", file.variable, shell::path(&file.path))).collect()
     }
 }
 

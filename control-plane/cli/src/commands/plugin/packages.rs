@@ -138,7 +138,7 @@ fn pack_all(args: &PluginBuildArgs) -> Result<(), Failure> {
     if args.json {
         print::json(&built);
     } else if !built.is_empty() {
-        print::next_step(&format!("asp plugin push {}", shell::word(&args.out.display().to_string())));
+        print::next_step(&format!("asp plugin push {}", shell::path(&args.out)));
     }
     Ok(())
 }
