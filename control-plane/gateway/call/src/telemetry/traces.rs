@@ -96,6 +96,11 @@ impl Tracer {
     /// Queues the spans of a call that ends with this outcome.
     pub fn ended(&self, call: &Call, outcome: &Outcome) {
         let Some(span) = &call.span else { return };
+        // First, so that calls do not make spans for a collector that takes none.
+        let Ok(place) = self.queue.try_reserve() else {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
         let clock = WallClock::now();
         let stages = span.stages();
         let mut spans = Vec::with_capacity(stages.len() + 1);
@@ -104,9 +109,7 @@ impl Tracer {
             stage.name == Stage::Execute.as_str() || stage.ended - stage.began >= SHORTEST
         };
         spans.extend(stages.iter().filter(is_shown).map(|stage| of_stage(call, span, stage, &clock)));
-        if self.queue.try_send(spans).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        place.send(spans);
     }
 
     /// Returns the number of calls whose spans were dropped since the last time.
