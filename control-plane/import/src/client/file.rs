@@ -13,6 +13,10 @@ use super::command::{self, ClientKey, PackageCommand};
 /// Places of the list, as JSON pointers: Claude and Cursor, VS Code, and the settings of VS Code.
 const LISTS: [&str; 3] = ["/mcpServers", "/servers", "/mcp/servers"];
 
+/// Start of the names of the platform's own variables. Some hold keys, such as `ASP_ADMIN_TOKEN`, which a file of somebody else must
+/// not send to its servers.
+const OF_PLATFORM: &str = "ASP_";
+
 /// A server of the file.
 pub(super) struct ClientEntry {
     pub(super) name: String,
@@ -87,7 +91,8 @@ fn keys(object: Option<&Value>, environment: &dyn Environment) -> Vec<ClientKey>
     members.map(key).collect()
 }
 
-/// Replaces `${env:NAME}`, `${NAME}` and `${NAME:-default}`; fails with the first placeholder that has no value.
+/// Replaces `${env:NAME}`, `${NAME}` and `${NAME:-default}`; fails with the first placeholder that has no value. The platform's own
+/// variables have none here.
 fn resolve(text: &str, environment: &dyn Environment) -> Result<String, String> {
     let mut resolved = String::new();
     let mut rest = text;
@@ -97,7 +102,9 @@ fn resolve(text: &str, environment: &dyn Environment) -> Result<String, String> 
             Some((name, default)) => (name, Some(default.to_owned())),
             None => (placeholder, None),
         };
-        let value = environment.get(name.strip_prefix("env:").unwrap_or(name)).or(default);
+        let name = name.strip_prefix("env:").unwrap_or(name);
+        let known = environment.get(name).filter(|_| !name.starts_with(OF_PLATFORM));
+        let value = known.or(default);
         resolved.push_str(before);
         resolved.push_str(&value.ok_or_else(|| format!("${{{placeholder}}}"))?);
         rest = left;
@@ -150,7 +157,8 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> BTreeMap<String, Result<ClientServer, String>> {
-        let environment = BTreeMap::from([("TEAM_TOKEN", "from the environment")]);
+        let environment =
+            BTreeMap::from([("TEAM_TOKEN", "from the environment"), ("ASP_ADMIN_TOKEN", "of the platform")]);
         let found = entries(text, &environment).unwrap();
         found.into_iter().map(|entry| (entry.name, entry.server)).collect()
     }
@@ -196,6 +204,16 @@ mod tests {
         let Ok(ClientServer::Http { headers, .. }) = &found["b"] else { panic!() };
         assert_eq!(shown(headers), [("X-Key", Ok("plain // text"))]);
         assert_eq!(found["c"].as_ref().err().unwrap(), "it is disabled in the file");
+    }
+
+    #[test]
+    fn no_server_gets_a_key_of_the_platform() {
+        for text in ["${ASP_ADMIN_TOKEN}", "${env:ASP_ADMIN_TOKEN}"] {
+            let entry = format!(r#"{{"url": "https://a.example/mcp", "headers": {{"X-Key": "{text}"}}}}"#);
+            let found = read(&format!(r#"{{"mcpServers": {{"a": {entry}}}}}"#));
+            let Ok(ClientServer::Http { headers, .. }) = &found["a"] else { panic!() };
+            assert_eq!(shown(headers), [("X-Key", Err(text))]);
+        }
     }
 
     #[test]
