@@ -27,6 +27,7 @@ mod crowd;
 mod dev;
 mod dev_failures;
 mod dev_login;
+mod documents;
 mod doors;
 mod embedded;
 mod faithful;
@@ -145,6 +146,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     dev::trials,
     dev_failures::trials,
     dev_login::trials,
+    documents::trials,
     embedded::trials,
     plugin_delegates::trials,
     sample_agent::trials,

@@ -14,7 +14,7 @@ const MAX_NAME: usize = 64;
 Examples:
   asp import ~/.cursor/mcp.json                    every server of a client's file (Claude, VS Code, Cursor)
   asp import --mcp http://127.0.0.1:3001/mcp --server tickets
-  asp import --stdio @modelcontextprotocol/server-everything@2.0.0 --server everything
+  asp import --stdio @modelcontextprotocol/server-everything@2026.8.31 --server everything
   asp import --a2a https://agent.example.com --server agent
   asp import --openapi shop.json --server shop --tag orders
   asp import --openapi shop.json --server shop --protocols mcp,rest

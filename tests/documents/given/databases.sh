@@ -1,0 +1,1 @@
+export ASP_STATE_DIR=$PWD/database
