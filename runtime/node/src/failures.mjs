@@ -60,7 +60,7 @@ function causes(error) {
 }
 
 /** Returns file and line of the plugin's own code where the error was made; undefined if none is known. */
-function place(error) {
+export function place(error) {
   for (const line of String(error?.stack ?? '').split('\n')) {
     const [, file, number] = FRAME.exec(line) ?? [];
     const path = file === undefined ? undefined : ownPath(file);
@@ -70,7 +70,7 @@ function place(error) {
 }
 
 /** Returns the path below the package; undefined for a file of somebody else. */
-function ownPath(file) {
+export function ownPath(file) {
   try {
     const path = relative(realpathSync(process.env.ASP_PLUGIN_CODE), file.startsWith('file:') ? fileURLToPath(file) : file);
     return path.startsWith('..') || isAbsolute(path) || path.includes('node_modules/') ? undefined : path;

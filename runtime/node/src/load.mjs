@@ -5,6 +5,7 @@ import { isAbsolute, relative, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import * as module from 'node:module';
 import { LoadError } from './errors.mjs';
+import { ownPath } from './failures.mjs';
 
 const DEFINITION = Symbol.for('asp.plugin.definition');
 const API = new URL('./index.mjs', import.meta.url).href;
@@ -79,7 +80,9 @@ function missingLibrary(error) {
   if (error?.code !== 'ERR_MODULE_NOT_FOUND' && error?.code !== 'MODULE_NOT_FOUND') return undefined;
   const [, name] = /^Cannot find (?:package|module) '((?:@[^'/]+\/)?[^@'./][^'/]*)/.exec(error.message) ?? [];
   if (name === undefined) return undefined;
-  return new LoadError(`there is no package ${name}: a library lies beside the code: npm install ${name}`);
+  const [, importer] = /(?: imported from |Require stack:\n- )(.+)$/m.exec(error.message) ?? [];
+  const at = importer === undefined ? undefined : ownPath(importer);
+  return new LoadError(`${at ? `${at}: ` : ''}there is no package ${name}: a library lies beside the code: npm install ${name}`);
 }
 
 function provideApi() {

@@ -2,6 +2,9 @@
 //! 78: the plugin could not be loaded. Whatever else ends it (process.exit, an uncaught exception, an unhandled
 //! rejection) is the plugin's crash: 70.
 
+import { place } from './failures.mjs';
+import { operatorLine } from './logs.mjs';
+
 export const EXIT = { OK: 0, CRASH: 70, PROTOCOL: 76, LOAD: 78 };
 
 // As Node has it: a plugin that loads `domain` replaces it.
@@ -9,10 +12,14 @@ const capture = process.setUncaughtExceptionCaptureCallback.bind(process);
 
 let leaving = false;
 
-/** Makes every end that is not `leave` a crash. */
+/** Makes every end that is not `leave` a crash, and reports where the plugin called process.exit. */
 export function guardExit() {
-  process.on('exit', () => {
-    if (!leaving) process.exitCode = EXIT.CRASH;
+  process.on('exit', (code) => {
+    if (leaving) return;
+    process.exitCode = EXIT.CRASH;
+    // The listener runs within process.exit, and so below the plugin's own code.
+    const at = place(new Error());
+    if (at !== undefined) operatorLine('the plugin called process.exit', { error: `exit code ${code} at ${at}` });
   });
 }
 

@@ -142,6 +142,7 @@ test('process.exit, an unhandled rejection and an exit while loading are crashes
     worker.invoke('1', { act });
     assert.deepEqual(await worker.ended, CRASH);
     assert.ok(!worker.inbox.some((message) => message.completed || message.failed));
+    assert.equal(/the plugin called process\.exit","error":"exit code \d+ at acts\.mjs:\d+"/.test(worker.stderr), act === 'exit');
   }
   assert.deepEqual(await (await startWorker('exits.mjs')).ended, CRASH);
 });
@@ -150,8 +151,8 @@ test('a plugin that cannot be loaded ends the worker with 78 and one line', asyn
   const broken = [
     ['absent.mjs', {}, /ENOENT/],
     ['throws.mjs', {}, /no database/],
-    ['needs_library.mjs', {}, /"there is no package @absent\/library: a library lies beside the code: npm install @absent\/library"/],
-    ['requires_library.mjs', {}, /"there is no package absent-library: a library lies beside the code: npm install absent-library"/],
+    ['needs_library.mjs', {}, /"needs_library\.mjs: there is no package @absent\/library: a library lies beside the code: npm install @absent\/library"/],
+    ['requires_library.mjs', {}, /"requires_library\.mjs: there is no package absent-library: a library lies beside the code: npm install absent-library"/],
     ['several.mjs', {}, /several\.mjs has no tool named test, only forecast, listOrders/],
     ['several.mjs:absent', {}, /several\.mjs must export absent = tool\(\.\.\.\), not undefined/],
     ['no_export.mjs', {}, /must export default tool/],

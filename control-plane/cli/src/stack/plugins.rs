@@ -185,7 +185,7 @@ fn one(
     let id = &unit.id;
     build::all(from_ref(unit), None, stop).map_err(|error| {
         tracing::debug!(%id, error = format!("{error:#}"), "the whole output of the build");
-        (format!("does not build: {}", most_informative_line(&error)), try_it(root, id))
+        (format!("does not build: {}", with_remedy(most_informative_line(&error))), try_it(root, id))
     })?;
     let staged =
         asp_packaging::stage_files(unit, folder, plugins, ConflictPolicy::Replace).context("install it");
@@ -239,6 +239,13 @@ fn most_informative_line(error: &anyhow::Error) -> String {
     let found =
         lines().find(names_a_place).or_else(|| lines().find(names_an_error)).or_else(|| lines().next());
     shortened(found.unwrap_or_default().trim_start_matches("[ERROR] "))
+}
+
+/// Adds where a library belongs that javac does not find.
+fn with_remedy(line: String) -> String {
+    let is_missing =
+        line.contains(".java:") && line.contains("package ") && line.ends_with(" does not exist");
+    if is_missing { line + ": list the library in pom.xml" } else { line }
 }
 
 fn shortened(line: &str) -> String {
@@ -316,6 +323,14 @@ mod tests {
         assert!(plugins.join("good/1.0.0/plugin.json").is_file());
         assert!(!stale.exists(), "an earlier build stays");
         assert!(!plugins.join("other").exists());
+    }
+
+    #[test]
+    fn a_library_that_is_missing_is_named_with_its_place() {
+        let line = |text: &str| with_remedy(text.to_owned());
+        let javac = "Main.java:1: error: package com.example does not exist";
+        assert_eq!(line(javac), format!("{javac}: list the library in pom.xml"));
+        assert_eq!(line("Main.java:1: error: ';' expected"), "Main.java:1: error: ';' expected");
     }
 
     #[test]

@@ -131,7 +131,8 @@ class Call:
                 # What a handler makes of its cancel is a cancel all the same.
                 end = self._stopped()
         except SystemExit as error:
-            self.worker.crash(f"the plugin called sys.exit({error.code!r})")
+            where = failures.place(error)
+            self.worker.crash(f"the plugin called sys.exit({error.code!r})" + (f" at {where}" if where else ""))
         except BaseException as error:
             self._log_now("error", failures.trace(error))
             end = self._failed("INTERNAL", failures.text(error))

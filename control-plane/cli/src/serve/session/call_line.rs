@@ -8,6 +8,7 @@ use asp_call::call::Call;
 use asp_call::call::outcome::{Outcome, Output, Refusal};
 use asp_call::call::terms::runtime_bound;
 use asp_json::first_line;
+use asp_proto::snapshot::runtime::Mode;
 use tokio::time::Instant;
 
 /// Maximum bytes shown of an error's text.
@@ -18,7 +19,22 @@ pub(super) fn of_end(call: &Call, outcome: &Outcome) -> String {
     let primitive = format!("{}/{}", call.server.message.name, call.entry.primitive.id);
     let took = Instant::now().saturating_duration_since(call.started);
     let longest = (!call.is_shortened()).then(|| runtime_bound(&call.entry.primitive));
-    line(&primitive, &call.caller.user, (outcome, took), longest)
+    let mut line = line(&primitive, &call.caller.user, (outcome, took), longest);
+    if let Outcome::Refused(Refusal::InvalidOutput { message, .. }) = outcome
+        && let Some(Mode::Plugin(plugin)) =
+            call.entry.primitive.runtime.as_ref().and_then(|it| it.mode.as_ref())
+    {
+        line.push_str(&place_of_result(&plugin.entrypoint, message));
+    }
+    line
+}
+
+/// Returns the code that returned a refused result, and the remedy where its message has none.
+fn place_of_result(entrypoint: &str, message: &str) -> String {
+    if message.starts_with("the result has ") {
+        return format!(" ({entrypoint})");
+    }
+    format!(" ({entrypoint}: return what its types say, or change them)")
 }
 
 /// `longest`: the maximum runtime by the spec, if that set the deadline.
@@ -91,9 +107,19 @@ mod tests {
             "call greet/greet by alice: internal, 12 ms: the result does not fit the output schema at /greting: is not \
              allowed"
         );
+        assert_eq!(misfit("/greting", "/greting: is not allowed"), misfit("/greting", "is not allowed"));
         assert!(misfit("", "the result has 5 bytes").ends_with("12 ms: the result has 5 bytes"));
         let long = shown(&Outcome::Refused(Refusal::Upstream("é".repeat(MAX_DETAIL))));
         assert!(long.len() < MAX_DETAIL + 100, "{long}");
+    }
+
+    #[test]
+    fn a_result_that_does_not_fit_is_shown_with_its_code_and_a_remedy() {
+        assert_eq!(
+            place_of_result("main.py", "/greeting: is null"),
+            " (main.py: return what its types say, or change them)"
+        );
+        assert_eq!(place_of_result("Main", "the result has 5 bytes, allowed are 4"), " (Main)");
     }
 
     #[test]

@@ -279,7 +279,12 @@ fn misfit_of_result(pointer: &str, message: &str) -> String {
     match pointer {
         "" if message.starts_with("the result ") => message.to_owned(),
         "" => format!("the result does not fit the output schema: {message}"),
-        _ => format!("the result does not fit the output schema at {pointer}: {message}"),
+        _ => {
+            // Shims begin the message with the place.
+            let message =
+                message.strip_prefix(pointer).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(message);
+            format!("the result does not fit the output schema at {pointer}: {message}")
+        }
     }
 }
 

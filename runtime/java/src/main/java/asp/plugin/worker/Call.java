@@ -238,8 +238,19 @@ final class Call {
             // Whoever waits for a place finds that it is over.
             storagePlaces.release(Limits.CALLS);
             if (thread != null) {
+                if (wanted == Stop.DEADLINE) {
+                    reportPlace(thread.getStackTrace());
+                }
                 thread.interrupt();
             }
+        }
+    }
+
+    /** Prints for the author where a handler is whose time is over. */
+    private static void reportPlace(StackTraceElement[] stack) {
+        String place = Unexpected.place(stack);
+        if (!place.isEmpty()) {
+            System.err.println("the call's time is over, and its handler is at " + place);
         }
     }
 

@@ -66,10 +66,23 @@ public final class Exit {
         if (orderly) {
             return;
         }
-        System.err.println("the plugin ended the process; this counts as a crash");
+        System.err.println("the plugin ended the process; this counts as a crash" + place());
         System.out.flush();
         System.err.flush();
         Runtime.getRuntime().halt(PLUGIN_EXITED);
+    }
+
+    /** Returns where the plugin's own code ends the process, after a colon; "" if no thread of it does. */
+    private static String place() {
+        for (StackTraceElement[] stack : Thread.getAllStackTraces().values()) {
+            for (StackTraceElement frame : stack) {
+                if (frame.getClassName().equals("java.lang.Shutdown")) {
+                    String place = Unexpected.place(stack);
+                    return place.isEmpty() ? "" : ": " + place;
+                }
+            }
+        }
+        return "";
     }
 
     private static void haltAfterHooks(int code) {

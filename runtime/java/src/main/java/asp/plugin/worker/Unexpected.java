@@ -42,16 +42,20 @@ final class Unexpected {
 
     /** Returns file and line of the plugin's own code, the exception, and the limit that it met. */
     static String described(Throwable thrown) {
-        StringBuilder text = new StringBuilder();
-        for (StackTraceElement frame : thrown.getStackTrace()) {
+        String place = place(thrown.getStackTrace());
+        String text = place.isEmpty() ? thrown.toString() : place + ": " + thrown;
+        String limit = limit(thrown);
+        return limit == null ? text : text + ": " + limit;
+    }
+
+    /** Returns file and line of the innermost frame of the plugin's own code; "" if there is none. */
+    static String place(StackTraceElement[] stack) {
+        for (StackTraceElement frame : stack) {
             if (LOADER.equals(frame.getClassLoaderName())) {
-                text.append(frame.getFileName()).append(':').append(frame.getLineNumber()).append(": ");
-                break;
+                return frame.getFileName() + ":" + frame.getLineNumber();
             }
         }
-        text.append(thrown);
-        String limit = limit(thrown);
-        return limit == null ? text.toString() : text.append(": ").append(limit).toString();
+        return "";
     }
 
     /** Returns the limit of the sandbox that an exception met; null if it met none. */

@@ -18,6 +18,8 @@ class UnexpectedTest {
             new StackTraceElement(Unexpected.LOADER, null, null, "Main", "run", "Main.java", 12),
         });
         assertEquals("Main.java:12: java.lang.IllegalStateException: no city", Unexpected.described(thrown));
+        assertEquals("Main.java:12", Unexpected.place(thrown.getStackTrace()));
+        assertEquals("", Unexpected.place(new StackTraceElement[0]));
         assertEquals(Unexpected.FOR_CALLERS, Unexpected.text(thrown), "a test is no development");
     }
 
