@@ -65,7 +65,7 @@ impl Author {
         self.server_in("python", id).await
     }
 
-    async fn server_in(&self, language: &str, id: &str) -> Result<()> {
+    pub(crate) async fn server_in(&self, language: &str, id: &str) -> Result<()> {
         let mut command = self.asp()?;
         command.args(["plugin", "new", id, "--language", language]).arg(&self.root);
         let output = command.output().await?;

@@ -42,6 +42,7 @@ mod login;
 mod lost_calls;
 mod machines;
 mod main_job;
+mod mistakes;
 mod moved_sessions;
 mod object_store;
 mod on_behalf;
@@ -145,6 +146,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     plugins::trials,
     dev::trials,
     dev_failures::trials,
+    mistakes::trials,
     dev_login::trials,
     documents::trials,
     embedded::trials,
