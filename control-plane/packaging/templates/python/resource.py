@@ -4,5 +4,5 @@ from asp_plugin import ReadContext, plugin
 
 
 @plugin.resource
-async def run(args: dict, ctx: ReadContext) -> str:
+async def run(args: dict[str, str], ctx: ReadContext) -> str:
     return "Hello, everybody!"
