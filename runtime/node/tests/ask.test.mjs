@@ -51,7 +51,9 @@ test('an elicitation that nobody can be asked is an error with its reason', asyn
 test('an undeclared elicitation or delegation never leaves the worker', async () => {
   for (const args of [{ act: 'elicit', id: 'other', rethrow: true }, { act: 'delegate', id: 'other' }]) {
     worker.invoke('u', args);
-    assert.equal((await worker.result('u')).failed.code, 'UNDECLARED');
+    const { failed } = await worker.result('u');
+    assert.equal(failed.code, 'UNDECLARED');
+    assert.match(failed.message, /add it to primitiveDependencies\.(elicitations|delegations) of the spec/);
   }
   assert.equal(worker.inbox.length, 0);
 });

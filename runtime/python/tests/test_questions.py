@@ -179,6 +179,8 @@ def test_an_undeclared_question_is_never_sent():
                     await stream.invoke({"ask": ask})
                     events, end = await stream.end()
                     assert (len(events), end.code) == (1, "UNDECLARED")
+                    key = "elicitations" if ask else "delegations"
+                    assert f"add it to primitiveDependencies.{key} of the spec" in end.message
 
     run(test())
 

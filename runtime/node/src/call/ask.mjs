@@ -48,7 +48,7 @@ export const checkpointKey = (seq) => `checkpoint ${seq}`;
 
 async function elicit(call, { asked, kept, id, question }) {
   call.checkYield();
-  if (!call.plugin.manifest.elicitations.has(id)) throw because('UNDECLARED', `elicitation ${id} is not declared`, 'undeclared');
+  if (!call.plugin.manifest.elicitations.has(id)) throw because('UNDECLARED', `elicitation ${id} is not declared: add it to primitiveDependencies.elicitations of the spec`, 'undeclared');
   const earlier = kept.inputs.get(id)?.shift();
   const answer = earlier ?? (await ask(call, call.questions, inputKey(id), elicitation(call, id, question)));
   if (answer.error) {
@@ -78,7 +78,7 @@ function readField([name, { type = 'string', required = true, label = '' }]) {
 
 async function delegate(call, { delegated, kept, id, input, options, member = 'input' }) {
   call.checkYield();
-  if (!call.plugin.manifest.delegations.has(id)) throw because('UNDECLARED', `delegation ${id} is not declared`, 'undeclared');
+  if (!call.plugin.manifest.delegations.has(id)) throw because('UNDECLARED', `delegation ${id} is not declared: add it to primitiveDependencies.delegations of the spec`, 'undeclared');
   const body = json(input, 'the input');
   const correlationId = correlation(delegated, id, body.value);
   const earlier = kept.results.get(correlationId);

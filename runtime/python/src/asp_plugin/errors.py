@@ -24,12 +24,18 @@ class PluginError(Exception):
         self.details = details
 
 
+def _undeclared(reason: str, key: str) -> str:
+    """Where a question is declared, if its reason is that it is not."""
+    return f": add it to primitiveDependencies.{key} of the spec" if reason == "undeclared" else ""
+
+
 class ElicitationError(PluginError):
     """Nobody answered. `reason`: unsupported, expired or undeclared; the codes are those of every language."""
 
     def __init__(self, elicitation_id: str, reason: str) -> None:
         code = {"undeclared": "UNDECLARED", "expired": "INPUT_EXPIRED"}.get(reason, "INPUT_UNSUPPORTED")
-        super().__init__(code, f"elicitation {elicitation_id}: {reason}", {"reason": reason})
+        text = f"elicitation {elicitation_id}: {reason}" + _undeclared(reason, "elicitations")
+        super().__init__(code, text, {"reason": reason})
         self.reason = reason
 
 
@@ -38,7 +44,8 @@ class DelegationError(PluginError):
 
     def __init__(self, delegate_id: str, reason: str) -> None:
         code = "UNDECLARED" if reason == "undeclared" else "DELEGATION_FAILED"
-        super().__init__(code, f"delegation {delegate_id}: {reason}", {"reason": reason})
+        text = f"delegation {delegate_id}: {reason}" + _undeclared(reason, "delegations")
+        super().__init__(code, text, {"reason": reason})
         self.reason = reason
 
 

@@ -12,7 +12,9 @@ public final class Reasons {
 
     public static PluginException undeclared(String id) {
         return new PluginException(
-                "UNDECLARED", "the spec does not declare `" + id + "`", Map.of("reason", "undeclared"));
+                "UNDECLARED",
+                "the spec does not declare `" + id + "`: add it to its primitiveDependencies",
+                Map.of("reason", "undeclared"));
     }
 
     /** Nobody answered the question `id`. */
