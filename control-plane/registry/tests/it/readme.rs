@@ -1,12 +1,5 @@
 //! The samples in `primitives/README.md` compile without faults.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use std::fs;
 use std::path::Path;
 

@@ -1,12 +1,5 @@
 //! Several major versions of a primitive on one server.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_registry::{CheckReport, CompiledServer, Source, check, compare};
 
 fn spec(version: &str, argument: &str) -> String {

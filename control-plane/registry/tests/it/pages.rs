@@ -1,12 +1,5 @@
 //! Elicitations that send the user to a page, and primitives that require a user.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_registry::{Source, check};
 
 fn faults(file: &str, text: String) -> Vec<(&'static str, String)> {

@@ -1,12 +1,5 @@
 //! Compiled MCP definitions fit the official schema of each revision, and contain nothing that it does not define.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use std::fs;
 use std::path::Path;
 

@@ -1,12 +1,5 @@
 //! Delegates: who may answer one, and keys that their specs may not have.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_proto::snapshot::runtime::Mode;
 use asp_registry::{CheckReport, Source, check};
 

@@ -1,12 +1,5 @@
 //! Tools that read A2A messages: what they may be, how they are compiled, and which changes of them break callers.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_proto::snapshot::OtherPrimitive;
 use asp_registry::{CheckReport, CompiledServer, Source, check, compare};
 

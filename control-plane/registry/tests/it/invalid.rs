@@ -1,13 +1,6 @@
 //! The samples of `primitives/invalid/`: one for each fault code, with the line, place and hint that a user gets. A
 //! sample is `<code>.yaml`, or a folder `<code>/` that is a primitives root of its own.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,5 @@
 //! Reading a primitives folder: the files read, their order, and rejected files.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use std::fs;
 use std::path::Path;
 

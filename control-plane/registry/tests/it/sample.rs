@@ -1,12 +1,5 @@
 //! The sample task of the first specification compiles to its own tool and card.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -211,7 +204,7 @@ fn compiled_output_equals_the_golden_files() {
         assert!(
             golden == text,
             "{name} differs from what is compiled now; when that is meant, run\n\
-             {UPDATE}=1 cargo test -p asp-registry --test sample"
+             {UPDATE}=1 cargo test -p asp-registry --test it compiled_output_equals_the_golden_files"
         );
     }
 }

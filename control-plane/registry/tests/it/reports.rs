@@ -1,13 +1,6 @@
 //! Reports of a whole check: every fault of every file, bounded in number and length, and the allowed places of
 //! files.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_registry::{CheckReport, Source, check};
 
 const BUILTIN: &str = "runtime: {mode: builtin, entrypoint: echo}";

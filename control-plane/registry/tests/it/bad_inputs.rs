@@ -1,13 +1,6 @@
 //! Tables of rejected inputs beyond the one sample for each code: each has its code and place, and each group covers
 //! some keys.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_registry::{CheckReport, Source, check};
 
 fn source(path: &str, text: &str) -> Source {

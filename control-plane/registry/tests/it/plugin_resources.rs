@@ -1,7 +1,5 @@
 //! Resources that a plugin lists and watches, and specs that no plugin runs.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "a test stops at what it did not expect")]
-
 use asp_registry::{Source, check};
 
 /// Returns the findings in a spec of this kind.

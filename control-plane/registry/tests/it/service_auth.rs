@@ -1,12 +1,5 @@
 //! `runtime.auth`: authentication to the service behind a primitive, rejected specs and the compiled ones.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_proto::snapshot::service_auth::Kind;
 use asp_registry::{CheckReport, Source, check};
 

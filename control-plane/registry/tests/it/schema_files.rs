@@ -1,12 +1,5 @@
 //! Schemas that come from a plugin's code: `<id>.schema.json` next to the spec.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_registry::{CheckReport, Source, check, check_before_build, schema_file, schema_file_name};
 use serde_json::{Value, json};
 

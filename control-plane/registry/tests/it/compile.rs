@@ -1,12 +1,5 @@
 //! Compilation of each key of a spec: names by protocol, runtimes, static content, questions, cards.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_proto::snapshot::{
     AuthScheme, Kind, Mutation, Primitive, Protocol, RiskClass, Sessions, proxy_a2a::Binding as AgentBinding,
     proxy_http::BodyFormat, runtime::Mode,

@@ -1,12 +1,5 @@
 //! Breaking changes are distinguished from harmless ones, and both need a new version.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_registry::{Change, CompiledServer, Source, check, compare};
 
 fn server(lines: &str, spec: &str) -> CompiledServer {

@@ -1,12 +1,5 @@
 //! Damaged files never stop the check: it answers with faults or a catalog.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use std::path::Path;
 
 use asp_registry::{Source, check, conflicts, read_dir};

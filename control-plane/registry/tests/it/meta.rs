@@ -1,12 +1,5 @@
 //! `_meta`: served as written in the spec, and rejected where it would not be read.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
-
 use asp_registry::{Source, check};
 
 fn faults(kind: &str, rest: &str) -> Vec<(&'static str, String)> {
