@@ -75,7 +75,7 @@ chaos: ## Breaks the plugin runtime in every way plugins can, and tries REST at 
 	@scripts/build-wasm
 	cargo build --locked --release --workspace --all-targets
 	@source .tools/env; ASP_REST_CASES=100 cargo test --locked --release --workspace --test e2e -- ::schemathesis
-	@source .tools/env; ASP_CHAOS=1 cargo test --locked --release --workspace --test redis
+	@source .tools/env; ASP_CHAOS=1 cargo test --locked --release --workspace --test it -- redis::
 	@source .tools/env; exec $(target)/release/asp-chaos $(CHAOS_ARGS)
 
 fuzz: ## Fuzzes the parsers, FUZZ_SECONDS for each (60), and the states of the protocols, FUZZ_STATES_SECONDS (600)

@@ -1,4 +1,5 @@
-//! Renewal of leases on real SQLite files under the full load of audit, ledger and sweeps.
+//! Renewal of leases on real SQLite files under the full load of audit, ledger and sweeps. A program of its own, because the
+//! test measures latencies under a load that would slow down the tests in `it.rs`, and would be slowed down by them.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

@@ -1,8 +1,5 @@
 //! Writes of several control planes on one PostgreSQL.
 
-// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 

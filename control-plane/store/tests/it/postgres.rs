@@ -1,8 +1,5 @@
 //! The port suites on a real PostgreSQL, and requirements specific to a shared database.
 
-// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};

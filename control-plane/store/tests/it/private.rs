@@ -1,8 +1,5 @@
 //! Files of the stores are accessible to their owner only, regardless of the umask.
 
-// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,5 @@
 //! Tests of the archive: all data moves from SQLite to PostgreSQL and back without loss, or none does.
 
-// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,5 @@
 //! The port suites on a real Redis and a Redis Cluster, and requirements specific to a server that may be unavailable.
 
-// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,6 @@
 //! Interaction of several gateways on a real PostgreSQL: judging each other's leases, the cost of a busy or frozen
 //! gateway to the others, and the order of deletion after concurrent writes.
 
-// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};

@@ -1,8 +1,5 @@
 //! The port suites on a real object store with a real PostgreSQL, and requirements specific to a shared store.
 
-// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

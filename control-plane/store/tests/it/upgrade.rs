@@ -1,9 +1,6 @@
 //! Upgrade of databases of commit 03f3e640 to the current tables with every row; those of other unreleased versions are
 //! refused unchanged.
 
-// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
