@@ -1,17 +1,13 @@
 //! `asp upgrade check` against a running control plane, and a write that is rejected if the resource changed since it was read.
 
-// A helper of a test fails like the test itself.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{GUARD, asp, primitives, text};
+
+use crate::support::{GUARD, asp, primitives, text};
 
 fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
