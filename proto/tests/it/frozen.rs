@@ -1,8 +1,6 @@
 //! The first publication of the two gRPC contracts never changes: not a number, not a type, not a label. Additions of
 //! the platform to its messages have numbers from 100 on.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
 use std::collections::BTreeSet;
 
 use prost::Message;
@@ -12,8 +10,8 @@ use prost_types::{
     MethodDescriptorProto,
 };
 
-const PLUGIN: &str = include_str!("seed/plugin.txt");
-const SUPERVISOR: &str = include_str!("seed/supervisor.txt");
+const PLUGIN: &str = include_str!("../seed/plugin.txt");
+const SUPERVISOR: &str = include_str!("../seed/supervisor.txt");
 /// First number of the platform's own fields.
 const OWN: i32 = 100;
 
