@@ -47,7 +47,7 @@ def selection(packages, crate):
     """Returns the arguments of cargo that select the crate's unit tests with the features of the whole workspace.
 
     >>> wants = {"name": "a", "path": "/", "features": ["x"]}
-    >>> packages = {"a": {"dependencies": [], "targets": [{"kind": ["lib"]}]}, "b": {"dependencies": [wants]}}
+    >>> packages = {"a": {"dependencies": [], "targets": [{"kind": ["lib"], "test": True}]}, "b": {"dependencies": [wants]}}
     >>> selection(packages, "a")
     ['--workspace', '--exclude', 'b', '--features', 'a/x', '--lib']
     """
@@ -61,7 +61,7 @@ def selection(packages, crate):
                 features |= {f"{dependency['name']}/{feature}" for feature in dependency["features"]}
     if features:
         arguments += ["--features", ",".join(sorted(features))]
-    kinds = {kind for target in packages[crate]["targets"] for kind in target["kind"]}
+    kinds = {kind for target in packages[crate]["targets"] if target["test"] for kind in target["kind"]}
     arguments += ["--lib"] if kinds & {"lib", "rlib", "cdylib"} else []
     arguments += ["--bins"] if "bin" in kinds else []
     return arguments
