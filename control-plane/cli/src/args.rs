@@ -322,7 +322,8 @@ pub struct JsonArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  asp audit --org acme --user alice
+  asp audit --org acme --user alice --since 2h
+  asp audit --server shop --outcome failed --limit 20
   asp audit --trace 4bf92f3577b34da6a3ce929d0e0e4736")]
 pub struct AuditArgs {
     /// Shows only calls of this org
@@ -334,6 +335,15 @@ pub struct AuditArgs {
     /// Shows only calls of this server
     #[arg(long, value_name = "NAME")]
     pub server: Option<String>,
+    /// Shows only calls of this primitive, in every version or, as ID@VERSION, in one
+    #[arg(long, value_name = "ID")]
+    pub primitive: Option<String>,
+    /// Shows only ends of calls with this outcome or reason: completed, rejected, failed, cancelled, deadline, rate_limited, …
+    #[arg(long, value_name = "WORD")]
+    pub outcome: Option<String>,
+    /// Shows only events since this time (RFC 3339), or of the last 30s, 15m, 2h or 7d
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
     /// Shows only calls with this trace: `traceId` in the client's error
     #[arg(long, value_name = "ID")]
     pub trace: Option<String>,

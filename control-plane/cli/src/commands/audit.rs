@@ -3,20 +3,25 @@
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
+use asp_platform::clock;
+use asp_platform::time::{from_rfc3339, rfc3339};
 use serde_json::Value;
 
 use super::client::{AdminClient, block_on, with_query};
+use super::token::parse_ttl;
 use crate::args::AuditArgs;
 
 /// Maximum number of events in a response of the control plane.
 const PAGE: u32 = 1000;
-/// Maximum number of pages that one command searches for calls of a user, server or trace.
+/// Maximum number of pages that one command searches for the wanted events.
 const SEARCHED_PAGES: u32 = 100;
 
 /// Shows events of `/api/audit/calls`: one page or, if only some are wanted, those of many pages.
 pub fn run(args: &AuditArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let is_search = args.user.is_some() || args.server.is_some() || args.trace.is_some();
+    let since = args.since.as_deref().map(|text| parse_since(text, clock::now_ms())).transpose()?;
+    let choices = [&args.user, &args.server, &args.primitive, &args.outcome, &args.trace, &args.since];
+    let is_search = choices.into_iter().any(Option::is_some);
     let (size, pages) = if is_search { (PAGE, SEARCHED_PAGES) } else { (args.limit, 1) };
     let mut left = args.limit as usize;
     let mut before = args.before;
@@ -24,12 +29,15 @@ pub fn run(args: &AuditArgs) -> Result<(), Failure> {
         for _ in 0..pages {
             let page = api.get(&path(args, size, before)?).await?.accepted()?;
             let records = page.as_array().map(Vec::as_slice).unwrap_or_default();
-            for record in records.iter().filter(|record| is_wanted(args, record)).take(left) {
+            let is_later = |record: &&Value| since.is_none_or(|since| at(record) >= since);
+            let wanted = records.iter().filter(is_later).filter(|record| is_wanted(args, record));
+            for record in wanted.take(left) {
                 left -= 1;
                 print::line(&if args.json { record.to_string() } else { line(record) });
             }
             before = records.last().and_then(|record| record.get("seq")).and_then(Value::as_i64);
-            if left == 0 || records.len() < size as usize {
+            // Gateways store their events late and in any order, so that one early event does not end the search.
+            if left == 0 || records.len() < size as usize || !records.iter().any(|record| is_later(&record)) {
                 return Ok(());
             }
         }
@@ -41,13 +49,37 @@ pub fn run(args: &AuditArgs) -> Result<(), Failure> {
     })
 }
 
-/// Whether an event is of the user, server and trace that were asked for.
-fn is_wanted(args: &AuditArgs, record: &Value) -> bool {
-    let wanted = [("user", &args.user), ("server", &args.server), ("trace", &args.trace)];
-    wanted.into_iter().all(|(member, wanted)| {
-        let found = record.get("event").and_then(|event| event.get(member)).and_then(Value::as_str);
-        wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+/// Parses a time, or an age such as `2h` before `now_ms`; returns Unix milliseconds.
+fn parse_since(text: &str, now_ms: u64) -> Result<u64, Failure> {
+    if let Some(age) = parse_ttl(text) {
+        return Ok(now_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)));
+    }
+    let time = from_rfc3339(text).map(|time| u64::try_from(time).unwrap_or_default());
+    time.ok_or_else(|| {
+        Failure::bad("--since", format!("`{text}` is not a time: write 15m, 2h, 7d or 2026-01-31T08:00:00Z"))
     })
+}
+
+/// Returns the time of an event in Unix milliseconds.
+fn at(record: &Value) -> u64 {
+    record.get("at").and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// Whether an event has everything that was asked for.
+fn is_wanted(args: &AuditArgs, record: &Value) -> bool {
+    let found =
+        |member: &str| record.get("event").and_then(|event| event.get(member)).and_then(Value::as_str);
+    let is = |member: &str, wanted: &str| found(member) == Some(wanted);
+    let has = |wanted: &Option<String>, holds: &dyn Fn(&str) -> bool| wanted.as_deref().is_none_or(holds);
+    let is_of = |wanted: &str| {
+        let id = found("primitive").and_then(|primitive| primitive.split('@').next());
+        is("primitive", wanted) || id == Some(wanted)
+    };
+    has(&args.user, &|user| is("user", user))
+        && has(&args.server, &|server| is("server", server))
+        && has(&args.trace, &|trace| is("trace", trace))
+        && has(&args.primitive, &is_of)
+        && has(&args.outcome, &|outcome| is("outcome", outcome) || is("reason", outcome))
 }
 
 fn path(args: &AuditArgs, size: u32, before: Option<i64>) -> Result<String, Failure> {
@@ -63,10 +95,10 @@ fn line(record: &Value) -> String {
     let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_i64).unwrap_or_default();
     let nothing = Value::Null;
     let event = record.get("event").unwrap_or(&nothing);
-    let seconds = number(record, "at").div_euclid(1000);
     let head = format!(
-        "{} {seconds} {}/{} {} {} {} {}",
+        "{} {} {}/{} {} {} {} {}",
         number(record, "seq"),
+        rfc3339(at(record)),
         text(record, "org"),
         text(event, "user"),
         text(event, "event"),
@@ -100,13 +132,8 @@ mod tests {
     #[test]
     fn events_are_chosen_by_all_that_was_asked_for() {
         let args = |user: Option<&str>, trace: Option<&str>| AuditArgs {
-            org: None,
-            user: user.map(str::to_owned),
             server: Some("demo".to_owned()),
-            trace: trace.map(str::to_owned),
-            limit: 100,
-            before: None,
-            json: false,
+            ..all(user, trace)
         };
         let record = json!({ "event": { "user": "alice", "server": "demo", "trace": "4bf9" } });
         assert!(is_wanted(&args(None, None), &record));
@@ -115,16 +142,56 @@ mod tests {
         assert!(!is_wanted(&args(Some("alice"), None), &json!({ "event": { "user": "alice" } })));
     }
 
+    fn all(user: Option<&str>, trace: Option<&str>) -> AuditArgs {
+        AuditArgs {
+            org: None,
+            user: user.map(str::to_owned),
+            server: None,
+            primitive: None,
+            outcome: None,
+            since: None,
+            trace: trace.map(str::to_owned),
+            limit: 100,
+            before: None,
+            json: false,
+        }
+    }
+
+    #[test]
+    fn a_primitive_is_chosen_in_every_version_and_an_end_by_its_outcome_or_reason() {
+        let record =
+            json!({ "event": { "primitive": "echo@1.0.0", "outcome": "failed", "reason": "deadline" } });
+        let of_primitive =
+            |id: &str| is_wanted(&AuditArgs { primitive: Some(id.to_owned()), ..all(None, None) }, &record);
+        assert!(of_primitive("echo") && of_primitive("echo@1.0.0"));
+        assert!(!of_primitive("ech") && !of_primitive("echo@2.0.0"));
+        let ended = |word: &str, record: &Value| {
+            is_wanted(&AuditArgs { outcome: Some(word.to_owned()), ..all(None, None) }, record)
+        };
+        assert!(ended("failed", &record) && ended("deadline", &record) && !ended("completed", &record));
+        assert!(!ended("failed", &json!({ "event": { "event": "call.start" } })));
+    }
+
+    #[test]
+    fn a_time_is_an_age_or_a_date_with_its_hour() {
+        let now = 1_700_000_000_000;
+        assert_eq!(parse_since("2h", now).unwrap(), now - 7_200_000);
+        assert_eq!(parse_since("1970-01-01T00:00:01Z", now).unwrap(), 1_000);
+        let fault = parse_since("yesterday", now).unwrap_err();
+        assert!(matches!(fault, Failure::Configuration(_)), "{fault}");
+    }
+
     #[test]
     fn a_finish_tells_its_outcome_and_a_start_who_calls_what() {
         let event = json!({ "event": "call.start", "user": "alice", "server": "demo", "primitive": "echo@1.0.0", "call": "c-1" });
         let record = json!({ "seq": -7, "at": 1_700_000_000_123_i64, "org": "acme", "event": event });
-        assert_eq!(line(&record), "-7 1700000000 acme/alice call.start demo echo@1.0.0 c-1");
+        assert_eq!(line(&record), "-7 2023-11-14T22:13:20.123Z acme/alice call.start demo echo@1.0.0 c-1");
         let event =
             json!({ "event": "call.finish", "outcome": "failed", "reason": "deadline", "latencyUs": 2500 });
         let shown = line(&json!({ "seq": 8, "at": 0, "org": "acme", "event": event }));
         assert!(
-            shown.starts_with("8 0 acme/- call.finish") && shown.ends_with("failed deadline 2 ms"),
+            shown.starts_with("8 1970-01-01T00:00:00.000Z acme/- call.finish")
+                && shown.ends_with("failed deadline 2 ms"),
             "{shown}"
         );
         let observed = json!({ "would": "deny", "rule": "user:* echo mcp" });

@@ -7,6 +7,7 @@ use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_platform::shell;
+use asp_platform::time::rfc3339;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -50,9 +51,9 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
             ServersCommand::Versions(args) => {
                 let versions = api.get(&of(&args.server, "versions")).await?.accepted()?;
                 answer::rows(&versions, args.json, |version| {
-                    let (revision, seconds) =
-                        (number(version, "revision"), number(version, "storedAt") / 1000);
-                    format!("{revision:<8} {seconds} {} {}", hash(version), text(version, "actor"))
+                    let (revision, time) =
+                        (number(version, "revision"), rfc3339(number(version, "storedAt")));
+                    format!("{revision:<8} {time} {} {}", hash(version), text(version, "actor"))
                 });
             }
             ServersCommand::Rollback(args) => {

@@ -22,6 +22,7 @@ const PAGE: u32 = 100;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct CallsParams {
     /// Only events of this org.
     org: Option<String>,

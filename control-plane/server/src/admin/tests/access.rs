@@ -101,6 +101,8 @@ async fn the_audit_of_calls_is_read_in_pages_and_by_an_org_only_as_far_as_it_is_
     assert_eq!(numbers(&api.get("platform", &next).await), [6, 5, 4]);
     assert_eq!(numbers(&api.get("org:acme:read", "/api/audit/calls").await), [8, 6, 4, 2, 0]);
     assert_eq!(numbers(&api.get("platform", "/api/audit/calls?org=other&limit=2").await), [9, 7]);
+    let unknown = api.get("platform", "/api/audit/calls?user=alice").await;
+    assert_eq!(unknown.body["code"], json!("invalid_params"), "{}", unknown.body);
 }
 
 #[tokio::test]
