@@ -31,6 +31,8 @@ const GITIGNORE: &str = include_str!("../templates/gitignore");
 const VERSION: &str = "0.1.0";
 /// Name of the class in the templates of Java.
 const CLASS: &str = "Main";
+/// Version of the library that a Maven project names: that of `asp`, as they are released together.
+const LIBRARY: &str = env!("CARGO_PKG_VERSION");
 
 /// Language of a plugin
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -39,6 +41,8 @@ pub enum ScaffoldLanguage {
     Node,
     Typescript,
     Java,
+    /// Java as a project of Maven, with a unit test
+    JavaMaven,
 }
 
 /// Type of a primitive
@@ -98,7 +102,7 @@ impl ScaffoldLanguage {
         match self {
             ScaffoldLanguage::Python => "python",
             ScaffoldLanguage::Node | ScaffoldLanguage::Typescript => "node",
-            ScaffoldLanguage::Java => "java",
+            ScaffoldLanguage::Java | ScaffoldLanguage::JavaMaven => "java",
         }
     }
 
@@ -118,15 +122,19 @@ impl ScaffoldLanguage {
             (ScaffoldLanguage::Node | ScaffoldLanguage::Typescript, _) => {
                 include_str!("../templates/node/main.mjs")
             }
-            (ScaffoldLanguage::Java, ScaffoldType::Resource) => {
+            (ScaffoldLanguage::Java | ScaffoldLanguage::JavaMaven, ScaffoldType::Resource) => {
                 include_str!("../templates/java/Resource.java")
             }
-            (ScaffoldLanguage::Java, ScaffoldType::Prompt) => include_str!("../templates/java/Prompt.java"),
-            (ScaffoldLanguage::Java, _) => include_str!("../templates/java/Main.java"),
+            (ScaffoldLanguage::Java | ScaffoldLanguage::JavaMaven, ScaffoldType::Prompt) => {
+                include_str!("../templates/java/Prompt.java")
+            }
+            (ScaffoldLanguage::Java | ScaffoldLanguage::JavaMaven, _) => {
+                include_str!("../templates/java/Main.java")
+            }
         }
     }
 
-    /// Returns the path of a unit test below the code's folder, and its text; `None` in Java, where only Maven would run it.
+    /// Returns the path of a unit test below the code's folder, and its text; `None` in Java without Maven, which would run it.
     fn test(self, module: &str) -> Option<(String, &'static str)> {
         match self {
             ScaffoldLanguage::Python => {
@@ -138,6 +146,10 @@ impl ScaffoldLanguage {
             ScaffoldLanguage::Typescript => {
                 Some((format!("tests/{module}.test.ts"), include_str!("../templates/node/test.txt")))
             }
+            ScaffoldLanguage::JavaMaven => Some((
+                format!("src/test/java/{}Test.java", class(module)),
+                include_str!("../templates/java/test.txt"),
+            )),
             ScaffoldLanguage::Java => None,
         }
     }
@@ -149,19 +161,20 @@ impl ScaffoldLanguage {
                 ("package.json", include_str!("../templates/typescript/package.json")),
                 ("tsconfig.json", include_str!("../templates/typescript/tsconfig.json")),
             ],
+            ScaffoldLanguage::JavaMaven => &[("pom.xml", include_str!("../templates/java/pom.xml"))],
             ScaffoldLanguage::Python | ScaffoldLanguage::Node | ScaffoldLanguage::Java => &[],
         }
     }
 
-    /// Returns the name of the file and its name in the spec for code called `module`.
-    fn file(self, module: &str, folder: &Path) -> (String, String) {
+    /// Returns the name of the file and its name in the spec for code called `module`, of a Maven project if `in_maven`.
+    fn file(self, module: &str, in_maven: bool) -> (String, String) {
         match self {
             ScaffoldLanguage::Python => (format!("{module}.py"), format!("{module}.py")),
             ScaffoldLanguage::Node => (format!("{module}.mjs"), format!("{module}.mjs")),
             ScaffoldLanguage::Typescript => (format!("{module}.ts"), format!("{module}.ts")),
-            ScaffoldLanguage::Java => {
+            ScaffoldLanguage::Java | ScaffoldLanguage::JavaMaven => {
                 let class = class(module);
-                let below = if is_maven(folder) { "src/main/java/" } else { "" };
+                let below = if in_maven { "src/main/java/" } else { "" };
                 (format!("{below}{class}.java"), class)
             }
         }
@@ -237,6 +250,7 @@ fn values_of(
         ("choice", choice.as_ref().map_or("", |value| value.get_name()).to_owned()),
         ("version", joined.map_or(VERSION, |joined| joined.version.as_str()).to_owned()),
         ("package", package.unwrap_or_default()),
+        ("library", LIBRARY.to_owned()),
     ]
 }
 
@@ -266,20 +280,23 @@ fn code_files(
     let package = folder.join("plugins").join(joined.map_or(wanted.id, ExistingPackage::folder));
     let own = wanted.id.replace('-', "_");
     let module = if joined.is_some() { own.as_str() } else { "main" };
-    let (file, entrypoint) = language.file(module, &package);
+    let in_maven = is_maven(&package) || (language == ScaffoldLanguage::JavaMaven && joined.is_none());
+    let (file, entrypoint) = language.file(module, in_maven);
     values.push(("module", module.to_owned()));
     values.push(("file", file.clone()));
     values.push(("entrypoint", entrypoint));
     let code = language.code(wanted.kind);
     let code = match language {
-        ScaffoldLanguage::Java => code.replace(CLASS, &class(module)),
+        ScaffoldLanguage::Java | ScaffoldLanguage::JavaMaven => code.replace(CLASS, &class(module)),
         ScaffoldLanguage::Python | ScaffoldLanguage::Node | ScaffoldLanguage::Typescript => code.to_owned(),
     };
     let mut files = vec![(package.join(file), code)];
     // The files of a package that is there are its author's.
     let project = language.project().iter().filter(|_| joined.is_none());
     files.extend(project.map(|(name, text)| (package.join(name), filled(text, values))));
-    if let Some((path, text)) = language.test(module).filter(|_| wanted.kind.is_tool()) {
+    // Outside of a Maven project, a test of Java would be compiled as code of the plugin.
+    let has_test = wanted.kind.is_tool() && (in_maven || language != ScaffoldLanguage::JavaMaven);
+    if let Some((path, text)) = language.test(module).filter(|_| has_test) {
         files.push((package.join(path), filled(text, values)));
     }
     Ok(files)
@@ -339,11 +356,12 @@ fn capital(word: &str) -> String {
 mod tests {
     use super::*;
 
-    const LANGUAGES: [ScaffoldLanguage; 4] = [
+    const LANGUAGES: [ScaffoldLanguage; 5] = [
         ScaffoldLanguage::Python,
         ScaffoldLanguage::Node,
         ScaffoldLanguage::Typescript,
         ScaffoldLanguage::Java,
+        ScaffoldLanguage::JavaMaven,
     ];
 
     fn tool(id: &str, language: ScaffoldLanguage) -> NewPrimitive<'_> {
@@ -432,6 +450,39 @@ mod tests {
             made.contains(&code.join("bye.ts")) && !made.contains(&code.join("package.json")),
             "{made:?}"
         );
+    }
+
+    #[test]
+    fn java_with_maven_is_a_project_with_a_unit_test() {
+        let root = tempfile::tempdir().unwrap();
+        new(root.path(), &tool("greet", ScaffoldLanguage::JavaMaven)).unwrap();
+        let code = root.path().join("greet/plugins/greet");
+        let read = |path: &str| fs::read_to_string(code.join(path)).unwrap();
+        let pom = read("pom.xml");
+        assert!(pom.contains("<artifactId>greet</artifactId>\n  <version>0.1.0</version>"), "{pom}");
+        assert!(pom.contains(&format!("<version>{LIBRARY}</version>")) && !pom.contains("{{"), "{pom}");
+        assert!(read("src/main/java/Main.java").contains("class Main implements"));
+        assert!(read("src/test/java/MainTest.java").contains("class MainTest {"));
+        let spec = fs::read_to_string(root.path().join("greet/greet.yaml")).unwrap();
+        assert!(spec.contains("language: java, entrypoint: Main}"), "{spec}");
+        let more = NewPrimitive { server: Some("greet"), ..tool("bye", ScaffoldLanguage::JavaMaven) };
+        let made = new(root.path(), &more).unwrap().made;
+        assert!(
+            made.contains(&code.join("src/test/java/ByeTest.java")) && !made.contains(&code.join("pom.xml")),
+            "{made:?}"
+        );
+        assert!(read("src/test/java/ByeTest.java").contains("new Bye().run(new Bye.Input("));
+    }
+
+    #[test]
+    fn a_package_without_maven_gets_no_test_that_would_be_compiled_into_it() {
+        let root = tempfile::tempdir().unwrap();
+        new(root.path(), &tool("greet", ScaffoldLanguage::Java)).unwrap();
+        let more = NewPrimitive { server: Some("greet"), ..tool("bye", ScaffoldLanguage::JavaMaven) };
+        let made = new(root.path(), &more).unwrap().made;
+        let code = root.path().join("greet/plugins/greet");
+        let of_code: Vec<_> = made.iter().filter(|path| path.starts_with(&code)).collect();
+        assert_eq!(of_code, [&code.join("Bye.java")]);
     }
 
     #[test]
