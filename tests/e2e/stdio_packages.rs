@@ -20,6 +20,7 @@ use crate::upstreams::{SAY_PORT, counted, port, rpc};
 trials! { stdio_packages:
     the_reference_server_is_imported_and_called_as_it_was_pinned,
     the_servers_of_a_clients_file_are_imported_without_its_keys,
+    a_package_of_npm_is_imported_by_one_command_and_its_key_is_a_secret,
     what_a_package_changes_waits_until_it_is_accepted,
 }
 
@@ -179,6 +180,26 @@ async fn the_servers_of_a_clients_file_are_imported_without_its_keys(_: &Shared)
     let stack = stack(&out, "reference").await?;
     ensure!(names(&stack, "reference").await?.len() > 8);
     stack.stop(&[]).await
+}
+
+async fn a_package_of_npm_is_imported_by_one_command_and_its_key_is_a_secret(_: &Shared) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    npm(folder.path())?;
+    let (out, state) = (folder.path().join("out"), folder.path().join("state"));
+    let line = "@modelcontextprotocol/server-everything stdio";
+    let arguments = ["--npx", line, "--server", "everything", "--env", "API_KEY"];
+    let mut command = importing(&out, &[&arguments[..], &LEFT_OUT].concat())?;
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH")?);
+    command.env("PATH", path).env("ASP_STATE_DIR", &state).env("API_KEY", "hunter2");
+    let (done, said) = run(&mut command).await?;
+    ensure!(done && said.contains("1 servers imported, 0 left out"), "{said}");
+    ensure!(said.contains("start the platform with ASP_SECRETS=") && !said.contains("hunter2"), "{said}");
+    let spec: Value = serde_json::from_str(&fs::read_to_string(out.join("everything/echo.json"))?)?;
+    ensure!(spec["runtime"]["mode"] == "mcp-stdio", "{spec}");
+    let secrets: Value = serde_json::from_str(&fs::read_to_string(state.join("secrets.json"))?)?;
+    let expected = json!({"everything.API_KEY": {"value": "hunter2", "for": ["everything/*"]}});
+    ensure!(secrets == expected, "{secrets}");
+    Ok(())
 }
 
 /// The small server, with its manifest.

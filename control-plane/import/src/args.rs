@@ -9,12 +9,13 @@ const MAX_NAME: usize = 64;
 
 #[derive(Clone, Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("source").required(true).args(["client", "mcp", "stdio", "a2a", "openapi"]),
+    group = clap::ArgGroup::new("source").required(true).args(["client", "mcp", "npx", "uvx", "stdio", "a2a", "openapi"]),
     after_help = "\
 Examples:
   asp import ~/.cursor/mcp.json                    every server of a client's file (Claude, VS Code, Cursor)
   asp import --mcp http://127.0.0.1:3001/mcp --server tickets
-  asp import --stdio @modelcontextprotocol/server-everything@2026.8.31 --server everything
+  asp import --npx '@modelcontextprotocol/server-everything stdio' --server everything
+  asp import --uvx mcp-server-time --server time --env API_KEY    the value of API_KEY here becomes a secret
   asp import --a2a https://agent.example.com --server agent
   asp import --openapi shop.json --server shop --tag orders
   asp import --openapi shop.json --server shop --protocols mcp,rest
@@ -35,6 +36,17 @@ pub struct ImportArgs {
     /// Streamable HTTP endpoint of the upstream
     #[arg(long, value_name = "URL")]
     pub mcp: Option<String>,
+    /// Package of npm that `npx` would run, with its arguments in the same word: it is fetched at one version into
+    /// DIR/NAME/plugins, and runs in the plugin sandbox
+    #[arg(long, value_name = "PACKAGE[@VERSION]", conflicts_with_all = ["proxy_url", "pages", "credential"])]
+    pub npx: Option<String>,
+    /// Package of PyPI that `uvx` would run, likewise
+    #[arg(long, value_name = "PACKAGE[@VERSION]", conflicts_with_all = ["proxy_url", "pages", "credential"])]
+    pub uvx: Option<String>,
+    /// Variable that the package reads: its value in the environment of this command becomes a secret for the server alone;
+    /// repeat for more
+    #[arg(long = "env", value_name = "NAME", conflicts_with_all = ["client", "mcp", "stdio", "a2a", "openapi"])]
+    pub variables: Vec<String>,
     /// MCP server that runs on standard input and output, in the plugin sandbox: the package whose code is in
     /// DIR/NAME/plugins, in the folder of its name (a scope `@a/b` is `a__b`), with its manifest.json (MCP bundle)
     #[arg(long, value_name = "PACKAGE[@VERSION]")]

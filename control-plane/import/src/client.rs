@@ -1,5 +1,5 @@
 //! Import of a client's own file of MCP servers: each server over HTTP, and each package of `npx` and `uvx`, becomes a folder of
-//! specs.
+//! specs. Such a package can be named on the command line too.
 //!
 //! Owns the order: key, code, lists, specs. Keeps true: a server that cannot be imported is reported with its reason and stops no
 //! other; keys are in the operator's files alone.
@@ -17,6 +17,7 @@ use asp_command::environment::Environment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_packaging::stdio::check_variable;
+use asp_platform::secret::Secret;
 use asp_platform::{address, shell};
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -43,7 +44,34 @@ pub(super) fn import(
     runtime: &Runtime,
     environment: &dyn Environment,
 ) -> Result<(), Failure> {
-    let entries = read(file, environment)?;
+    import_entries(args, read(file, environment)?, &file.display().to_string(), (runtime, environment))
+}
+
+/// Imports the package that a command line of `npx` or `uvx` starts.
+pub(super) fn import_package(
+    args: &ImportArgs,
+    (program, line): (&str, &str),
+    runtime: &Runtime,
+    environment: &dyn Environment,
+) -> Result<(), Failure> {
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    let command = command::package(program, &words);
+    let command = command.map_err(|fault| Failure::bad(&format!("--{program}"), fault))?;
+    let value = |name: &String| environment.get(name).map(Secret::new).ok_or_else(|| format!("${{{name}}}"));
+    let variables =
+        args.variables.iter().map(|name| ClientKey { name: name.clone(), value: value(name) }).collect();
+    let server = Ok(ClientServer::Package { command, variables });
+    let entry = ClientEntry { name: args.server.clone(), server };
+    import_entries(args, vec![entry], line, (runtime, environment))
+}
+
+/// Imports the servers, or the one that `--server` names; `source` is where they are from, for texts.
+fn import_entries(
+    args: &ImportArgs,
+    entries: Vec<ClientEntry>,
+    source: &str,
+    (runtime, environment): (&Runtime, &dyn Environment),
+) -> Result<(), Failure> {
     let keys = KeyFiles::of(environment);
     let mut import = ClientImport { args, runtime, keys, notes: Vec::new(), upstreams: Vec::new() };
     let mut taken = BTreeSet::new();
@@ -63,10 +91,7 @@ pub(super) fn import(
     }
     if imported == 0 && left_out.is_empty() {
         let names = taken.into_iter().collect::<Vec<_>>().join(", ");
-        return Err(Failure::bad(
-            "--server",
-            format!("names no server of {}, which has: {names}", file.display()),
-        ));
+        return Err(Failure::bad("--server", format!("names no server of {source}, which has: {names}")));
     }
     import.notes.iter().chain(&left_out).for_each(|line| print::line(line));
     print::line(&format!("{imported} servers imported, {} left out", left_out.len()));
@@ -134,7 +159,8 @@ struct ClientImport<'a> {
 
 impl ClientImport<'_> {
     fn add(&mut self, server: &str, entry: &ClientServer) -> Result<(), Failure> {
-        let args = ImportArgs { client: None, server: server.to_owned(), ..self.args.clone() };
+        let args =
+            ImportArgs { client: None, npx: None, uvx: None, server: server.to_owned(), ..self.args.clone() };
         match entry {
             ClientServer::Http { url, headers } => self.add_service(args, url, headers),
             ClientServer::Package { command, variables } => self.add_package(args, command, variables),
@@ -292,5 +318,31 @@ mod tests {
         assert!(!state.exists() && !root.path().join("out").exists());
         std::fs::write(&file, "{}").unwrap();
         assert!(matches!(of(""), Err(Failure::Configuration(_))));
+    }
+
+    #[test]
+    fn a_command_line_that_names_no_package_of_a_registry_is_refused_by_its_option() {
+        let root = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let state = root.path().join("state");
+        let environment = BTreeMap::from([("ASP_STATE_DIR", state.to_str().unwrap())]);
+        let args = ImportArgs {
+            mcp: None,
+            out: root.path().join("out"),
+            variables: vec!["API_KEY".to_owned()],
+            ..crate::specs::tests::args()
+        };
+        for (program, line) in [
+            ("npx", "./server"),
+            ("npx", "git+https://example.com/server"),
+            ("uvx", "server --token=hunter2"),
+            ("npx", ""),
+        ] {
+            let refused = import_package(&args, (program, line), &runtime, &environment).unwrap_err();
+            let Failure::Configuration(faults) = refused else { panic!("{line}") };
+            assert_eq!(faults[0].name, format!("--{program}"), "{line}");
+            assert!(!faults[0].message.contains("hunter2"), "{}", faults[0].message);
+        }
+        assert!(!state.exists() && !args.out.exists());
     }
 }

@@ -50,6 +50,11 @@ pub fn run(args: &ImportArgs, named: &dyn Fn() -> Result<NamedCredentials, Failu
     if let Some(file) = &args.client {
         return client::import(args, file, &runtime, &ProcessEnvironment);
     }
+    for (program, line) in [("npx", &args.npx), ("uvx", &args.uvx)] {
+        if let Some(line) = line {
+            return client::import_package(args, (program, line.as_str()), &runtime, &ProcessEnvironment);
+        }
+    }
     let imported = match (&args.mcp, &args.stdio, &args.a2a, &args.openapi) {
         (Some(url), _, _, _) => {
             let lists = runtime.block_on(upstream::list(url, args.credential.as_deref(), named))?;

@@ -7,6 +7,9 @@ pub(in super::super) fn args() -> ImportArgs {
     ImportArgs {
         client: None,
         mcp: Some("https://up.example/mcp".into()),
+        npx: None,
+        uvx: None,
+        variables: Vec::new(),
         stdio: None,
         a2a: None,
         card_keys: Vec::new(),
