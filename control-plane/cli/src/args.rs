@@ -282,11 +282,15 @@ pub struct CompileArgs {
 Examples:
   asp apply primitives --dry-run   shows what would change
   asp apply primitives
+  asp apply primitives --server tickets
 
 Exit code: 3 if a contract breaks without a new major version.")]
 pub struct ApplyArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
+    /// Applies this server only
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
     /// Shows what would change, without changing anything
     #[arg(long)]
     pub dry_run: bool,
@@ -304,6 +308,9 @@ Exit code: 0 if nothing breaks callers, 3 if something does without a new major 
 pub struct DiffArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
+    /// Compares this server only
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
     /// Prints JSON
     #[arg(long, conflicts_with = "sarif")]
     pub json: bool,

@@ -20,6 +20,8 @@ pub enum ServersCommand {
     Disable(ServersDisableArgs),
     /// Enables a disabled server, or some of its primitives
     Enable(ServersDisableArgs),
+    /// Deletes a server with its offers; a rollback to one of its versions stores it again
+    Delete(ServersDeleteArgs),
     /// Shows the latest versions of a server, newest first
     Versions(ServersVersionsArgs),
     /// Rolls a server back to one of its versions, even if the server was deleted
@@ -114,6 +116,19 @@ pub struct ServersDisableArgs {
     /// Primitive to disable or enable, instead of the whole server; repeat for more
     #[arg(long = "primitive", value_name = "ID")]
     pub primitives: Vec<String>,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Within a second callers get the answer for an unknown server, and running calls are cancelled. Its ids stay its own. Its versions
+are kept for 30 days: `asp servers rollback` stores one again, without the offers to orgs. To switch it off for a while, disable
+it.")]
+pub struct ServersDeleteArgs {
+    #[arg(value_name = "SERVER")]
+    pub server: String,
     /// Prints JSON
     #[arg(long)]
     pub json: bool,

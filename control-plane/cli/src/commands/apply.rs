@@ -22,7 +22,7 @@ use crate::args::{ApplyArgs, DiffArgs};
 /// Sends every server of the directory; the API skips unchanged servers, and rejects changes that break callers without a new
 /// major version unless `--force` is given.
 pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
-    let bundles = read(&args.directory)?;
+    let bundles = read(&args.directory, args.server.as_deref())?;
     let api = AdminClient::new(&ProcessEnvironment)?;
     block_on(async {
         let mut results = Vec::with_capacity(bundles.len());
@@ -54,7 +54,8 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
 fn print_next_steps(args: &ApplyArgs, bundles: &[Bundle]) {
     let directory = shell::path(&args.directory);
     if args.dry_run {
-        return print::next_step(&format!("asp apply {directory}"));
+        let only = args.server.as_deref().map(|server| shell::option("server", server));
+        return print::next_step(&format!("asp apply {directory}{}", only.unwrap_or_default()));
     }
     let servers: Vec<CompiledServer> = bundles.iter().map(|bundle| bundle.server.clone()).collect();
     for unit in asp_packaging::units(&servers, None) {
@@ -85,7 +86,7 @@ pub(super) async fn send(api: &AdminClient, bundle: &Bundle, force: bool) -> Res
 /// Prints which servers are new, changed or unchanged, and which servers of the registry are not in the directory. Fails if a
 /// change breaks callers without a new major version.
 pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
-    let bundles = read(&args.directory)?;
+    let bundles = read(&args.directory, args.server.as_deref())?;
     let api = AdminClient::new(&ProcessEnvironment)?;
     block_on(async {
         let mut results: Vec<Value> = Vec::new();
@@ -98,7 +99,8 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
             results.push(difference_json(&bundle.server.server.name, &difference));
         }
         let stored = api.get("/api/registry/servers").await?.accepted()?;
-        for record in stored.as_array().into_iter().flatten() {
+        let is_whole = args.server.is_none();
+        for record in stored.as_array().into_iter().flatten().filter(|_| is_whole) {
             let name = text(record, "server");
             if !bundles.iter().any(|bundle| bundle.server.server.name == name) {
                 results.push(json!({ "server": name, "state": "only in the registry" }));
@@ -214,14 +216,44 @@ pub(super) fn difference_json(name: &str, difference: &Difference) -> Value {
     json!({ "server": name, "state": state, "changes": changes, "a2aSwitchedOn": a2a_switched_on })
 }
 
-fn read(directory: &Path) -> Result<Vec<Bundle>, Failure> {
+/// Reads the servers of a directory, or the one named `only`. All are checked, because they share primitives.
+fn read(directory: &Path, only: Option<&str>) -> Result<Vec<Bundle>, Failure> {
     let (sources, found) = specs::checked(directory)?;
-    Ok(catalog::bundles(&sources, found))
+    let mut bundles = catalog::bundles(&sources, found);
+    bundles.retain(|bundle| only.is_none_or(|only| bundle.server.server.name == only));
+    match only.filter(|_| bundles.is_empty()) {
+        Some(only) => {
+            Err(Failure::bad("--server", format!("{only} is not a server of {}", directory.display())))
+        }
+        None => Ok(bundles),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use asp_packaging::scaffold::{self, NewPrimitive, ScaffoldLanguage, ScaffoldType};
+
     use super::*;
+
+    #[test]
+    fn one_server_of_a_directory_is_chosen_by_its_name() {
+        let root = tempfile::tempdir().unwrap();
+        for id in ["greet", "bye"] {
+            let language = Some(ScaffoldLanguage::Python);
+            let wanted = NewPrimitive { id, server: None, kind: ScaffoldType::Tool, language };
+            scaffold::new(root.path(), &wanted).unwrap();
+        }
+        let names = |only: Option<&str>| -> Vec<String> {
+            let bundles = read(root.path(), only).unwrap();
+            let mut names: Vec<String> =
+                bundles.into_iter().map(|bundle| bundle.server.server.name).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(None), ["bye", "greet"]);
+        assert_eq!(names(Some("greet")), ["greet"]);
+        assert!(matches!(read(root.path(), Some("gret")), Err(Failure::Configuration(_))));
+    }
 
     #[test]
     fn what_was_applied_is_told_with_each_warning_and_its_place() {

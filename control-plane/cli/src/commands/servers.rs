@@ -15,7 +15,8 @@ use super::answer::{self, is, list, number, texts};
 use super::client::{AdminClient, api_path, block_on};
 use super::server_access::{self, CallPermission, ServerAccess};
 use crate::args::servers::{
-    ServersCommand, ServersConfirmArgs, ServersDisableArgs, ServersOfferArgs, ServersShowArgs,
+    ServersCommand, ServersConfirmArgs, ServersDeleteArgs, ServersDisableArgs, ServersOfferArgs,
+    ServersShowArgs,
 };
 
 pub fn run(command: &ServersCommand) -> Result<(), Failure> {
@@ -48,6 +49,7 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
             }
             ServersCommand::Disable(args) => disable(&api, args, true).await?,
             ServersCommand::Enable(args) => disable(&api, args, false).await?,
+            ServersCommand::Delete(args) => delete(&api, args).await?,
             ServersCommand::Versions(args) => {
                 let versions = api.get(&of(&args.server, "versions")).await?.accepted()?;
                 answer::rows(&versions, args.json, |version| {
@@ -96,6 +98,22 @@ async fn disable(api: &AdminClient, args: &ServersDisableArgs, is_disabled: bool
         answer::show(&answer, *json, &words);
     }
     Ok(())
+}
+
+async fn delete(api: &AdminClient, args: &ServersDeleteArgs) -> Result<(), Failure> {
+    let path = api_path(&["api", "registry", "servers", &args.server]);
+    let answer = api.delete(&path).await?.accepted()?;
+    answer::show(&answer, args.json, &describe_deleted(&args.server, number(&answer, "revision")));
+    Ok(())
+}
+
+/// Describes a deletion, with what takes it back.
+fn describe_deleted(server: &str, revision: u64) -> String {
+    let word = shell::word(server);
+    format!(
+        "{server} is deleted; revision {revision}. `asp servers versions {word}` lists what `asp servers rollback {word} \
+         --to REVISION` stores again"
+    )
 }
 
 /// Describes what of a listed server is disabled; empty if nothing is.
@@ -217,6 +235,15 @@ mod tests {
         assert_eq!(of(json!(["*", "echo"])), "  disabled");
         assert_eq!(of(json!(["count", "echo"])), "  disabled: count, echo");
         assert_eq!(describe_disabled(&json!({ "server": "crm" })), "", "an earlier control plane");
+    }
+
+    #[test]
+    fn a_deletion_names_the_commands_that_take_it_back() {
+        assert_eq!(
+            describe_deleted("crm", 7),
+            "crm is deleted; revision 7. `asp servers versions crm` lists what `asp servers rollback crm --to REVISION` \
+             stores again"
+        );
     }
 
     #[test]

@@ -255,6 +255,11 @@ async fn a_server_goes_back_to_an_earlier_version_by_commands() {
         assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), String::new()), "{mistyped:?}");
         assert!(text(&refused.stderr).contains(meant), "{}", text(&refused.stderr));
     }
+    let deleted = admin.good(&["servers", "delete", "demo"]);
+    assert!(deleted.contains("`asp servers rollback demo --to REVISION`"), "{deleted}");
+    assert!(!admin.good(&["servers", "list"]).lines().any(|line| line.starts_with("demo ")));
+    let back = admin.good(&["servers", "rollback", "demo", "--to", &revision]);
+    assert!(back.contains("demo is rolled back to"), "{back}");
 }
 
 #[tokio::test]
