@@ -399,6 +399,9 @@ pub struct LoginArgs {
     /// Admin issuer to log in at, if there are several
     #[arg(long, value_name = "NAME")]
     pub issuer: Option<String>,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -447,6 +450,9 @@ pub struct TokenArgs {
     /// Replaces the key of emergency tokens; after a restart the control plane accepts only tokens of the new key
     #[arg(long, requires = "break_glass", conflicts_with_all = ["reason", "ttl"])]
     pub new_key: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[cfg(test)]

@@ -20,6 +20,9 @@ pub struct ConfigArgs {
     /// Form of the output
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json", "markdown"])]
     pub format: String,
+    /// Prints JSON, as `--format json` does
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
     /// File of NAME=VALUE lines that override the environment; repeat for more
     #[arg(long, value_name = "FILE")]
     pub settings: Vec<PathBuf>,

@@ -39,4 +39,7 @@ pub struct ConnectArgs {
     /// File to add the entry to, instead of the one in this directory
     #[arg(long, value_name = "FILE", requires = "write")]
     pub file: Option<PathBuf>,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }

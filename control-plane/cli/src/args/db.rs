@@ -10,7 +10,7 @@ use super::JsonArgs;
 #[derive(Clone, Debug, Subcommand)]
 pub enum DbCommand {
     /// Migrates the tables to this version, as `asp serve` does at start
-    Migrate,
+    Migrate(JsonArgs),
     /// Shows the database and the number of rows in each table
     Status(JsonArgs),
     /// Writes the whole database to a file, as a backup or for another database

@@ -61,6 +61,9 @@ pub struct IssuerAddArgs {
     /// Prints the proposed document, for the operator's file (ASP_ISSUERS), and stores nothing
     #[arg(long)]
     pub print: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -76,6 +79,9 @@ pub struct IssuerTryArgs {
     /// File with the token [default: a login at the issuer]; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     pub token: Option<PathBuf>,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -86,4 +92,7 @@ pub struct IssuerNameArgs {
     /// Deletes the issuer of admins with this name, instead of the one of clients
     #[arg(long)]
     pub admins: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }

@@ -42,6 +42,9 @@ pub struct PluginNewArgs {
     /// Directory of primitives to create it in
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -79,6 +82,9 @@ pub struct PluginTestArgs {
     /// Tests this plugin only
     #[arg(long, value_name = "ID")]
     pub only: Option<String>,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -96,6 +102,9 @@ pub struct PluginRunArgs {
     /// Seconds that the call may take
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub timeout: u64,
+    /// Prints outcome and output, or the fault, as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]

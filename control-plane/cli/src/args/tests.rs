@@ -40,6 +40,27 @@ fn the_page_of_commands_is_the_generated_one() {
     );
 }
 
+/// Commands without `--json`: a log, a protocol, a script, and an import, whose result is files and whose report has an option.
+const WITHOUT_JSON: [&str; 4] = ["asp serve", "asp import", "asp mcp", "asp completions"];
+
+/// Adds each command that can be run and does not have `--json`.
+fn without_json(command: &Command, name: &str, found: &mut Vec<String>) {
+    let has_json = command.get_arguments().any(|argument| argument.get_long() == Some("json"));
+    if !command.is_subcommand_required_set() && !has_json {
+        found.push(name.to_owned());
+    }
+    for below in command.get_subcommands() {
+        without_json(below, &format!("{name} {}", below.get_name()), found);
+    }
+}
+
+#[test]
+fn every_command_with_a_result_prints_it_as_json_too() {
+    let mut found = Vec::new();
+    without_json(&Cli::command(), "asp", &mut found);
+    assert_eq!(found, WITHOUT_JSON);
+}
+
 #[test]
 fn a_mistyped_command_or_option_is_answered_with_the_one_that_was_meant() {
     for (line, meant) in [

@@ -33,4 +33,7 @@ pub struct CheckArgs {
     /// Also stores the marked offers
     #[arg(long, requires = "write")]
     pub all: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
 }

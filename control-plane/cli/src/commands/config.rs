@@ -26,9 +26,9 @@ pub fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let faults = Settings::read(&args.serve, &given).err().unwrap_or_default();
     let values = declared.iter().map(|setting| value(setting, &args.serve, &given, &faults));
     let rows = declared.iter().zip(values);
-    match args.format.as_str() {
-        "json" => print::json(&rows.map(|(setting, value)| row(setting, &value)).collect::<Vec<_>>()),
-        _ => rows.for_each(|(setting, value)| print::line(&text(setting, &value))),
+    match args.json || args.format == "json" {
+        true => print::json(&rows.map(|(setting, value)| row(setting, &value)).collect::<Vec<_>>()),
+        false => rows.for_each(|(setting, value)| print::line(&text(setting, &value))),
     }
     if faults.is_empty() { Ok(()) } else { Err(Failure::Configuration(faults)) }
 }

@@ -10,8 +10,9 @@ use asp_command::failure::Failure;
 use asp_command::print;
 use asp_platform::shell;
 use asp_protocols::connect::ClientProgram;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::answer;
 use super::mcp::edge_url;
 use crate::args::connect::ConnectArgs;
 use crate::bridge;
@@ -33,15 +34,23 @@ pub fn run(args: &ConnectArgs) -> Result<(), Failure> {
             )
         })?;
         write(file, name, &document)?;
-        print::line(&format!("{} has {name} at {url} now", file.display()));
+        let words = format!("{} has {name} at {url} now", file.display());
+        let written = json!({ "file": file.display().to_string(), "name": name, "url": url.as_str() });
+        answer::show(&written, args.json, &words);
         return Ok(());
     }
     let command = program.command(&shell::word(name), &shell::word(url.as_str()), args.token);
+    let link = program.link(name, url.as_str());
+    if args.json {
+        let entry = program.file().map(|_| &document);
+        print::json(&json!({ "file": program.file(), "entry": entry, "command": command, "link": link }));
+        return Ok(());
+    }
     if let Some(file) = program.file() {
         print::note(&format!("in {file}:"));
         print::json(&document);
     }
-    for (what, text) in [("or run:", command), ("or open:", program.link(name, url.as_str()))] {
+    for (what, text) in [("or run:", command), ("or open:", link)] {
         if let Some(text) = text {
             print::note(what);
             print::line(&text);
@@ -99,8 +108,6 @@ fn merge(known: &mut Map<String, Value>, document: &Value) -> anyhow::Result<()>
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn written(before: Option<&str>, name: &str, document: &Value) -> anyhow::Result<Value> {

@@ -31,9 +31,10 @@ pub fn run(command: &DbCommand) -> Result<(), Failure> {
     block_on(async {
         let open = Box::pin(OperatorDatabase::of(stored)).await?;
         match command {
-            DbCommand::Migrate => {
+            DbCommand::Migrate(args) => {
                 archive::migrate(&open.source).await.context("migrate the tables")?;
-                print::line(&format!("{}: the tables are up to date", open.name));
+                let words = format!("{}: the tables are up to date", open.name);
+                answer::show(&json!({ "database": open.name, "migrated": true }), args.json, &words);
                 Ok(())
             }
             DbCommand::Status(args) => status(&open, args).await,

@@ -18,7 +18,7 @@ use asp_platform::secret::Secret;
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use super::answer::{self, list, number, text};
+use super::answer::{self, list, number, text, texts};
 use super::client::{AdminClient, api_path, block_on};
 use super::device_login::DeviceLogin;
 use super::mcp::edge_url;
@@ -39,11 +39,12 @@ pub fn run(command: &IssuerCommand) -> Result<(), Failure> {
             answer::show(&issuers, args.json, &lines(&issuers).join("\n"));
             Ok(())
         }
-        IssuerCommand::Remove(IssuerNameArgs { name, admins }) => {
+        IssuerCommand::Remove(IssuerNameArgs { name, admins, json }) => {
             let api = AdminClient::new(&ProcessEnvironment)?;
             let side = if *admins { "admins" } else { "clients" };
             block_on(async { api.delete(&api_path(&["api", "issuers", side, name])).await?.accepted() })?;
-            print::line(&format!("{name} was deleted; its tokens are refused within a second"));
+            let words = format!("{name} was deleted; its tokens are refused within a second");
+            answer::show(&json!({ "name": name, "deleted": true }), *json, &words);
             Ok(())
         }
     }
@@ -85,11 +86,18 @@ fn add(args: &IssuerAddArgs) -> Result<(), Failure> {
     // Without access to the admin API nobody logs in for nothing.
     let api = if args.print { None } else { Some(AdminClient::new(&environment)?) };
     let trial = block_on(fetch(&document))?;
-    print::json(&document);
+    if !args.json {
+        print::json(&document);
+    }
     let audience = document.audiences.first().cloned().map_or_else(|| edge_origin(&environment), Ok)?;
     print::note(&format!("at {}, for tokens with the audience {audience} (docs/issuers):", args.preset));
     proposal.notes.iter().for_each(|note| print::note(&format!("- {note}")));
-    let Some(api) = api else { return Ok(()) };
+    let Some(api) = api else {
+        if args.json {
+            print::json(&json!({ "document": document, "stored": false }));
+        }
+        return Ok(());
+    };
     let token = match &args.token {
         Some(file) => Some(read_token(file)?),
         None if args.no_login => None,
@@ -98,8 +106,11 @@ fn add(args: &IssuerAddArgs) -> Result<(), Failure> {
             Some(log_in(&document, &trial, audience)?)
         }
     };
-    if let Some(token) = token {
-        evaluate(&trial, Some(preset), &token, &edge_origin(&environment)?)?;
+    let origin = edge_origin(&environment)?;
+    let evaluate = |token: Secret| evaluate(&trial, Some(preset), &token, &origin, args.json);
+    let caller = token.map(evaluate).transpose()?;
+    if let Some(caller) = caller.as_ref().filter(|_| !args.json) {
+        print::line(&describe_caller(caller));
     }
     let path = api_path(&["api", "issuers", "clients", &name]);
     block_on(async {
@@ -109,12 +120,13 @@ fn add(args: &IssuerAddArgs) -> Result<(), Failure> {
             false => api.put_if_match(&path, &body, None).await?.accepted(),
         }
     })?;
-    print::line(&format!(
-        "{name} is stored with {} keys; name it in `auth.issuers` of a server.yaml, and register each server's redirect \
-         {}/SERVER/oauth/callback",
-        trial.keys(),
-        edge_origin(&environment)?
-    ));
+    let keys = trial.keys();
+    let words = format!(
+        "{name} is stored with {keys} keys; name it in `auth.issuers` of a server.yaml, and register each server's redirect \
+         {origin}/SERVER/oauth/callback"
+    );
+    let stored = json!({ "document": document, "stored": true, "keys": keys, "caller": caller });
+    answer::show(&stored, args.json, &words);
     Ok(())
 }
 
@@ -137,7 +149,10 @@ fn try_stored(args: &IssuerTryArgs) -> Result<(), Failure> {
             log_in(&document, &trial, sends.then_some(audience))?
         }
     };
-    evaluate(&trial, preset, &token, &origin)
+    let caller = evaluate(&trial, preset, &token, &origin, args.json)?;
+    let accepted = json!({ "accepted": true, "caller": caller });
+    answer::show(&accepted, args.json, &describe_caller(&caller));
+    Ok(())
 }
 
 fn preset(name: &str) -> Result<Preset, Failure> {
@@ -215,29 +230,50 @@ fn read_token(file: &Path) -> Result<Secret, Failure> {
     Ok(Secret::new(token.trim().to_owned()))
 }
 
-/// Prints the caller that a token proves; fails with the reason and the remedy if it is refused.
-fn evaluate(trial: &Trial, preset: Option<Preset>, token: &Secret, origin: &str) -> Result<(), Failure> {
-    match trial.evaluate(origin, token.expose(), now()) {
+/// Returns the caller that a token proves; if it is refused, prints the reason and the remedy and fails.
+fn evaluate(
+    trial: &Trial,
+    preset: Option<Preset>,
+    token: &Secret,
+    origin: &str,
+    as_json: bool,
+) -> Result<Value, Failure> {
+    let why = match trial.evaluate(origin, token.expose(), now()) {
         Ok(caller) => {
-            let listed = |names: &[String]| match names {
-                [] => "none".to_owned(),
-                names => names.join(", "),
-            };
-            print::line("the platform accepts this token:");
-            print::line(&format!("  user    {}", caller.user));
-            print::line(&format!("  org     {}", caller.org));
-            print::line(&format!("  groups  {}", listed(&caller.groups)));
-            print::line(&format!("  scopes  {}", listed(&caller.scopes)));
-            print::line(&format!("  client  {}", caller.client));
-            Ok(())
+            return Ok(json!({
+                "user": caller.user,
+                "org": caller.org,
+                "groups": caller.groups,
+                "scopes": caller.scopes,
+                "client": caller.client,
+            }));
         }
-        Err(why) => {
-            print::error(&format!("the platform refuses this token: {why}"));
-            let remedy = preset.and_then(|preset| preset.remedy(TokenParts::read(token.expose()).as_ref()));
-            remedy.into_iter().for_each(print::note);
-            Err(Failure::Refused)
-        }
+        Err(why) => why,
+    };
+    let remedy = preset.and_then(|preset| preset.remedy(TokenParts::read(token.expose()).as_ref()));
+    if as_json {
+        print::json(&json!({ "accepted": false, "why": why, "remedy": remedy }));
+    } else {
+        print::error(&format!("the platform refuses this token: {why}"));
+        remedy.into_iter().for_each(print::note);
     }
+    Err(Failure::Refused)
+}
+
+/// Describes the caller that a token proves.
+fn describe_caller(caller: &Value) -> String {
+    let listed = |member: &str| match texts(caller, member).join(", ") {
+        names if names.is_empty() => "none".to_owned(),
+        names => names,
+    };
+    let of = |member: &str| text(caller, member);
+    let (groups, scopes) = (listed("groups"), listed("scopes"));
+    format!(
+        "the platform accepts this token:\n  user    {}\n  org     {}\n  groups  {groups}\n  scopes  {scopes}\n  client  {}",
+        of("user"),
+        of("org"),
+        of("client")
+    )
 }
 
 /// Returns the origin of the platform's edge.
@@ -262,6 +298,16 @@ mod tests {
                 "clients  okta                 https://acme.okta.com/oauth2/default keys=2 fault: it did not answer within 10 s",
                 "admins   ops                  (operator's file) keys=1",
             ]
+        );
+    }
+
+    #[test]
+    fn a_caller_is_described_with_what_it_lacks() {
+        let caller =
+            json!({ "user": "00u1", "org": "acme", "groups": ["ops", "dev"], "scopes": [], "client": "mcp" });
+        assert_eq!(
+            describe_caller(&caller),
+            "the platform accepts this token:\n  user    00u1\n  org     acme\n  groups  ops, dev\n  scopes  none\n  client  mcp"
         );
     }
 

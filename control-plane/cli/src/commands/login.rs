@@ -7,8 +7,9 @@ use asp_command::http_client;
 use asp_command::print;
 use reqwest::Client;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::answer;
 use super::client::block_on;
 use super::device_login::DeviceLogin;
 use super::stored_login::{SOON, StoredLogin, TIMEOUT, admin_url, file, keep, now};
@@ -49,8 +50,11 @@ pub fn run(args: &LoginArgs) -> Result<(), Failure> {
             &url,
             StoredLogin { client_id, token_endpoint, access_token, refresh_token, expires_at },
         )?;
-        print::line(&format!("logged in at {name} for {url}"));
-        print::next_step("asp servers list");
+        let words = format!("logged in at {name} for {url}");
+        answer::show(&json!({ "issuer": name, "url": url }), args.json, &words);
+        if !args.json {
+            print::next_step("asp servers list");
+        }
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 
 pub(super) mod packages;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use asp_packaging::{Unit, build, examples, schemas, trust};
 use asp_platform::shell;
 use asp_proto::plugin::server_message::Payload;
 use asp_registry::Source;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::answer;
 use super::client::block_on;
 use super::specs;
 use crate::args::plugin::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTestArgs};
@@ -66,6 +67,12 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
     };
     let Scaffold { made, changed } =
         scaffold::new(&args.directory, &wanted).context("create the primitive")?;
+    if args.json {
+        let shown = |file: &PathBuf| file.display().to_string();
+        let made: Vec<String> = made.iter().map(shown).collect();
+        print::json(&json!({ "made": made, "changed": changed.as_ref().map(shown) }));
+        return Ok(());
+    }
     for file in &made {
         print::line(&format!("made {}", file.display()));
     }
@@ -100,33 +107,33 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     let (sources, units) = prepare(&args.directory, &languages.present).await?;
     let examples = examples::examples(&sources)?;
     let mut local = Local::start(&units, languages).await?;
-    let mut passed = 0_u32;
-    let mut failed = 0_u32;
+    let (mut passed, mut failed) = (0_u32, 0_u32);
+    let mut results = Vec::new();
     for plugin in local.callable.clone() {
         let wanted = args.only.as_ref().is_none_or(|only| plugin.is_named(only));
         for example in examples.get(&plugin.id).into_iter().flatten().filter(|_| wanted) {
             let Some(input) = &example.input else { continue };
-            let title = format!("{}: {}", plugin.id, example.text);
             let mut log = Vec::new();
             let request = Request { arguments: input, answers: &example.answers, timeout: EXAMPLE };
             let ended = local.call(&plugin, &request, &mut |message| collect_log(message, &mut log)).await;
-            match fault(ended, example.output.as_ref()) {
-                None => {
-                    passed += 1;
-                    print::line(&format!("ok     {title}"));
-                }
-                Some(fault) => {
-                    failed += 1;
-                    print::line(&format!("FAILED {title}\n       {fault}"));
-                    log.iter().for_each(|line| print::line(&format!("       {line}")));
-                }
+            let fault = fault(ended, example.output.as_ref());
+            if fault.is_none() {
+                passed += 1;
+            } else {
+                failed += 1;
             }
+            if !args.json {
+                print_example(&format!("{}: {}", plugin.id, example.text), fault.as_deref(), &log);
+            }
+            results.push(json!({ "plugin": plugin.id, "example": example.text, "fault": fault, "log": log }));
         }
     }
     let is_wanted = |id: &&String| args.only.as_ref().is_none_or(|only| only == *id);
     let left_out = local.left_out.keys().filter(is_wanted).count();
     let skipped = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
-    print::line(&format!("{passed} passed, {failed} failed{skipped}"));
+    let words = format!("{passed} passed, {failed} failed{skipped}");
+    let counts = json!({ "passed": passed, "failed": failed, "leftOut": left_out, "examples": results });
+    answer::show(&counts, args.json, &words);
     if passed + failed == 0 {
         print::error(&nothing_tested(args, &units, left_out));
         return Err(Failure::Refused);
@@ -135,8 +142,17 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
         print_output(&local);
         return Err(Failure::Refused);
     }
-    print::next_step(&format!("asp deploy {}", shell::path(&args.directory)));
+    if !args.json {
+        print::next_step(&format!("asp deploy {}", shell::path(&args.directory)));
+    }
     Ok(())
+}
+
+/// Prints how the call with an example ended and, if it failed, what the plugin logged.
+fn print_example(title: &str, fault: Option<&str>, log: &[String]) {
+    let Some(fault) = fault else { return print::line(&format!("ok     {title}")) };
+    print::line(&format!("FAILED {title}\n       {fault}"));
+    log.iter().for_each(|line| print::line(&format!("       {line}")));
 }
 
 /// Describes why no example was run.
@@ -229,12 +245,21 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     };
     let ended = local.call(&plugin, &request, &mut |message| show(message)).await;
     match ended {
+        Ok(PluginOutcome::Completed(output)) if args.json => {
+            print::json(&json!({ "outcome": "completed", "output": output }));
+            Ok(())
+        }
         Ok(PluginOutcome::Completed(output)) => {
             print::json(&output);
             Ok(())
         }
         other => {
-            print::error(&fault(other, None).unwrap_or_default());
+            let fault = fault(other, None).unwrap_or_default();
+            if args.json {
+                print::json(&json!({ "outcome": "failed", "fault": fault }));
+            } else {
+                print::error(&fault);
+            }
             print_output(&local);
             Err(Failure::Refused)
         }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_command::failure::Failure;
-use asp_command::print;
 use asp_issuers::admin_role::AdminRole;
 use asp_platform::secret::Secret;
+use serde_json::json;
 
+use super::answer;
 use crate::args::TokenArgs;
 use crate::break_glass::{BreakGlass, MAX_LIFE, MAX_REASON};
 use crate::dev_issuer::{ClientToken, DevIssuer, TtlError};
@@ -22,14 +23,13 @@ pub fn run(args: &TokenArgs) -> Result<(), Failure> {
         let state_dir = state_dir(&ProcessEnvironment);
         require_emergency_key(&state_dir)?;
         BreakGlass::replace(&state_dir).context("replace the emergency key")?;
-        print::line(
-            "the emergency key was replaced: restart this control plane, which accepts tokens of the old key \
-             until then",
-        );
+        let words = "the emergency key was replaced: restart this control plane, which accepts tokens of the old key \
+                     until then";
+        answer::show(&json!({ "replaced": true }), args.json, words);
         return Ok(());
     }
     let token = mint(args, &ProcessEnvironment)?;
-    print::line(token.expose());
+    answer::show(&json!({ "token": token.expose() }), args.json, token.expose());
     Ok(())
 }
 
@@ -154,6 +154,7 @@ mod tests {
             break_glass: false,
             reason: None,
             new_key: false,
+            json: false,
         }
     }
 

@@ -51,11 +51,15 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
         let installation = Installation::read(&api).await?;
         let mut missing = offers::missing_offers(&installation);
         if args.write {
-            missing = store(&api, &installation, missing, args.all).await?;
+            missing = store(&api, &installation, missing, args).await?;
         }
         let mut report = report(&given, &file, &installation, &missing, &addresses);
         report.add(Section::Names, setting_names::lines(&given.names()));
-        report.print();
+        if args.json {
+            print::json(&report.to_json());
+        } else {
+            report.print();
+        }
         if report.is_done() { Ok(()) } else { Err(Failure::Refused) }
     })
 }
@@ -101,14 +105,14 @@ async fn store(
     api: &AdminClient,
     installation: &Installation,
     missing: Vec<MissingOffer>,
-    all: bool,
+    args: &CheckArgs,
 ) -> Result<Vec<MissingOffer>, Failure> {
     if !installation.has_offers {
         return Err(Failure::bad("--write", "the control plane that runs knows no offers: upgrade it first"));
     }
     let mut left = Vec::new();
     for offer in missing {
-        if offer.mark.is_some() && !all {
+        if offer.mark.is_some() && !args.all {
             left.push(offer);
             continue;
         }
@@ -119,7 +123,8 @@ async fn store(
             continue;
         }
         answer.accepted()?;
-        print::line(&format!("# stored: {} is offered to {}", offer.server, offer.org));
+        let report: fn(&str) = if args.json { print::note } else { print::line };
+        report(&format!("# stored: {} is offered to {}", offer.server, offer.org));
     }
     Ok(left)
 }

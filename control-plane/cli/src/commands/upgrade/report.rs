@@ -1,9 +1,12 @@
 //! The report of a check: lines to paste, grouped by purpose, with marks above them, and notes.
 
 use asp_command::print;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 /// Purpose of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) enum Section {
     /// Names of settings.
     Names,
@@ -86,6 +89,13 @@ impl UpgradeReport {
         self.lines().iter().for_each(|line| print::line(line));
     }
 
+    /// Returns the report for programs.
+    pub(super) fn to_json(&self) -> Value {
+        let item = |(section, item): &(Section, ReportLine)| json!({ "section": section, "line": item.line, "marks": item.marks });
+        let items: Vec<Value> = self.items.iter().map(item).collect();
+        json!({ "items": items, "notes": self.notes })
+    }
+
     /// Returns the lines; everything that is not to be pasted is a shell comment.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -116,4 +126,20 @@ impl UpgradeReport {
 /// Formats text of one or more lines as a comment, so that no text of a spec starts a line.
 pub(super) fn comment(kind: &str, text: &str) -> String {
     format!("# {kind}{}", text.replace('\r', " ").replace('\n', "\n#   "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_for_programs_has_each_line_with_its_purpose_and_marks() {
+        let mut report = UpgradeReport::default();
+        let marks = vec!["it is offered to all".to_owned()];
+        report.add(Section::ControlSettings, vec![ReportLine { line: "ASP_X=1".to_owned(), marks }]);
+        report.note(vec!["look at it".to_owned()]);
+        let item =
+            json!({ "section": "controlSettings", "line": "ASP_X=1", "marks": ["it is offered to all"] });
+        assert_eq!(report.to_json(), json!({ "items": [item], "notes": ["look at it"] }));
+    }
 }
