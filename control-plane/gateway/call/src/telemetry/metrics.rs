@@ -393,3 +393,17 @@ impl UpstreamMetrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_age_of_the_snapshot_grows_until_an_up_to_date_control_plane_reports() {
+        let metrics = Metrics::default();
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert!(metrics.encode().contains("\nasp_snapshot_age_seconds 11\n"), "{}", metrics.encode());
+        metrics.control_is_fresh();
+        assert!(metrics.encode().contains("\nasp_snapshot_age_seconds 0\n"), "{}", metrics.encode());
+    }
+}
