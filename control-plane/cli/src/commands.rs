@@ -17,6 +17,7 @@ mod device_login;
 pub mod explain;
 pub mod history;
 pub mod issuer;
+mod known;
 pub mod lint;
 pub mod login;
 pub mod machines;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::answer::{is, list, number, text};
 use super::client::{AdminClient, api_path, block_on, describe_change};
+use super::known::suggest;
 use super::sarif::{self, Finding, Level};
 use super::{next_call, specs};
 use crate::args::{ApplyArgs, DiffArgs};
@@ -219,14 +220,12 @@ pub(super) fn difference_json(name: &str, difference: &Difference) -> Value {
 /// Reads the servers of a directory, or the one named `only`. All are checked, because they share primitives.
 fn read(directory: &Path, only: Option<&str>) -> Result<Vec<Bundle>, Failure> {
     let (sources, found) = specs::checked(directory)?;
-    let mut bundles = catalog::bundles(&sources, found);
-    bundles.retain(|bundle| only.is_none_or(|only| bundle.server.server.name == only));
-    match only.filter(|_| bundles.is_empty()) {
-        Some(only) => {
-            Err(Failure::bad("--server", format!("{only} is not a server of {}", directory.display())))
-        }
-        None => Ok(bundles),
-    }
+    let bundles = catalog::bundles(&sources, found);
+    let Some(only) = only else { return Ok(bundles) };
+    let names: Vec<String> = bundles.iter().map(|bundle| bundle.server.server.name.clone()).collect();
+    let chosen = bundles.into_iter().find(|bundle| bundle.server.server.name == only);
+    let unknown = || format!("{only} is not a server of {}{}", directory.display(), suggest(only, &names));
+    Ok(vec![chosen.ok_or_else(|| Failure::bad("--server", unknown()))?])
 }
 
 #[cfg(test)]
@@ -252,7 +251,10 @@ mod tests {
         };
         assert_eq!(names(None), ["bye", "greet"]);
         assert_eq!(names(Some("greet")), ["greet"]);
-        assert!(matches!(read(root.path(), Some("gret")), Err(Failure::Configuration(_))));
+        let Err(Failure::Configuration(faults)) = read(root.path(), Some("gret")) else {
+            panic!("it is unknown")
+        };
+        assert!(faults[0].message.ends_with(": did you mean greet?"), "{}", faults[0].message);
     }
 
     #[test]

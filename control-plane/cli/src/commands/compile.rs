@@ -5,6 +5,7 @@ use asp_command::print;
 use asp_control::admin::registry::{DEFAULT_REVISION, compiled};
 use serde_json::Value;
 
+use super::known::suggest;
 use super::specs;
 use crate::args::CompileArgs;
 
@@ -13,12 +14,12 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
     let (_, found) = specs::checked(&args.directory)?;
     let mut servers = found.servers;
     if let Some(name) = &args.server {
+        let names: Vec<String> = servers.iter().map(|server| server.server.name.clone()).collect();
         servers.retain(|server| server.server.name == *name);
         if servers.is_empty() {
-            return Err(Failure::bad(
-                "--server",
-                format!("`{name}` is not a server of {}", args.directory.display()),
-            ));
+            let directory = args.directory.display();
+            let fault = format!("`{name}` is not a server of {directory}{}", suggest(name, &names));
+            return Err(Failure::bad("--server", fault));
         }
     }
     if args.json {

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::client::block_on;
+use super::known::suggest;
 use super::specs;
 use crate::args::plugin::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTestArgs};
 use crate::serve::stop::wait_for_signal;
@@ -162,7 +163,11 @@ fn nothing_tested(args: &PluginTestArgs, units: &[Unit], left_out: usize) -> Str
     };
     let directory = args.directory.display();
     match &args.only {
-        Some(only) if !known(only) => format!("`{only}` is not a plugin of {directory}"),
+        Some(only) if !known(only) => {
+            let primitives = units.iter().flat_map(|unit| &unit.primitives);
+            let ids: Vec<&str> = primitives.map(|primitive| primitive.id.as_str()).collect();
+            format!("`{only}` is not a plugin of {directory}{}", suggest(only, &ids))
+        }
         _ if left_out > 0 => {
             "nothing was tested: its language is not installed; see the settings above".to_owned()
         }
@@ -234,7 +239,9 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     let (_, units) = prepare(&args.directory, &languages.present).await?;
     let mut local = Local::start(&units, languages).await?;
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {
-        let unknown = || format!("`{}` is not a plugin of {}", args.id, args.directory.display());
+        let ids: Vec<&str> = local.callable.iter().map(|plugin| plugin.id.as_str()).collect();
+        let (id, directory) = (&args.id, args.directory.display());
+        let unknown = || format!("`{id}` is not a plugin of {directory}{}", suggest(id, &ids));
         let why = local.left_out.get(&args.id).cloned();
         return Err(Failure::bad("ID", why.unwrap_or_else(unknown)));
     };

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::answer::{list, text};
 use super::call::CallTarget;
 use super::client::{AdminClient, block_on};
+use super::known::suggest;
 use super::mcp::endpoint;
 use super::{call, next_call, specs};
 use crate::args::tools::ToolsArgs;
@@ -33,11 +34,12 @@ pub fn run(args: &ToolsArgs) -> Result<(), Failure> {
     runtime.shutdown_timeout(REST);
     let mut tools = listed?;
     if let Some(wanted) = &args.tool {
+        let known: Vec<String> = tools.iter().map(|tool| text(tool, "name").to_owned()).collect();
         tools.retain(|tool| text(tool, "name") == wanted);
         if tools.is_empty() {
             print::error(&format!(
-                "{server} lists no tool {wanted} to this caller: `asp tools {}`",
-                shell::word(server)
+                "{server} lists no tool {wanted} to this caller{}",
+                suggest(wanted, &known)
             ));
             return Err(Failure::Refused);
         }

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::super::known::suggest;
 use super::CallTarget;
 use super::question::{self, QuestionReply};
 use super::result::{CallResult, Piece};
@@ -39,12 +40,24 @@ pub(super) async fn call(
         ..base
     };
     let called = client.request(&session, exchange).await;
+    let mut hint = String::new();
+    if matches!(called, Err(ClientFault::Error { .. }))
+        && let Ok(lists) = listing::list(&client, &session).await
+    {
+        hint = suggest_tool(&target.name, &lists.tools);
+    }
     // The session is ended at its server before this process exits.
     drop(session);
     client.tasks.drained().await;
-    let result = called.map_err(|fault| explain(target, fault))?;
+    let result = called.map_err(|fault| anyhow!("{}{hint}", explain(target, fault)))?;
     let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or_default();
     Ok(CallResult { pieces: pieces(&result), is_error, whole: result.sent.clone() })
+}
+
+/// Returns the end of a refusal of a name that is not among the tools; empty if it is.
+fn suggest_tool(name: &str, tools: &[Value]) -> String {
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool.get("name")?.as_str()).collect();
+    if names.contains(&name) { String::new() } else { suggest(name, &names) }
 }
 
 /// Lists the tools that the caller sees.
@@ -165,6 +178,13 @@ fn line(event: &ServerEvent) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_name_that_is_not_listed_is_asked_about() {
+        let tools = [json!({"name": "echo"}), json!({"name": "count"})];
+        assert_eq!(suggest_tool("ecko", &tools), ": did you mean echo?");
+        assert_eq!(suggest_tool("echo", &tools), "");
+    }
 
     #[test]
     fn content_is_texts_links_and_files() {
