@@ -331,6 +331,7 @@ pub struct JsonArgs {
 Examples:
   asp audit --org acme --user alice --since 2h
   asp audit --server shop --outcome failed --limit 20
+  asp audit --org acme --since 24h --by primitive      how often each primitive was called
   asp audit --trace 4bf92f3577b34da6a3ce929d0e0e4736")]
 pub struct AuditArgs {
     /// Shows only calls of this org
@@ -354,6 +355,9 @@ pub struct AuditArgs {
     /// Shows only calls with this trace: `traceId` in the client's error
     #[arg(long, value_name = "ID")]
     pub trace: Option<String>,
+    /// Counts the calls that ended by this, instead of listing events
+    #[arg(long, value_name = "WHAT", value_parser = ["org", "user", "server", "primitive", "outcome", "reason"], conflicts_with = "limit")]
+    pub by: Option<String>,
     /// Number of events
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,

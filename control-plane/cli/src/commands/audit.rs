@@ -1,52 +1,88 @@
 //! `asp audit`: the events of calls, newest first.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_platform::clock;
 use asp_platform::time::{from_rfc3339, rfc3339};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::answer::text;
 use super::client::{AdminClient, block_on, with_query};
 use super::token::parse_ttl;
 use crate::args::AuditArgs;
 
 /// Maximum number of events in a response of the control plane.
 const PAGE: u32 = 1000;
+/// Event that ends a call.
+const FINISH: &str = "call.finish";
 /// Maximum number of pages that one command searches for the wanted events.
 const SEARCHED_PAGES: u32 = 100;
 
-/// Shows events of `/api/audit/calls`: one page or, if only some are wanted, those of many pages.
+/// Shows events of `/api/audit/calls`, or counts calls in them.
 pub fn run(args: &AuditArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
+    let Some(by) = &args.by else {
+        let mut show =
+            |record: &Value| print::line(&if args.json { record.to_string() } else { line(record) });
+        return block_on(search(args, &api, args.limit as usize, &mut show));
+    };
+    let mut counts = BTreeMap::new();
+    block_on(search(args, &api, usize::MAX, &mut |record| count(&mut counts, by, record)))?;
+    let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, calls)| Reverse(*calls));
+    if args.json {
+        let row = |(name, calls): &(String, u64)| json!({ "name": name, "calls": calls });
+        print::json(&counts.iter().map(row).collect::<Vec<_>>());
+    } else {
+        counts.iter().for_each(|(name, calls)| print::line(&format!("{calls:>8} {name}")));
+    }
+    Ok(())
+}
+
+/// Passes on wanted events, newest first, at most `left`: those of one page or, if only some are wanted, of many pages.
+async fn search(
+    args: &AuditArgs,
+    api: &AdminClient,
+    mut left: usize,
+    show: &mut dyn FnMut(&Value),
+) -> Result<(), Failure> {
     let since = args.since.as_deref().map(|text| parse_since(text, clock::now_ms())).transpose()?;
-    let choices = [&args.user, &args.server, &args.primitive, &args.outcome, &args.trace, &args.since];
+    let choices =
+        [&args.user, &args.server, &args.primitive, &args.outcome, &args.trace, &args.since, &args.by];
     let is_search = choices.into_iter().any(Option::is_some);
     let (size, pages) = if is_search { (PAGE, SEARCHED_PAGES) } else { (args.limit, 1) };
-    let mut left = args.limit as usize;
     let mut before = args.before;
-    block_on(async {
-        for _ in 0..pages {
-            let page = api.get(&path(args, size, before)?).await?.accepted()?;
-            let records = page.as_array().map(Vec::as_slice).unwrap_or_default();
-            let is_later = |record: &&Value| since.is_none_or(|since| at(record) >= since);
-            let wanted = records.iter().filter(is_later).filter(|record| is_wanted(args, record));
-            for record in wanted.take(left) {
-                left -= 1;
-                print::line(&if args.json { record.to_string() } else { line(record) });
-            }
-            before = records.last().and_then(|record| record.get("seq")).and_then(Value::as_i64);
-            // Gateways store their events late and in any order, so that one early event does not end the search.
-            if left == 0 || records.len() < size as usize || !records.iter().any(|record| is_later(&record)) {
-                return Ok(());
-            }
+    for _ in 0..pages {
+        let page = api.get(&path(args, size, before)?).await?.accepted()?;
+        let records = page.as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_later = |record: &&Value| since.is_none_or(|since| at(record) >= since);
+        let wanted = records.iter().filter(is_later).filter(|record| is_wanted(args, record));
+        for record in wanted.take(left) {
+            left -= 1;
+            show(record);
         }
-        if let Some(before) = before.filter(|_| is_search) {
-            let searched = PAGE * SEARCHED_PAGES;
-            print::note(&format!("{searched} events were searched; --before {before} searches earlier ones"));
+        before = records.last().and_then(|record| record.get("seq")).and_then(Value::as_i64);
+        // Gateways store their events late and in any order, so that one early event does not end the search.
+        if left == 0 || records.len() < size as usize || !records.iter().any(|record| is_later(&record)) {
+            return Ok(());
         }
-        Ok(())
-    })
+    }
+    if let Some(before) = before.filter(|_| is_search) {
+        let searched = PAGE * SEARCHED_PAGES;
+        print::note(&format!("{searched} events were searched; --before {before} searches earlier ones"));
+    }
+    Ok(())
+}
+
+/// Counts an event that ends a call; each call has one.
+fn count(counts: &mut BTreeMap<String, u64>, by: &str, record: &Value) {
+    let Some(event) = record.get("event").filter(|event| text(event, "event") == FINISH) else { return };
+    let of = if by == "org" { record } else { event };
+    *counts.entry(text(of, by).to_owned()).or_default() += 1;
 }
 
 /// Parses a time, or an age such as `2h` before `now_ms`; returns Unix milliseconds.
@@ -125,8 +161,6 @@ fn line(record: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -151,6 +185,7 @@ mod tests {
             outcome: None,
             since: None,
             trace: trace.map(str::to_owned),
+            by: None,
             limit: 100,
             before: None,
             json: false,
@@ -170,6 +205,17 @@ mod tests {
         };
         assert!(ended("failed", &record) && ended("deadline", &record) && !ended("completed", &record));
         assert!(!ended("failed", &json!({ "event": { "event": "call.start" } })));
+    }
+
+    #[test]
+    fn each_call_counts_once_by_its_org_or_a_member_of_its_event() {
+        let start = json!({ "org": "acme", "event": { "event": "call.start", "primitive": "echo@1.0.0" } });
+        let end = json!({ "org": "acme", "event": { "event": "call.finish", "primitive": "echo@1.0.0" } });
+        for (by, name) in [("org", "acme"), ("primitive", "echo@1.0.0")] {
+            let mut counts = BTreeMap::new();
+            [&start, &end, &end].into_iter().for_each(|record| count(&mut counts, by, record));
+            assert_eq!(counts, BTreeMap::from([(name.to_owned(), 2)]));
+        }
     }
 
     #[test]
