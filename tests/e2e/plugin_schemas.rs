@@ -193,7 +193,8 @@ async fn a_secret_of_the_operators_file_reaches_the_primitive_that_it_is_for(_: 
     fs::write(folder.join("asks.yaml"), USES_SECRET_SPEC)?;
     fs::write(folder.join("plugins/asks/main.py"), USES_SECRET)?;
     must(work.path(), &["plugin", "build"]).await?;
-    let file = work.path().join("secrets.json");
+    let secrets = tempfile::tempdir()?;
+    let file = secrets.path().join("secrets.json");
     let run = async |user: &str| {
         fs::write(&file, json!({"crm-key": {"value": "hunter2", "for": [user]}}).to_string())?;
         let mut command = command(work.path(), &["plugin", "run", "asks"])?;

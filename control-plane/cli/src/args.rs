@@ -87,7 +87,7 @@ pub enum Command {
     /// Builds, pushes, pins and applies a directory of primitives, and waits until it is served (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Deploy(DeployArgs),
     /// Imports an MCP server's tools, an A2A agent's skills, an OpenAPI document or a client's file of servers into a directory of primitives
-    Import(ImportArgs),
+    Import(Box<ImportArgs>),
     /// Shows the published snapshot, which edges and gateways have it, and which services fail
     Status(JsonArgs),
     /// Shows which rule decides a call

@@ -11,6 +11,7 @@ use asp_command::failure::Failure;
 use asp_mcp_client::listing::Lists;
 use asp_packaging::languages::Languages;
 use asp_packaging::local::Local;
+use asp_packaging::pack::pack;
 use asp_packaging::{MCP_STDIO, Unit, units};
 use asp_proto::snapshot::McpStdio;
 use asp_registry::{Source, stdio_package};
@@ -72,9 +73,9 @@ pub(super) async fn list<'a>(
         primitives: Vec::new(),
         folder: None,
     });
+    let packages = tempfile::tempdir().context("make a directory for the package")?;
+    let packed = pack(&unit, &folder, packages.path()).with_context(|| format!("pack {name}"))?;
     unit.folder = Some(folder);
-    // The package is listed as it is on disk, regardless of earlier pins.
-    unit.pins.clear();
     let mut languages = Languages::find_async().await;
     languages.environment.extend(runtime.secrets);
     let mut local = Local::start(&[unit], languages).await?;
@@ -82,8 +83,7 @@ pub(super) async fn list<'a>(
     let lists = local.lists(&installed, &args.server).await;
     let lists =
         lists.with_context(|| format!("read the lists of {name}:\n{}", local.plugin_output().join("\n")))?;
-    let (sha256, is_pinned) = (installed.artifact_sha256, runtime.is_pinned);
-    Ok((lists, Package { name, sha256, is_pinned }))
+    Ok((lists, Package { name, sha256: packed.sha256, is_pinned: runtime.is_pinned }))
 }
 
 impl Package<'_> {

@@ -3,7 +3,7 @@
 //! Owns the child process and its directory; dropping it removes both. There is no user: questions and delegations of a
 //! plugin get scripted answers, or `unsupported`. What plugins store lasts as long as the runtime.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -128,7 +128,9 @@ impl Local {
         let mut installed = Vec::new();
         for unit in units.iter().filter(|unit| unit.is_in(Some(&languages.present))) {
             let Some(folder) = &unit.folder else { continue };
-            let staged = stage_files(unit, folder, &plugins, ConflictPolicy::Keep);
+            // The code runs as it is now; what specs pin is the package of a release.
+            let unpinned = Unit { pins: BTreeSet::new(), ..unit.clone() };
+            let staged = stage_files(&unpinned, folder, &plugins, ConflictPolicy::Keep);
             let placed = staged.and_then(|staged| staged.place());
             installed.push(placed.context("install the plugins")?);
         }

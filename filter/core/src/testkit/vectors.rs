@@ -74,6 +74,8 @@ pub struct Expect {
     pub forward: bool,
     pub status: u16,
     pub reason: Option<String>,
+    /// Reason that the client reads, where its protocol has another name for it.
+    pub error_info: Option<String>,
     /// `code` of the JSON-RPC error; if this, `rest` and `grpc` are absent, the body is a problem document, or empty.
     pub jsonrpc: Option<i64>,
     /// `status` in the error of A2A's REST binding.
@@ -122,8 +124,8 @@ pub fn load_cases() -> Vec<Case> {
 impl Expect {
     /// Returns the refusal that a client must read.
     pub fn refusal(&self) -> ReadRefusal {
-        let Expect { reason, jsonrpc, rest, grpc, .. } = self.clone();
-        ReadRefusal { reason, jsonrpc, rest, grpc }
+        let Expect { reason, error_info, jsonrpc, rest, grpc, .. } = self.clone();
+        ReadRefusal { reason: error_info.or(reason), jsonrpc, rest, grpc }
     }
 }
 

@@ -95,17 +95,17 @@ async fn reach(language: Language, clients: &[&str]) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn pythons_sockets_reach_a_listed_service() {
     reach_by_tcp(Language::Python).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn nodes_sockets_reach_a_listed_service() {
     reach_by_tcp(Language::Node).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn javas_sockets_reach_a_listed_service() {
     reach_by_tcp(Language::Java).await;
 }
@@ -134,6 +134,7 @@ async fn reach_by_tcp(language: Language) {
         |name: &str, port: u16| json!({"name": name, "do": "tcp", "host": "localhost", "port": port});
     let wanted = json!({"attempts": [wanted("listed", listed), wanted("unlisted", unlisted)]});
     let outside = tempfile::tempdir().unwrap();
+    // Blocks this thread; the services answer in others.
     let control = language.outside(&wanted, outside.path());
     assert_eq!(control, json!({"listed": "allowed", "unlisted": "allowed"}), "outside of a sandbox");
     let adapt = |mut runtime: Command| {
