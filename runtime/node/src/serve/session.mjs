@@ -93,7 +93,7 @@ export class Session {
       operatorLine('duplicate request_id dropped', { requestId });
     } else if (this.#calls.size >= this.#served.concurrency) {
       this.#out.send({ failed: { requestId, taskId, code: 'OVERLOADED', message: 'the worker has no free place' } });
-    } else if (plugin?.manifest.definition !== 'tool') {
+    } else if (!plugin || (plugin.manifest.definition !== 'tool' && !request.describe)) {
       const message = `the package does not serve the tool ${primitive}`;
       this.#out.send({ failed: { requestId, taskId, code: 'UNSUPPORTED', message } });
     } else {
