@@ -107,13 +107,14 @@ def test_a_primitive_that_the_package_does_not_serve_is_refused():
     async def test():
         async with weather() as started:
             await started.ready()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await lists(started, "radar")
+            assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+            # Last: a worker ends with its session.
             async with started.session() as stream:
                 await stream.invoke({}, primitive="radar")
                 failed = await stream.failure()
                 assert (failed.code, failed.message) == ("UNSUPPORTED", "the package does not serve radar")
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await lists(started, "radar")
-            assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
     run(test())
 
