@@ -56,18 +56,12 @@ fn with(mut records: Records, changed: StateDelta) -> AtRevision<Records> {
 
 #[cfg(test)]
 mod tests {
-    use asp_store::control::{Change, Precondition, SourceFile};
+    use asp_store::control::{Change, SourceFile};
 
     use super::*;
 
     async fn put(store: &ControlStore, name: &str, text: &str) {
-        let change = Change {
-            actor: "a".into(),
-            at: 1,
-            precondition: Precondition::None,
-            based_on: None,
-            undoes: None,
-        };
+        let change = Change::unconditional("a", 1);
         let files = [SourceFile { path: "server.yaml".into(), text: text.into() }];
         store.put_server(&change, name, &files, text).await.unwrap();
     }
@@ -91,13 +85,7 @@ mod tests {
         assert_eq!(same(&servers, &store).await, ["b one", "d one"]);
         put(&store, "a", "one").await;
         put(&store, "b", "two").await;
-        let change = Change {
-            actor: "a".into(),
-            at: 1,
-            precondition: Precondition::None,
-            based_on: None,
-            undoes: None,
-        };
+        let change = Change::unconditional("a", 1);
         store.delete_server(&change, "d").await.unwrap();
         assert_eq!(same(&servers, &store).await, ["a one", "b two"]);
         assert_eq!(same(&servers, &store).await, ["a one", "b two"], "nothing changed");

@@ -98,13 +98,7 @@ async fn of_machines(store: &ControlStore, followed: &mut changes::Follower) {
 }
 
 fn change() -> Change {
-    Change {
-        actor: "suite".into(),
-        at: 1_000,
-        precondition: Precondition::None,
-        based_on: None,
-        undoes: None,
-    }
+    Change::unconditional("suite", 1_000)
 }
 
 fn change_if(precondition: Precondition) -> Change {

@@ -10,7 +10,7 @@ use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{
     self, CertificateName, Change, ControlState, IssuerKeysRecord, MachineBound, MachineCertificateRecord,
-    MachineKeyRecord, OfferRecord, Precondition, Side,
+    MachineKeyRecord, OfferRecord, Side,
 };
 use asp_store::ledger::{self, Budget};
 use asp_store::plugin_storage;
@@ -32,13 +32,7 @@ async fn full() -> TempDir {
     let at = |file: &str| directory.path().join(file);
     let control = ControlStore::file(&at("asp.db")).await.unwrap();
     control::suite::run(&control).await;
-    let change = Change {
-        actor: "suite".into(),
-        at: 1,
-        precondition: Precondition::None,
-        based_on: None,
-        undoes: None,
-    };
+    let change = Change::unconditional("suite", 1);
     fill_control(&control, &change).await;
     let calls = Arc::new(SqliteCalls::open(&at("calls.db")).await.unwrap());
     ledger::suite::run(Arc::clone(&calls) as Arc<_>).await;

@@ -31,13 +31,7 @@ async fn writes_of_several_control_planes_are_one_sequence_and_each_look_is_one_
         writers.spawn(async move {
             let mut revisions = Vec::new();
             for write in 0..WRITES {
-                let change = Change {
-                    actor: format!("writer-{writer}"),
-                    at: write,
-                    precondition: Precondition::None,
-                    based_on: None,
-                    undoes: None,
-                };
+                let change = Change::unconditional(&format!("writer-{writer}"), write);
                 let record = ExposureRecord {
                     org: format!("org-{writer}"),
                     server: "demo".into(),
@@ -95,7 +89,7 @@ fn limit(capacity: u64) -> LimitRecord {
 }
 
 fn change(precondition: Precondition) -> Change {
-    Change { actor: "ops".into(), at: 1, precondition, based_on: None, undoes: None }
+    Change { precondition, ..Change::unconditional("ops", 1) }
 }
 
 /// A write of an org's policy blocks nobody while it writes its rows; of two that were evaluated at the same revision

@@ -1,6 +1,6 @@
 //! An id of a primitive belongs to the server that stored it first (I-12).
 
-use asp_store::control::{Change, Precondition, SourceFile};
+use asp_store::control::{Change, SourceFile};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -53,13 +53,7 @@ async fn a_copied_owner_does_not_open_an_id_and_a_grant_of_the_platform_does() {
 #[tokio::test]
 async fn a_server_from_before_ids_had_servers_keeps_them() {
     let api = Api::start().await;
-    let change = Change {
-        actor: "before".into(),
-        at: 1,
-        precondition: Precondition::None,
-        based_on: None,
-        undoes: None,
-    };
+    let change = Change::unconditional("before", 1);
     api.store.put_server(&change, "pay", &server("pay", "1.0.0"), "before").await.unwrap();
     assert_eq!(api.store.primitive_servers("cc.pay").await.unwrap().value, []);
     // As an earlier version did while this one was running: nothing is noted, and the server goes.

@@ -1,6 +1,6 @@
 //! Offers of servers, and the limits of an org's admin (I-12).
 
-use asp_store::control::{Change, ExposureRecord, MAX_OFFERS_PER_SERVER, OfferRecord, Precondition};
+use asp_store::control::{Change, ExposureRecord, MAX_OFFERS_PER_SERVER, OfferRecord};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -47,8 +47,7 @@ async fn explained(api: &Api, role: &str, server: &str, primitive: &str) -> Valu
 #[tokio::test]
 async fn what_is_offered_to_too_many_is_switched_on_for_no_more_and_nothing_is_half_written() {
     let api = with_hidden().await;
-    let change =
-        Change { actor: "ops".into(), at: 1, precondition: Precondition::None, based_on: None, undoes: None };
+    let change = Change::unconditional("ops", 1);
     for org in 0..MAX_OFFERS_PER_SERVER {
         let offer = OfferRecord { server: HIDDEN.into(), org: format!("org-{org}") };
         api.store.put_offer(&change, &offer).await.unwrap();
@@ -187,13 +186,7 @@ async fn what_was_switched_on_before_there_were_offers_opens_nothing_and_is_foun
     let mut api = with_hidden().await;
     let record =
         ExposureRecord { org: "acme".into(), server: HIDDEN.into(), protocol: "mcp".into(), enabled: true };
-    let change = asp_store::control::Change {
-        actor: "before".into(),
-        at: 1,
-        precondition: asp_store::control::Precondition::None,
-        based_on: None,
-        undoes: None,
-    };
+    let change = Change::unconditional("before", 1);
     api.store.put_exposure(&change, &record).await.unwrap();
     api.send(
         "platform",

@@ -1,6 +1,6 @@
 //! Routes, regions and homes: access, refusals and publication.
 
-use asp_store::control::{Change, HomeRecord, Placement, Precondition};
+use asp_store::control::{Change, HomeRecord, Placement};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -159,13 +159,7 @@ fn home(letter: &str) -> (String, Value) {
 async fn of_two_homes_put_at_two_control_planes_at_once_only_what_fits_is_stored() {
     let api = Api::start().await;
     let other = api.another().await;
-    let change = Change {
-        actor: "test".into(),
-        at: 1,
-        precondition: Precondition::None,
-        based_on: None,
-        undoes: None,
-    };
+    let change = Change::unconditional("test", 1);
     let record = |org: usize| HomeRecord { org: format!("{org:0>250}"), region: "us".into() };
     let placed = |homes| Placement { homes, ..Placement::default() };
     let each = budget::bytes(&regions(&placed(vec![record(0)])));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use asp_store::control::{Change, Note, Precondition};
+use asp_store::control::{Change, Note};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -389,8 +389,7 @@ async fn explain_does_not_wait_for_what_changes_nothing_of_the_snapshot() {
     let mut api = Api::start().await;
     api.put("platform", DEMO, sample("demo")).await;
     api.published(|snapshot| !snapshot.servers.is_empty()).await;
-    let change =
-        Change { actor: "ops".into(), at: 1, precondition: Precondition::None, based_on: None, undoes: None };
+    let change = Change::unconditional("ops", 1);
     let mut fastest = Duration::MAX;
     for _ in 0..3 {
         let note = Note { action: "artifact.put", resource: "artifact/x", org: "", detail: "" };

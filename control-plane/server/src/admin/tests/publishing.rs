@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{BindingRecord, Change, ExposureRecord, Precondition, RevocationRecord, SourceFile};
+use asp_store::control::{BindingRecord, Change, ExposureRecord, RevocationRecord, SourceFile};
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
@@ -18,13 +18,7 @@ use super::{Answer, Api, DEMO, sample};
 use crate::testkit::TestIssuer;
 
 fn change() -> Change {
-    Change {
-        actor: "older version".into(),
-        at: 1,
-        precondition: Precondition::None,
-        based_on: None,
-        undoes: None,
-    }
+    Change::unconditional("older version", 1)
 }
 
 async fn text(api: &Api, path: &str) -> (StatusCode, String) {

@@ -130,7 +130,7 @@ fn record(row: &AnyRow) -> Result<AuditRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{ExposureRecord, Precondition};
+    use crate::control::ExposureRecord;
 
     #[test]
     fn a_share_is_what_the_largest_keep_once_the_small_ones_have_all_of_theirs() {
@@ -144,13 +144,7 @@ mod tests {
     #[tokio::test]
     async fn an_org_that_changes_all_the_time_pushes_out_its_own_audit_and_no_others() {
         let store = ControlStore::in_memory().await.unwrap();
-        let change = Change {
-            actor: "test".into(),
-            at: 1,
-            precondition: Precondition::None,
-            based_on: None,
-            undoes: None,
-        };
+        let change = Change::unconditional("test", 1);
         let orgs = ["", "other"].into_iter().chain(std::iter::repeat_n("noisy", 20));
         for org in orgs {
             let note = Note { action: "noted", resource: "r", org, detail: "" };
@@ -170,7 +164,9 @@ mod tests {
         let store = ControlStore::in_memory().await.unwrap();
         let change = Change::unconditional("test", 1);
         let put = async |org: &str, enabled| {
-            let (org, server, protocol) = (org.to_owned(), "demo".to_owned(), "mcp".to_owned());
+            let org = org.to_owned();
+            let server = "demo".to_owned();
+            let protocol = "mcp".to_owned();
             let record = ExposureRecord { org, server, protocol, enabled };
             store.put_exposure(&change, &record).await.unwrap()
         };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::control::{
     AuditQuery, Change, Commit, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord, Note,
-    OfferRecord, Precondition, RevocationRecord, StateUpdate, UnreadableIssuer, UnreadableMachine, suite,
+    OfferRecord, RevocationRecord, StateUpdate, UnreadableIssuer, UnreadableMachine, suite,
 };
 
 #[tokio::test]
@@ -57,7 +57,7 @@ fn limit(capacity: u64) -> LimitRecord {
 }
 
 fn by_ops() -> Change {
-    Change { actor: "ops".into(), at: 1, precondition: Precondition::None, based_on: None, undoes: None }
+    Change::unconditional("ops", 1)
 }
 
 #[tokio::test]
@@ -116,8 +116,7 @@ async fn a_file_that_another_process_writes_for_too_long_is_busy_and_no_fault() 
 #[tokio::test]
 async fn a_raised_revision_goes_on_from_there_and_is_never_lowered() {
     let store = ControlStore::in_memory().await.unwrap();
-    let change =
-        Change { actor: "ops".into(), at: 1, precondition: Precondition::None, based_on: None, undoes: None };
+    let change = Change::unconditional("ops", 1);
     assert_eq!(store.raise_revision(&change, 500).await.unwrap(), Commit { revision: 500, changed: true });
     assert_eq!(store.revision().await.unwrap(), 500);
     let lower = store.raise_revision(&change, 499).await.unwrap();
@@ -136,8 +135,7 @@ async fn a_raised_revision_goes_on_from_there_and_is_never_lowered() {
 async fn a_revision_that_another_history_has_too_is_told_apart_by_its_stamp() {
     let dir = tempfile::tempdir().unwrap();
     let (path, copy) = (dir.path().join("asp.db"), dir.path().join("replica.db"));
-    let change =
-        Change { actor: "ops".into(), at: 1, precondition: Precondition::None, based_on: None, undoes: None };
+    let change = Change::unconditional("ops", 1);
     let revoke = async |store: &ControlStore, id: &str| {
         store.add_revocation(&change, &suite::revocation(id, "acme", 9)).await.unwrap();
         store.position().await.unwrap()
@@ -168,8 +166,7 @@ async fn a_revision_that_another_history_has_too_is_told_apart_by_its_stamp() {
 #[tokio::test]
 async fn one_servers_offers_leave_room_for_the_others() {
     let store = ControlStore::in_memory().await.unwrap();
-    let change =
-        Change { actor: "ops".into(), at: 1, precondition: Precondition::None, based_on: None, undoes: None };
+    let change = Change::unconditional("ops", 1);
     for server in ["wide", "other"] {
         store.put_server(&change, server, &[], "h").await.unwrap();
     }
@@ -201,8 +198,7 @@ const ALL_BUT_RESERVED: [&str; 2] = [
 #[tokio::test]
 async fn what_is_reserved_of_offers_and_machines_is_for_those_that_have_few() {
     let store = ControlStore::in_memory().await.unwrap();
-    let change =
-        Change { actor: "ops".into(), at: 1, precondition: Precondition::None, based_on: None, undoes: None };
+    let change = Change::unconditional("ops", 1);
     for server in ["wide0", "few"] {
         store.put_server(&change, server, &[], "h").await.unwrap();
     }
@@ -240,13 +236,7 @@ async fn one_orgs_revocations_leave_room_for_the_others() {
     .execute(&store.pool)
     .await
     .unwrap();
-    let change = Change {
-        actor: "test".into(),
-        at: 1,
-        precondition: Precondition::None,
-        based_on: None,
-        undoes: None,
-    };
+    let change = Change::unconditional("test", 1);
     let record = |org: &str| RevocationRecord {
         id: format!("new-{org}"),
         kind: "token".into(),
@@ -290,8 +280,7 @@ fn unread(rows: &[UnreadableMachine]) -> Vec<(&str, &str)> {
 #[tokio::test]
 async fn a_row_that_this_version_cannot_read_keeps_no_other_one_from_being_read() {
     let store = ControlStore::in_memory().await.unwrap();
-    let change =
-        Change { actor: "ops".into(), at: 1, precondition: Precondition::None, based_on: None, undoes: None };
+    let change = Change::unconditional("ops", 1);
     for server in ["known", "newer"] {
         store.put_server(&change, server, &[], "h").await.unwrap();
     }
