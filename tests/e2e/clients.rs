@@ -78,7 +78,8 @@ async fn rmcp_modern_lists_and_calls_echo(shared: &Shared) -> Result<()> {
 /// `/all/mcp`: one address for the tools of every server, in both eras.
 async fn rmcp_lists_and_calls_the_tools_of_all_servers(shared: &Shared) -> Result<()> {
     let stack = shared.stack().await?;
-    let (url, token) = (stack.mcp_url("all"), stack.alice().await?);
+    let url = stack.mcp_url("all");
+    let token = stack.alice().await?;
     let tools = &["demo__echo", "demo__clock", "everything__echo"];
     let place = Place { url: &url, token: &token, tools, environment: &[] };
     for (lifecycle, protocol) in [(ClientLifecycleMode::Initialize, LEGACY), (modern(), MODERN)] {

@@ -1,5 +1,5 @@
-//! What a person on the first day meets: the pages of the platform in a browser, and the login in development, by which a client
-//! without a token registers, its person chooses who to be, and it calls.
+//! The first day of a person: the pages of the platform in a browser, and the login in development, by which a client without
+//! a token registers, its person chooses who to be, and it calls.
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::browser::encoded;
@@ -22,7 +22,8 @@ trials! { dev_login:
 
 async fn a_client_without_a_token_logs_in_as_bob(shared: &Shared) -> Result<()> {
     let stack = shared.stack().await?;
-    let (edge, admin) = (stack.edge(), stack.admin());
+    let edge = stack.edge();
+    let admin = stack.admin();
     let resource = http1::get(edge, "/.well-known/oauth-protected-resource/demo/mcp", &[]).await?.json()?;
     ensure!(resource["authorization_servers"] == json!([format!("http://{edge}/demo/oauth")]), "{resource}");
     let metadata = json!({ "client_name": "mcp-remote", "redirect_uris": [REDIRECT] });
@@ -88,7 +89,7 @@ async fn a_browser_finds_the_servers_and_how_to_connect(shared: &Shared) -> Resu
     Ok(())
 }
 
-/// Where a redirect leads, below an origin or URL.
+/// The target of a redirect, below an origin or URL.
 fn target(answer: &Response, below: &str) -> Result<String> {
     let location = answer.header("location").with_context(|| answer.text())?;
     Ok(location.strip_prefix(below).with_context(|| location.to_owned())?.to_owned())

@@ -70,7 +70,8 @@ fn fill() -> Result<Command> {
 
 /// Starts Envoy with a filled example and without a control plane.
 async fn start(directory: &tempfile::TempDir, name: &str) -> Result<Envoy> {
-    let (port, control) = (Reserved::new()?, Reserved::new()?);
+    let port = Reserved::new()?;
+    let control = Reserved::new()?;
     let variables = [
         format!("PORT={}", port.port()),
         format!("ASP_XDS_PORT={}", control.port()),
@@ -81,7 +82,8 @@ async fn start(directory: &tempfile::TempDir, name: &str) -> Result<Envoy> {
     let config = String::from_utf8(done.stdout).context("the configuration is text")?;
     let template = directory.path().join("template.yaml");
     std::fs::write(&template, config + ADMIN)?;
-    let (directory, xds_port) = (directory.path(), control.port());
+    let directory = directory.path();
+    let xds_port = control.port();
     Envoy::start(envoy::Settings {
         directory,
         template,

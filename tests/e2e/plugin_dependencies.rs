@@ -82,7 +82,8 @@ impl Machine {
 
 async fn a_dependency_of_python_is_pinned_by_its_hash_and_packed(_: &Shared) -> Result<()> {
     let machine = Machine { work: tempfile::tempdir()? };
-    let (library, work) = (machine.path("library"), machine.path("work"));
+    let library = machine.path("library");
+    let work = machine.path("work");
     for (folder, id) in [(&library, "words"), (&work, "greet")] {
         fs::create_dir(folder)?;
         machine.must(folder, &["plugin", "new", id, "--language", "python"]).await?;

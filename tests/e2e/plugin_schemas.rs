@@ -95,7 +95,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// How a command ended and all it said.
+/// Runs a command; whether it succeeded, and all that it said.
 async fn ended(command: &mut Command) -> Result<(bool, String)> {
     let output = command.output().await?;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

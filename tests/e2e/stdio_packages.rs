@@ -134,7 +134,8 @@ async fn the_servers_of_a_clients_file_are_imported_without_its_keys(_: &Shared)
     }});
     let file = folder.path().join("mcp.json");
     fs::write(&file, clients.to_string())?;
-    let (out, state) = (folder.path().join("out"), folder.path().join("state"));
+    let out = folder.path().join("out");
+    let state = folder.path().join("state");
     let import = async || {
         let file = file.display().to_string();
         let mut command = importing(&out, &[&[file.as_str()][..], &LEFT_OUT].concat())?;
@@ -185,7 +186,8 @@ async fn the_servers_of_a_clients_file_are_imported_without_its_keys(_: &Shared)
 async fn a_package_of_npm_is_imported_by_one_command_and_its_key_is_a_secret(_: &Shared) -> Result<()> {
     let folder = tempfile::tempdir()?;
     npm(folder.path())?;
-    let (out, state) = (folder.path().join("out"), folder.path().join("state"));
+    let out = folder.path().join("out");
+    let state = folder.path().join("state");
     let line = "@modelcontextprotocol/server-everything stdio";
     let arguments = ["--npx", line, "--server", "everything", "--env", "API_KEY"];
     let mut command = importing(&out, &[&arguments[..], &LEFT_OUT].concat())?;

@@ -77,7 +77,8 @@ impl DevLogin {
         admin: SocketAddr,
         accounts: Accounts,
     ) -> DevLogin {
-        let (public_url, origin) = (public_url.to_owned(), format!("http://{admin}"));
+        let public_url = public_url.to_owned();
+        let origin = format!("http://{admin}");
         DevLogin { issuer, public_url, admin, origin, accounts, codes: Mutex::default() }
     }
 

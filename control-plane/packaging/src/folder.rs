@@ -198,7 +198,8 @@ mod tests {
     #[test]
     fn installed_dependencies_take_the_place_of_the_authors_own() {
         let root = tempfile::tempdir().unwrap();
-        let (folder, installed) = (root.path().join("plugin"), root.path().join("installed"));
+        let folder = root.path().join("plugin");
+        let installed = root.path().join("installed");
         write(&folder, "main.mjs");
         write(&folder, "node_modules/lib/old.js");
         fs::write(folder.join("package.json"), r#"{"dependencies": {"lib": "1"}}"#).unwrap();

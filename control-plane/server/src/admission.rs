@@ -125,7 +125,8 @@ impl Admission {
         let bytes = |list: &[ExposureRecord]| {
             size(org, &Records { exposure: list.iter().collect(), ..Records::default() })
         };
-        let (before, after) = (bytes(&stored), bytes(&replaced.applied(&stored)));
+        let before = bytes(&stored);
+        let after = bytes(&replaced.applied(&stored));
         let usage = self.usage().await?;
         let at_edges = grown(before.exposure, after.exposure);
         let at_edges = usage.begin(BudgetKind::Exposure, org, at_edges, platform)?;

@@ -366,7 +366,10 @@ mod tests {
         for row in tools.lines().filter(|line| !line.starts_with('#')) {
             let mut cells = row.split('\t');
             let mut cell = || cells.next().unwrap().to_owned();
-            let (server, id, summary, arguments) = (cell(), cell(), cell(), cell());
+            let server = cell();
+            let id = cell();
+            let summary = cell();
+            let arguments = cell();
             let properties: Value = arguments.split(", ").map(|name| (name.to_owned(), json!({}))).collect();
             let input_schema = json!({"type": "object", "properties": properties}).to_string();
             let primitive = Primitive { id: id.clone(), summary, input_schema, ..Primitive::default() };
@@ -400,7 +403,8 @@ mod tests {
             questions.iter().copied().filter(|question| !is_found(question)).collect::<Vec<_>>()
         };
         assert_eq!(questions.len(), 300);
-        let (all, unseen) = (missed(&questions), missed(&questions[200..]));
+        let all = missed(&questions);
+        let unseen = missed(&questions[200..]);
         assert!(
             all.len() <= 15 && unseen.len() <= 5,
             "{} of 300 and {} of the last 100: {all:#?}",
@@ -412,7 +416,8 @@ mod tests {
     #[test]
     fn a_servers_name_counts_for_all_its_tools() {
         let list = || index(&[("list", "Lists them.", json!({})), ("get", "Returns one.", json!({}))]);
-        let (one, other) = (list(), list());
+        let one = list();
+        let other = list();
         let indexes = [(&one, "jira"), (&other, "git-hub")];
         let find = |query: &str| find_among(&indexes, query, |_, _| true);
         assert_eq!(find("hub list").first(), Some(&(1, 0)));

@@ -63,10 +63,12 @@ pub(super) fn read(node: &Node) -> Vec<FailingUpstream> {
 
 fn failing_upstream((name, text): (&String, &Value)) -> Option<FailingUpstream> {
     let Some(value::Kind::StringValue(text)) = &text.kind else { return None };
-    let (name, text) = (shortened(name.clone(), MAX_TEXT), shortened(text.clone(), MAX_TEXT));
+    let name = shortened(name.clone(), MAX_TEXT);
+    let text = shortened(text.clone(), MAX_TEXT);
     let (server, origin) = name.split_once(' ')?;
     let mut parts = text.splitn(3, ' ');
-    let (breaker, failed_at) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
+    let breaker = parts.next()?.to_owned();
+    let failed_at = parts.next()?.parse().ok()?;
     let cause = parts.next().unwrap_or_default().to_owned();
     Some(FailingUpstream { server: server.to_owned(), origin: origin.to_owned(), breaker, failed_at, cause })
 }

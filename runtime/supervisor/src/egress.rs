@@ -118,7 +118,8 @@ pub async fn serve(listener: UnixListener, proxy: Arc<Proxy>, to: Option<Destina
                 Some(_) = connections.join_next() => {}
             }
         };
-        let (proxy, to) = (Arc::clone(&proxy), Arc::clone(&to));
+        let proxy = Arc::clone(&proxy);
+        let to = Arc::clone(&to);
         connections.spawn(async move {
             let _permit = permit;
             match &*to {

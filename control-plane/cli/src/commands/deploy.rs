@@ -193,7 +193,8 @@ mod tests {
             let environment = BTreeMap::from([(ENV_STATE_DIR, path), ("ASP_ADMIN_URL", url)]);
             plugins_folder(&args(words).unwrap(), &environment)
         };
-        let (here, there) = ("http://127.0.0.1:8081", "https://admin.example.com");
+        let here = "http://127.0.0.1:8081";
+        let there = "https://admin.example.com";
         assert_eq!(folder(&[], here), None);
         std::fs::create_dir(state.path().join(PLUGINS)).unwrap();
         assert_eq!(folder(&[], here), Some(state.path().join(PLUGINS)));

@@ -78,7 +78,8 @@ fn limits(answer: &Value) -> Vec<String> {
         let named: Vec<String> =
             named.filter(|(_, value)| *value != "*").map(|(name, value)| format!("{name} {value}")).collect();
         let about = if named.is_empty() { "all calls of the org".to_owned() } else { named.join(", ") };
-        let (capacity, refill) = (number("capacity"), number("refillPerSecond"));
+        let capacity = number("capacity");
+        let refill = number("refillPerSecond");
         let observed = if is(limit, "observe") { "; observed, refuses nothing" } else { "" };
         format!(
             "limit: {capacity} at once, then {refill} a second ({about}); buckets: {}{observed}",

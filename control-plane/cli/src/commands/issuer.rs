@@ -267,7 +267,8 @@ fn describe_caller(caller: &Value) -> String {
         names => names,
     };
     let of = |member: &str| text(caller, member);
-    let (groups, scopes) = (listed("groups"), listed("scopes"));
+    let groups = listed("groups");
+    let scopes = listed("scopes");
     format!(
         "the platform accepts this token:\n  user    {}\n  org     {}\n  groups  {groups}\n  scopes  {scopes}\n  client  {}",
         of("user"),

@@ -43,7 +43,8 @@ pub fn run(args: &LoginArgs) -> Result<(), Failure> {
         };
         let tokens = login.run(&environment).await?;
         let expires_at = now() + tokens.expires_in.unwrap_or(SOON);
-        let (access_token, refresh_token) = (tokens.access_token, tokens.refresh_token);
+        let access_token = tokens.access_token;
+        let refresh_token = tokens.refresh_token;
         let LoginMethod { name, client_id, token_endpoint, .. } = method;
         keep(
             &file,

@@ -106,7 +106,8 @@ fn region(region: &Value) -> String {
 fn artifact(artifact: &Value) -> String {
     let pins = texts(artifact, "pinnedBy").join(", ");
     let pinned = if pins.is_empty() { String::new() } else { format!(" pinned by {pins}") };
-    let (sha256, name) = (text(artifact, "sha256"), text(artifact, "name"));
+    let sha256 = text(artifact, "sha256");
+    let name = text(artifact, "name");
     format!("{sha256} {name} {} bytes{pinned}", number(artifact, "size"))
 }
 

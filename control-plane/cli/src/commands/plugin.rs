@@ -80,7 +80,8 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
     if let Some(file) = &changed {
         print::line(&format!("changed {}", file.display()));
     }
-    let (here, id) = (shell::path(&args.directory), &args.id);
+    let here = shell::path(&args.directory);
+    let id = &args.id;
     match args.kind {
         ScaffoldType::Tool | ScaffoldType::Task => {
             print::line(&format!("next: asp plugin test {here}   (calls it with the examples of its spec)"));
@@ -108,7 +109,8 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     let (sources, units) = prepare(&args.directory, &languages.present).await?;
     let examples = examples::examples(&sources)?;
     let mut local = Local::start(&units, languages).await?;
-    let (mut passed, mut failed) = (0_u32, 0_u32);
+    let mut passed = 0_u32;
+    let mut failed = 0_u32;
     let mut results = Vec::new();
     for plugin in local.callable.clone() {
         let wanted = args.only.as_ref().is_none_or(|only| plugin.is_named(only));
@@ -240,7 +242,8 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     let mut local = Local::start(&units, languages).await?;
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {
         let ids: Vec<&str> = local.callable.iter().map(|plugin| plugin.id.as_str()).collect();
-        let (id, directory) = (&args.id, args.directory.display());
+        let id = &args.id;
+        let directory = args.directory.display();
         let unknown = || format!("`{id}` is not a plugin of {directory}{}", suggest(id, &ids));
         let why = local.left_out.get(&args.id).cloned();
         return Err(Failure::bad("ID", why.unwrap_or_else(unknown)));

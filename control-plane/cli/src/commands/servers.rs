@@ -28,7 +28,8 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
                 let servers = api.get("/api/registry/servers").await?.accepted()?;
                 answer::rows(&servers, args.json, |server| {
                     let revision = number(server, "revision");
-                    let (name, disabled) = (text(server, "server"), describe_disabled(server));
+                    let name = text(server, "server");
+                    let disabled = describe_disabled(server);
                     format!("{name:<24} revision {revision:<8} {}{disabled}", hash(server))
                 });
             }

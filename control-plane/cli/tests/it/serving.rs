@@ -97,7 +97,8 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     let mut serving = Serving::run(&mut command, state.path()).await;
     answers_200(&serving.url("gateway", "/readyz")).await;
     answers_200(&serving.url("admin", "/readyz")).await;
-    let (server, admin) = (serving.url("gateway", "/demo/mcp"), serving.url("admin", " (admin)"));
+    let server = serving.url("gateway", "/demo/mcp");
+    let admin = serving.url("admin", " (admin)");
     let is_whole = |text: &String| [&server, &admin].into_iter().all(|address| text.contains(address));
     until(|| std::fs::read_to_string(said.path()).ok().filter(is_whole)).await;
 

@@ -102,7 +102,8 @@ impl ClientProgram {
             }
             ClientProgram::Cursor => {
                 let entry = STANDARD.encode(json!({ "url": url }).to_string());
-                let (name, entry) = (encoded(name), encoded(&entry));
+                let name = encoded(name);
+                let entry = encoded(&entry);
                 Some(format!("cursor://anysphere.cursor-deeplink/mcp/install?name={name}&config={entry}"))
             }
             ClientProgram::ClaudeCode | ClientProgram::Inspector => None,

@@ -134,7 +134,8 @@ async fn a_server_that_refuses_the_caller_contributes_nothing() {
         servers.dedup();
         servers
     };
-    let (plain, special) = (token("alice"), token_with_scopes("alice", "special"));
+    let plain = token("alice");
+    let special = token_with_scopes("alice", "special");
     assert_eq!(servers(&plain).await, ["shop"]);
     assert_eq!(servers(&special).await, ["policy", "shop"]);
     for through in [call, wrapped] {

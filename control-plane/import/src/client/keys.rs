@@ -90,7 +90,8 @@ impl KeyFiles {
             state_dir::replace(&file, text.as_bytes())
                 .with_context(|| format!("write {}", file.display()))?;
             let file = file.to_str().context("the path of the directory of keys is not text")?;
-            let (origin, users) = (url.origin().ascii_serialization(), [format!("{server}/*")]);
+            let origin = url.origin().ascii_serialization();
+            let users = [format!("{server}/*")];
             Ok(match bearer {
                 Some(_) => json!({ "origin": origin, "for": users, "bearerFile": file }),
                 None => {
@@ -176,7 +177,8 @@ mod tests {
         keys.add_credential("crm", &url, ("Authorization", &"Bearer t".into())).unwrap();
         keys.add_credential("maps", &url, ("X-Key", &"k".into())).unwrap();
         let found = read(&state.join("credentials.json"));
-        let (crm, maps) = (state.join("keys/crm"), state.join("keys/maps"));
+        let crm = state.join("keys/crm");
+        let maps = state.join("keys/maps");
         let expected = json!({
             "crm": {"origin": "https://crm.example:8443", "for": ["crm/*"], "bearerFile": crm},
             "maps": {"origin": "https://crm.example:8443", "for": ["maps/*"], "header": {"name": "X-Key", "valueFile": maps}},

@@ -185,7 +185,8 @@ fn ask_pip(wanted: &[String], work: &Path, stop: &CancellationToken) -> Result<V
 /// Returns the requirement for one element of pip's report.
 fn pinned_line(chosen: &Value) -> Result<String> {
     let text = |pointer: &str| chosen.pointer(pointer).and_then(Value::as_str);
-    let (name, version) = (text("/metadata/name"), text("/metadata/version"));
+    let name = text("/metadata/name");
+    let version = text("/metadata/version");
     let (name, version) = name.zip(version).context("pip's report has a package without name and version")?;
     let archive = "/download_info/archive_info";
     let hash = text(&format!("{archive}/hashes/sha256"));

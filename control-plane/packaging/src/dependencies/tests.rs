@@ -73,7 +73,8 @@ fn a_lock_that_is_installed_is_found_and_a_folder_that_brings_its_packages_is_le
 #[test]
 fn a_link_in_the_place_of_a_lock_is_not_followed() {
     let root = tempfile::tempdir().unwrap();
-    let (folder, elsewhere) = (root.path().join("plugin"), root.path().join("profile"));
+    let folder = root.path().join("plugin");
+    let elsewhere = root.path().join("profile");
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("requirements.txt"), "idna==3.7 --hash=sha256:ab\n").unwrap();
     let lock = folder.join("requirements.lock");

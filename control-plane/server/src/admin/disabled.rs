@@ -96,7 +96,8 @@ async fn set(
 
 /// Refuses an id that the server does not list. A server that does not compile is not checked.
 async fn check_listed(state: &AdminState, record: ServerRecord, id: &str) -> Result<()> {
-    let (compiler, name) = (state.compiler.clone(), record.name.clone());
+    let compiler = state.compiler.clone();
+    let name = record.name.clone();
     let Some(server) = off_thread(move || compiler.compile_one(&record)).await? else { return Ok(()) };
     let ids = || server.server.listings.iter().map(|listing| listing.id.as_str());
     if ids().any(|listed| listed == id) {

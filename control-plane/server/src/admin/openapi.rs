@@ -218,7 +218,8 @@ pub async fn root() -> Html<String> {
 /// Serves a readable page of the document, without scripts or external resources. Public.
 pub async fn page() -> Html<String> {
     let document = serde_json::to_value(ApiDocument::openapi()).unwrap_or_default();
-    let (operations, types) = (page::operations(&document), page::types(&document));
+    let operations = page::operations(&document);
+    let types = page::types(&document);
     Html(format!(
         "<!doctype html><html lang=en><meta charset=utf-8><title>ASP admin API</title>{STYLE}\
          <h1>Admin API</h1><p>Every operation requires an admin token (<code>asp token --admin --user NAME</code>) \

@@ -105,7 +105,8 @@ pub async fn undo(
     }
     let change = Change { undoes: Some(revision), ..state.change(&admin, expected) };
     let undo = undoable.checked(&admin, &state, undo, change.at)?;
-    let (platform, org) = (admin.role.is_platform(), undoable.record.org);
+    let platform = admin.role.is_platform();
+    let org = undoable.record.org;
     let work = async move {
         let written = store(&state, platform, &change, &org, undo).await?;
         Ok::<_, AdmissionError>(state.notify_publisher(written))

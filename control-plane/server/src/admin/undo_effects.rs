@@ -163,7 +163,8 @@ pub(super) fn of_bindings(
                 continue;
             }
             let level = |policy: &Policy| Level::of(policy, &caller, primitive, *protocol);
-            let (from, to) = (level(&now), level(&then));
+            let from = level(&now);
+            let to = level(&then);
             if from == to {
                 continue;
             }
@@ -284,7 +285,8 @@ fn of_reach(
         reach.get(server).cloned().unwrap_or_default()
     };
     for server in servers {
-        let (now, then) = (protocols(now, server), protocols(then, server));
+        let now = protocols(now, server);
+        let then = protocols(then, server);
         for protocol in now.symmetric_difference(&then) {
             let is_gain = then.contains(protocol);
             let (from, to) = if is_gain { ("off", "on") } else { ("on", "off") };

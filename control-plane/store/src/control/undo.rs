@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_list_with_a_change_and_its_undo_has_the_same_entries() {
-        let (before, after) = ([offer("a"), offer("b")], [offer("b"), offer("c")]);
+        let before = [offer("a"), offer("b")];
+        let after = [offer("b"), offer("c")];
         let change = ListDifference::between(&before, &after);
         assert_eq!(change, ListDifference::of([offer("a")], [offer("c")]));
         assert_eq!(change.applied(&before), after);

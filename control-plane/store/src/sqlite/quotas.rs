@@ -46,7 +46,8 @@ struct HolderTable {
 
 impl ExcessDeletion {
     pub(super) fn new(read: &SqlitePool, write: &SqlitePool, quotas: CallQuotas) -> ExcessDeletion {
-        let (due, tasks) = (Arc::default(), TaskTracker::new());
+        let due = Arc::default();
+        let tasks = TaskTracker::new();
         ExcessDeletion { read: read.clone(), write: write.clone(), quotas, due, tasks }
     }
 

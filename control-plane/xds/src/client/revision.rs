@@ -29,7 +29,8 @@ pub(super) fn take(
     mut revocations: RevocationLists,
 ) -> Result<AppliedRevision, String> {
     let mut changes = PartChanges::new();
-    let (mut put, mut removed) = (Vec::new(), Vec::new());
+    let mut put = Vec::new();
+    let mut removed = Vec::new();
     for resource in messages.iter().flat_map(|message| &message.resources) {
         let name = &resource.name;
         let value = resource.resource.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();

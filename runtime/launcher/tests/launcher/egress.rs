@@ -65,7 +65,8 @@ fn connections_to_the_port_reach_the_proxy_and_nothing_is_lost() {
 #[test]
 fn a_destination_is_reached_by_its_name_and_port_and_by_no_other() {
     let outside = scratch();
-    let (proxy, database) = (outside.path().join("proxy.sock"), outside.path().join("t0"));
+    let proxy = outside.path().join("proxy.sock");
+    let database = outside.path().join("t0");
     let _proxy = UnixListener::bind(&proxy).unwrap();
     let listener = UnixListener::bind(&database).unwrap();
     thread::spawn(move || {

@@ -331,7 +331,8 @@ mod tests {
             MANIFEST.replace(r#""kind": "tool", "#, "").replace(r#""entrypoint": "echo.py""#, parts);
         std::fs::write(version.join("plugin.json"), package).unwrap();
         let load = |primitive: &str, entrypoint: &str| {
-            let (primitive, entrypoint) = (primitive.to_owned(), entrypoint.to_owned());
+            let primitive = primitive.to_owned();
+            let entrypoint = entrypoint.to_owned();
             Plugin::load(&root, &PluginRef { primitive, entrypoint, ..reference() })
         };
         let missing = load("say", "echo.py:say").unwrap_err().to_string();

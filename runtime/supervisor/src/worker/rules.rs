@@ -73,7 +73,9 @@ mod tests {
                     "limits": {"maxRuntimeSeconds": 5}},
                 "sweep": {"kind": "task", "entrypoint": "sweep.py", "limits": {"heartbeatSeconds": 3}}}}"#;
         let rules = PackageRules::of_manifest(&Manifest::parse(text).unwrap());
-        let (forecast, sweep, unknown) = (rules.of("forecast"), rules.of("sweep"), rules.of("else"));
+        let forecast = rules.of("forecast");
+        let sweep = rules.of("sweep");
+        let unknown = rules.of("else");
         assert_eq!((forecast.heartbeat, sweep.heartbeat), (None, Some(Duration::from_secs(3))));
         assert_eq!((forecast.max_runtime.as_secs(), forecast.artifact_bytes), (5, 5000));
         assert!(forecast.elicitations.contains("city") && sweep.elicitations.is_empty());

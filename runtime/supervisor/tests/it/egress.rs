@@ -126,7 +126,8 @@ async fn echo() -> u16 {
 }
 
 async fn reach_by_tcp(language: Language) {
-    let (listed, unlisted) = (echo().await, echo().await);
+    let listed = echo().await;
+    let unlisted = echo().await;
     let plugins = |plugins: &Path| {
         language.install(plugins, "client", &json!({"allowedTcp": [format!("localhost:{listed}")]}));
     };

@@ -80,7 +80,8 @@ fn make_package(stack: &Stack, forecast: &str, alerts: &str) {
 }
 
 async fn serves_both_from_one_process(stack: &Stack) {
-    let (first, second) = (call(stack, "forecast").await, call(stack, "alerts").await);
+    let first = call(stack, "forecast").await;
+    let second = call(stack, "alerts").await;
     assert_eq!((&first["tool"], &second["tool"]), (&json!("forecast"), &json!("alerts")));
     assert_eq!(first["pid"], second["pid"]);
     assert_eq!(stack.homes(), 1, "one pool has one worker");

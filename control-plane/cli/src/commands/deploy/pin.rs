@@ -31,7 +31,8 @@ fn insert(text: &str, digest: &str) -> Option<String> {
     let at = lines.iter().position(|line| line.starts_with("runtime:"))?;
     let line = *lines.get(at)?;
     let value = line.strip_prefix("runtime:")?.trim();
-    let (head, tail) = (lines.get(..at)?.concat(), lines.get(at + 1..)?.concat());
+    let head = lines.get(..at)?.concat();
+    let tail = lines.get(at + 1..)?.concat();
     if let Some(flow) = value.strip_prefix('{') {
         return Some(format!("{head}runtime: {{artifactSha256: \"{digest}\", {}\n{tail}", flow.trim_start()));
     }
@@ -50,7 +51,8 @@ mod tests {
 
     #[test]
     fn a_pin_is_written_into_each_form_of_a_spec_and_nothing_else_changes() {
-        let (old, new) = ("ab".repeat(32), "0".repeat(64));
+        let old = "ab".repeat(32);
+        let new = "0".repeat(64);
         for (text, expected) in [
             (
                 "id: a # mine\nruntime:\n  # why\n  mode: plugin\n  language: python\nx: 1\n",

@@ -171,7 +171,8 @@ fn access(name: &str, difference: &Difference, after: &CompiledServer, offers: &
     let orgs = |server: &CompiledServer| -> BTreeSet<String> {
         server.offered_to.iter().cloned().chain(stored.iter().map(|org| (*org).to_owned())).collect()
     };
-    let (had, have) = (before.map(orgs).unwrap_or_default(), orgs(after));
+    let had = before.map(orgs).unwrap_or_default();
+    let have = orgs(after);
     let (had_all, have_all) =
         (before.is_some_and(|before| before.edge.default_allow), after.edge.default_allow);
     let mut lines = Vec::new();

@@ -83,7 +83,9 @@ fn snapshot_gap(status: &Value, target: &Target<'_>) -> Option<Gap> {
     let is_ours =
         |fault: &&Value| text(fault, "part") == "server" && target.servers.contains(text(fault, "name"));
     if let Some(fault) = list(status, "faults").find(is_ours) {
-        let (name, why, remedy) = (text(fault, "name"), text(fault, "fault"), text(fault, "wayOut"));
+        let name = text(fault, "name");
+        let why = text(fault, "fault");
+        let remedy = text(fault, "wayOut");
         return Gap::lasting(format!("{name}: {why}; remedy: {remedy}"));
     }
     let serves = |subscriber: &&Value| matches!(text(subscriber, "kind"), "gateway" | "edge");
@@ -91,7 +93,8 @@ fn snapshot_gap(status: &Value, target: &Target<'_>) -> Option<Gap> {
         return Gap::passing("no gateway is connected to this control plane".to_owned());
     }
     for subscriber in list(status, "subscribers").filter(serves) {
-        let (kind, node) = (text(subscriber, "kind"), text(subscriber, "node"));
+        let kind = text(subscriber, "kind");
+        let node = text(subscriber, "node");
         if number(subscriber, "behind") > 0 || is(subscriber, "ahead") {
             return Gap::passing(format!("{kind} {node} has not taken the newest snapshot: `asp status`"));
         }
@@ -113,7 +116,8 @@ fn snapshot_gap(status: &Value, target: &Target<'_>) -> Option<Gap> {
 fn plugin_gap(runtimes: &Value, target: &Target<'_>) -> Option<Gap> {
     let mut all = runtimes.as_array().into_iter().flatten().flat_map(|runtime| list(runtime, "off"));
     let off = all.find(|off| target.plugins.contains(text(off, "plugin")))?;
-    let (plugin, why) = (text(off, "plugin"), text(off, "why"));
+    let plugin = text(off, "plugin");
+    let why = text(off, "why");
     let remedy = match text(off, "wayOut") {
         "" if why.starts_with("not_installed") => {
             "install it where its runtime is, by `asp plugin install --from URL --plugins DIR`, or by `asp deploy --plugins \

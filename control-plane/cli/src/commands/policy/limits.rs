@@ -64,7 +64,8 @@ async fn show_usage(api: &AdminClient, org: &str, as_json: bool) -> Result<(), F
         )
     });
     let lines: String = lines.collect();
-    let (calls, refused) = (number(&usage, "calls"), number(&usage, "rateLimited"));
+    let calls = number(&usage, "calls");
+    let refused = number(&usage, "rateLimited");
     show(
         &usage,
         as_json,

@@ -72,7 +72,8 @@ async fn id_of_exposed(api: &AdminClient, org: &str, name: &str) -> Result<Optio
 
 /// Removes the exposure exception of a server over the protocol in the arguments.
 pub(super) async fn exception(api: &AdminClient, args: &PolicyArgs, server: &str) -> Result<(), Failure> {
-    let (org, protocol) = (&args.org, args.protocol.as_deref().unwrap_or("mcp"));
+    let org = &args.org;
+    let protocol = args.protocol.as_deref().unwrap_or("mcp");
     let path = api_path(&["api", "policy", "orgs", org, "exposure"]);
     let key = [("server", server.to_owned()), ("protocol", protocol.to_owned())];
     let response = api.delete(&with_query(&path, &key)?).await?;

@@ -25,7 +25,9 @@ pub(super) fn list(args: &RevokeArgs) -> Result<(), Failure> {
 
 /// Formats a revocation: its id, the revoked tokens, its time, its end and its reason.
 fn line(revocation: &Value) -> String {
-    let (kind, id, org) = (text(revocation, "type"), text(revocation, "id"), text(revocation, "org"));
+    let kind = text(revocation, "type");
+    let id = text(revocation, "id");
+    let org = text(revocation, "org");
     let whose = match (kind, org) {
         ("org", _) | (_, "") => format!("{kind} {id}"),
         _ => format!("{kind} {id} of {org}"),

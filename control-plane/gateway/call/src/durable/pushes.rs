@@ -154,7 +154,9 @@ pub struct Pushes {
 
 impl Pushes {
     pub fn new(store: Arc<dyn PushStore>, active: Arc<ActiveTable>, sealer: Arc<Sealer>) -> Pushes {
-        let (is_used, woken, retries) = (AtomicBool::new(false), Notify::new(), RetryTimes::default());
+        let is_used = AtomicBool::new(false);
+        let woken = Notify::new();
+        let retries = RetryTimes::default();
         Pushes { store, active, sealer, is_used, woken, retries }
     }
 

@@ -363,7 +363,8 @@ impl SharedEvents {
             _ => None,
         };
         let seal = |question, turn| {
-            let (at_ms, generation) = (logged.at_ms, Some(logged.generation));
+            let at_ms = logged.at_ms;
+            let generation = Some(logged.generation);
             let entry = EventEntry { at_ms, generation, event: readable(&logged.event), question, turn };
             let plain = serde_json::to_vec(&entry).ok()?;
             self.sealer.seal_bytes(Purpose::CallEvent, &place, &plain).ok()

@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn the_callers_choice_counts_and_the_ratio_decides_on_other_traces() {
-        let (yes, no) = (Trace::parse(SAMPLED).unwrap(), Trace::parse(UNSAMPLED).unwrap());
+        let yes = Trace::parse(SAMPLED).unwrap();
+        let no = Trace::parse(UNSAMPLED).unwrap();
         let own = Trace::new([0x7f; 24]);
         let includes = |by_parent, ratio, trace: &Trace| Sampling { by_parent, ratio }.includes(trace);
         assert!(includes(true, 0.0, &yes) && !includes(true, 1.0, &no));

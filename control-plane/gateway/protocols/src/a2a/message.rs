@@ -84,7 +84,8 @@ fn is_object(value: &str) -> bool {
 
 /// Returns skill and arguments of an object that has nothing else. The object is not decoded: only its arguments are used.
 fn wrapped(object: &Json) -> Option<(String, Json)> {
-    let (mut skill, mut arguments) = (None, None);
+    let mut skill = None;
+    let mut arguments = None;
     for (name, value) in members(object.text())? {
         match &*name {
             SKILL => skill = Some(value),

@@ -26,7 +26,8 @@ pub(super) fn visible(request: &ProtocolRequest) -> impl Iterator<Item = &Listed
 }
 
 fn tool(path: &str, entry: &ListedPrimitive) -> Value {
-    let (name, primitive) = (&entry.listing.rest_name, &entry.primitive);
+    let name = &entry.listing.rest_name;
+    let primitive = &entry.primitive;
     let mut tool = Map::new();
     tool.insert("name".into(), name.as_str().into());
     for (member, text) in [("title", &primitive.title), ("description", &primitive.summary)] {

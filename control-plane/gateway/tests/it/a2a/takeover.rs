@@ -26,7 +26,8 @@ fn asks_after(steps: u32) -> Runtime {
     Runtime::start(Script::of(move |_, mut worker: Worker| async move {
         let invoke = worker.begin(&[("checkpoint", "true")]).await;
         for step in 0..steps {
-            let (request_id, percent) = (invoke.request_id.clone(), f64::from(step));
+            let request_id = invoke.request_id.clone();
+            let percent = f64::from(step);
             let message = format!("at {step}");
             let progress = Progress { request_id, percent, message, ..Progress::default() };
             worker.say(Payload::Progress(progress)).await;

@@ -73,7 +73,8 @@ async fn take_down(snapshot: &mut GatewaySnapshot) {
     let server = snapshot.servers.iter().find(|server| server.name == DOWN).unwrap();
     let ids: Vec<String> = server.listings.iter().map(|listing| listing.id.clone()).collect();
     for primitive in snapshot.primitives.iter_mut().filter(|primitive| ids.contains(&primitive.id)) {
-        let (url, tool) = ("http://service.internal/mcp".into(), primitive.id.clone());
+        let url = "http://service.internal/mcp".into();
+        let tool = primitive.id.clone();
         let target = ProxyMcp { url, tool, ..ProxyMcp::default() };
         primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyMcp(target)) });
     }

@@ -41,7 +41,8 @@ fn policy(random: &mut Generator) -> OrgPart {
     let mut exposure = Vec::new();
     for server in SERVERS {
         if random.below(4) == 0 {
-            let (org, protocol) = ("acme".to_owned(), Protocol::Mcp.into());
+            let org = "acme".to_owned();
+            let protocol = Protocol::Mcp.into();
             let enabled = random.below(3) == 0;
             exposure.push(ExposureException { org, server: server.into(), protocol, enabled });
         }
@@ -73,7 +74,8 @@ async fn list_and_call_agree_under_ten_thousand_random_policies() {
     let alice = token("alice");
     let tools = own_lists(&fixture, &alice).await;
     let mut random = Generator::new(0x5eed);
-    let (mut shown, mut hidden) = (0, 0);
+    let mut shown = 0;
+    let mut hidden = 0;
     for revision in 2..POLICIES + 2 {
         let policy = policy(&mut random);
         put(&fixture, revision, policy.clone());

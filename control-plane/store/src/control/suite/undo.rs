@@ -1,4 +1,4 @@
-//! What a change removes and stores is kept for its undo, and an undo is one write.
+//! A change keeps what it removes and stores for its undo, and an undo is one write.
 
 use super::{change, limit, revocation};
 use crate::control::sql::ControlStore;

@@ -168,7 +168,9 @@ impl ActiveTable {
             false => self.sealer.open_bytes(Purpose::Answers, &at, &row.memory)?,
         };
         let stored_state = row.state;
-        let (call, seq, takeovers) = (orphan.call, row.seq, row.takeovers);
+        let call = orphan.call;
+        let seq = row.seq;
+        let takeovers = row.takeovers;
         Some(AbandonedCall { call, record, seq, takeovers, state, stored_state, orphan })
     }
 }
