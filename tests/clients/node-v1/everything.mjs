@@ -13,7 +13,15 @@ import {
 
 const [url] = process.argv.slice(2);
 const headers = process.env.ASP_TOKEN ? { Authorization: `Bearer ${process.env.ASP_TOKEN}` } : {};
-const transport = new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
+// A broken stream is an error here. By itself the SDK opens it again, and the reference server then repeats its questions,
+// so that what was asked would differ from run to run.
+const reconnectionOptions = {
+  initialReconnectionDelay: 1000,
+  maxReconnectionDelay: 1000,
+  reconnectionDelayGrowFactor: 1,
+  maxRetries: 0,
+};
+const transport = new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers }, reconnectionOptions });
 const capabilities = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
 const client = new Client({ name: 'asp-e2e-everything', version: '1.0.0' }, { capabilities });
 const asked = [];
