@@ -9,6 +9,8 @@ mod routes;
 #[cfg(any(test, feature = "testkit"))]
 mod whole;
 
+use std::cmp::{Ordering, Reverse};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use asp_proto::snapshot::{
@@ -105,15 +107,33 @@ pub fn at_revision(edge: EdgeSnapshot, revision: u64) -> EdgeSnapshot {
     edge
 }
 
-/// Keeps the latest time for each org and user.
+/// Keeps the entry with the latest time for each org and user; of two with the same time the earlier one. The result
+/// does not depend on the order of the list.
 pub fn latest(list: Vec<RevokedBefore>) -> Vec<RevokedBefore> {
     let mut latest: BTreeMap<(String, String), RevokedBefore> = BTreeMap::new();
     for revoked in list {
-        let known =
-            latest.entry((revoked.org.clone(), revoked.user.clone())).or_insert_with(|| revoked.clone());
-        known.not_after_iat = known.not_after_iat.max(revoked.not_after_iat);
+        let key = (revoked.org.clone(), revoked.user.clone());
+        match latest.entry(key) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(revoked);
+            }
+            Entry::Occupied(mut known) => {
+                if is_later(&revoked, known.get()) {
+                    known.insert(revoked);
+                }
+            }
+        }
     }
     latest.into_values().collect()
+}
+
+/// Whether an entry takes the place of another one of the same org and user.
+fn is_later(new: &RevokedBefore, known: &RevokedBefore) -> bool {
+    let order = |entry: &RevokedBefore| (entry.not_after_iat, entry.block, Reverse(entry.since_ms));
+    match order(new).cmp(&order(known)) {
+        Ordering::Equal => new.reason > known.reason,
+        order => order == Ordering::Greater,
+    }
 }
 
 fn sorted<T, K: Ord>(mut list: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {

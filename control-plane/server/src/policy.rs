@@ -24,6 +24,12 @@ pub mod when;
 pub const MACHINE: &str = "machine";
 /// Issuer of a target that explicitly means callers of every issuer.
 pub const EVERY_ISSUER: &str = "*";
+/// Kind of a revocation record that blocks a user of an org: every token, also those issued later, until it is deleted.
+pub const BLOCK_USER: &str = "block_user";
+/// Kind of a revocation record that blocks an org.
+pub const BLOCK_ORG: &str = "block_org";
+/// Maximum size, in bytes, of a reason in a snapshot.
+const MAX_SHOWN_REASON: usize = 200;
 /// Random bytes in the id of a machine's key or certificate; the id has twice as many hex digits.
 pub const KEY_ID_BYTES: usize = 8;
 
@@ -207,14 +213,17 @@ pub fn revoked<'a>(
             }
             "token" => revoked.tokens.push(token_entry(&record.issuer, &record.org, &record.target)),
             "token_hash" => revoked.tokens.push(hash_entry(&record.org, &record.target)),
-            "user" => revoked.before.push(before(&record.org, &record.target, record.created_at)),
-            "org" => revoked.before.push(before(&record.target, "", record.created_at)),
+            "user" => revoked.before.push(before(&record.org, &record.target, record)),
+            "org" => revoked.before.push(before(&record.target, "", record)),
+            BLOCK_USER => revoked.before.push(block(&record.org, &record.target, record)),
+            BLOCK_ORG => revoked.before.push(block(&record.target, "", record)),
             // Recorded by an older version; not enforced by any.
             "linked_token" => {}
             _ => {
                 revoked.unknown.push(record.id.clone());
                 if !record.org.is_empty() {
-                    revoked.before.push(before(&record.org, "", record.created_at));
+                    let unexplained = RevocationRecord { reason: String::new(), ..record.clone() };
+                    revoked.before.push(before(&record.org, "", &unexplained));
                 }
             }
         }
@@ -315,9 +324,25 @@ fn entry(parts: &[&str]) -> [u8; 16] {
 
 /// Builds an entry for all tokens issued up to the revocation. A token issued before it may have an `iat` up to
 /// [`LEEWAY_SECONDS`] later, because of its issuer's clock.
-fn before(org: &str, user: &str, created_at_ms: u64) -> RevokedBefore {
-    let not_after_iat = (created_at_ms / 1_000).saturating_add(LEEWAY_SECONDS);
-    RevokedBefore { org: org.to_owned(), user: user.to_owned(), not_after_iat }
+fn before(org: &str, user: &str, record: &RevocationRecord) -> RevokedBefore {
+    RevokedBefore {
+        org: org.to_owned(),
+        user: user.to_owned(),
+        not_after_iat: (record.created_at / 1_000).saturating_add(LEEWAY_SECONDS),
+        since_ms: record.created_at,
+        reason: shown_reason(&record.reason).to_owned(),
+        block: false,
+    }
+}
+
+/// Builds an entry for every token, whenever it is issued.
+fn block(org: &str, user: &str, record: &RevocationRecord) -> RevokedBefore {
+    RevokedBefore { not_after_iat: u64::MAX, block: true, ..before(org, user, record) }
+}
+
+/// Returns the part of a reason that the refused caller is shown.
+fn shown_reason(reason: &str) -> &str {
+    reason.get(..reason.floor_char_boundary(MAX_SHOWN_REASON)).unwrap_or_default()
 }
 
 /// Returns the issue time of a machine's key or certificate for the comparison with revocations. The platform's own
@@ -430,13 +455,27 @@ mod tests {
     fn users_and_orgs_are_revoked_up_to_the_second_of_the_revocation() {
         let records = [revocation("user", "acme", "alice"), revocation("org", "", "evil")];
         let revoked = revoked(&records, &[], 6_000);
-        assert_eq!(
-            revoked.before,
-            [
-                RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: 5 + LEEWAY_SECONDS },
-                RevokedBefore { org: "evil".into(), user: String::new(), not_after_iat: 5 + LEEWAY_SECONDS },
-            ]
-        );
+        let entry = |org: &str, user: &str| RevokedBefore {
+            org: org.into(),
+            user: user.into(),
+            not_after_iat: 5 + LEEWAY_SECONDS,
+            since_ms: 5_999,
+            ..RevokedBefore::default()
+        };
+        assert_eq!(revoked.before, [entry("acme", "alice"), entry("evil", ""),]);
+    }
+
+    #[test]
+    fn a_block_hits_tokens_that_are_issued_later_too() {
+        for record in [revocation(BLOCK_USER, "acme", "alice"), revocation(BLOCK_ORG, "acme", "acme")] {
+            let edge = edge(&[RevocationRecord { reason: "left".repeat(100), ..record }]);
+            let [entry] = edge.revoked_before.as_slice() else { panic!("{:?}", edge.revoked_before) };
+            assert_eq!((entry.since_ms, entry.reason.len(), entry.block), (5_999, MAX_SHOWN_REASON, true));
+            assert!(hits(&edge, &PresentedToken { issued_at: u64::MAX, ..presented("acme") }));
+            assert!(!hits(&edge, &presented("globex")) && !hits(&edge, &presented("")));
+        }
+        let edge = edge(&[revocation(BLOCK_USER, "acme", "bob")]);
+        assert!(!hits(&edge, &presented("acme")), "another user");
     }
 
     #[test]

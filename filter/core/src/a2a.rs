@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::reason::Reason;
 use crate::reply::{RefusalContent, Reply};
+use crate::revocation::RevocationNotice;
 
 /// Domain of the reasons that the platform defines.
 const DOMAIN: &str = "asp";
@@ -31,9 +32,11 @@ const fn status(reason: Reason) -> (u16, i32, &'static str) {
         Reason::TokenMissing | Reason::TokenInvalid | Reason::TokenExpired | Reason::TokenRevoked => {
             (401, 16, "UNAUTHENTICATED")
         }
-        Reason::OriginDenied | Reason::HostDenied | Reason::InsufficientScope | Reason::ContentRefused => {
-            (403, 7, "PERMISSION_DENIED")
-        }
+        Reason::OriginDenied
+        | Reason::HostDenied
+        | Reason::InsufficientScope
+        | Reason::ContentRefused
+        | Reason::Blocked => (403, 7, "PERMISSION_DENIED"),
         Reason::UnknownServer | Reason::UnknownMethod | Reason::UnknownPrimitive | Reason::SessionUnknown => {
             (404, 5, "NOT_FOUND")
         }
@@ -67,14 +70,16 @@ impl RefusalContent {
             -32099..=-32001 => PLATFORM_ERROR,
             code => code,
         };
-        self.to_a2a_error(id, code, &self.details())
+        let details = self.details();
+        self.to_a2a_error(id, code, &details)
     }
 
     /// Builds the refusal of a body whose media type is not that of JSON-RPC, which is an error of A2A.
     pub(crate) fn to_a2a_media_type(self) -> Reply {
         let refusal = RefusalContent { message: "the body must be application/json", ..self };
         let (reason, domain) = CONTENT_TYPE;
-        refusal.to_a2a_error(None, CONTENT_TYPE_NOT_SUPPORTED, &refusal.info(reason, domain))
+        let info = refusal.info(reason, domain);
+        refusal.to_a2a_error(None, CONTENT_TYPE_NOT_SUPPORTED, &info)
     }
 
     /// Builds a JSON-RPC error. Clients read it only from a response with status 200, so a faulty message gets that; every
@@ -138,7 +143,9 @@ impl RefusalContent {
         let code = ("code", self.reason.taxonomy().to_string());
         let hint = ("recovery_hint", self.reason.recovery_hint().to_owned());
         let trace = self.trace.map(|trace| ("traceId", trace.to_string()));
-        [code, hint].into_iter().chain(trace).map(|(name, value)| (name.to_owned(), value)).collect()
+        let revoked = self.notice.iter().flat_map(RevocationNotice::members);
+        let all = [code, hint].into_iter().chain(trace).chain(revoked);
+        all.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 

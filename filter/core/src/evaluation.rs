@@ -18,6 +18,7 @@ use crate::path::{self, PathKind, RequestTarget};
 use crate::reason::{Era, Reason};
 use crate::region::{self, OrgHome};
 use crate::reply::{self, ErrorForm, ErrorFormat, Reply, challenge};
+use crate::revocation::RevocationNotice;
 use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
 use crate::token::{self, Hashing, LEEWAY_SECONDS, RequestCredential, TokenRefusal, Tokens};
@@ -229,6 +230,9 @@ impl Evaluation<'_> {
                     Err(TokenRefusal { reason: reason @ Reason::UpstreamUnavailable, .. }) => {
                         return Err(errors.refuse(reason));
                     }
+                    Err(TokenRefusal { notice: Some(notice), .. }) => {
+                        return Err(self.refuse_revoked(server, errors, notice));
+                    }
                     Err(refused) => {
                         return Err(Reply { cause: refused.cause, ..challenged(refused.reason) });
                     }
@@ -291,6 +295,18 @@ impl Evaluation<'_> {
         errors.refuse_with(reason, "www-authenticate", value)
     }
 
+    /// Refuses a caller whose token is revoked, or who is blocked. A blocked caller gets no challenge: another token would
+    /// not help.
+    fn refuse_revoked(&self, server: &Server, errors: &ErrorFormat, notice: RevocationNotice) -> Reply {
+        let reason = notice.reason();
+        let mut reply = errors.refuse_revoked(notice);
+        if reason == Reason::TokenRevoked {
+            let value = challenge(reason, self.snapshot.public_url(), &server.name, &server.scopes);
+            reply.headers.push(("www-authenticate", value));
+        }
+        reply
+    }
+
     fn admit(&self, admitted: RequestFacts, caller: Arc<Caller>) -> Result<RequestFacts, Reply> {
         let errors = admitted.error_format();
         let server = self.snapshot.server(&admitted.server);
@@ -299,11 +315,13 @@ impl Evaluation<'_> {
         let fault = match () {
             () if !server.accepts_issuer(&caller.issuer) => Some(Reason::TokenInvalid),
             () if caller.expires_at.saturating_add(LEEWAY_SECONDS) <= now => Some(Reason::TokenExpired),
-            () if self.snapshot.revoked(&caller) => Some(Reason::TokenRevoked),
             () => None,
         };
         if let Some(reason) = fault {
             return Err(self.challenged(server, &errors, reason));
+        }
+        if let Some(notice) = self.snapshot.revocation(&caller) {
+            return Err(self.refuse_revoked(server, &errors, notice));
         }
         if !self.snapshot.accepts_tokens() {
             return Err(errors.refuse(Reason::UpstreamUnavailable));

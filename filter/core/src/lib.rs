@@ -51,7 +51,7 @@ pub use origin::is_same_host;
 pub use path::PathKind;
 pub use reason::{Era, Reason};
 pub use reply::{ErrorForm, Reply, refuse, refuse_problem};
-pub use revocation::RecentList;
+pub use revocation::{RecentList, RevocationNotice};
 pub use snapshot::{Changes, Snapshot};
 pub use token::{Cause, LEEWAY_SECONDS, MAX_LISTED, check_use};
 pub use trace::Trace;

@@ -93,6 +93,8 @@ reasons! {
     /// The caller's org is at home in a region that cannot be reached from here.
     UnknownRegion = ("unknown_region", -32001, 421, 4010, "USE_HOME_REGION"),
         "the organisation is at home in a region that cannot be reached from here";
+    /// An admin blocked the user or its org: a new token does not help.
+    Blocked = ("blocked", -32001, 403, 4011, "CONTACT_ADMIN"), "an admin has blocked this user or organisation";
 }
 
 impl Reason {

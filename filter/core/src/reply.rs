@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::path::{self, PathKind};
 use crate::reason::{Era, Reason};
+use crate::revocation::RevocationNotice;
 use crate::token::Cause;
 use crate::trace::Trace;
 
@@ -40,18 +41,21 @@ pub fn refuse_problem(reason: Reason, era: Era, trace: Option<Trace>) -> Reply {
 }
 
 /// Content of a refusal, before it has a form.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RefusalContent {
     pub(crate) reason: Reason,
     /// HTTP status.
     pub(crate) status: u16,
     pub(crate) message: &'static str,
     pub(crate) trace: Option<Trace>,
+    /// Details of the revocation that refuses a verified caller.
+    pub(crate) notice: Option<RevocationNotice>,
 }
 
 impl RefusalContent {
     pub(crate) fn new(reason: Reason, era: Era, trace: Option<Trace>) -> RefusalContent {
-        RefusalContent { reason, status: reason.http_status(era), message: reason.message(), trace }
+        let (status, message) = (reason.http_status(era), reason.message());
+        RefusalContent { reason, status, message, trace, notice: None }
     }
 
     fn to_jsonrpc(self, id: Option<&str>) -> Reply {
@@ -66,7 +70,7 @@ impl RefusalContent {
                 "recovery_hint": self.reason.recovery_hint(),
             },
         });
-        add(error.get_mut("data"), self.trace);
+        add(error.get_mut("data"), self.trace, self.notice.as_ref());
         let body = match id {
             Some(id) => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#),
             None => format!(r#"{{"jsonrpc":"2.0","error":{error}}}"#),
@@ -76,7 +80,7 @@ impl RefusalContent {
 
     fn to_problem(self) -> Reply {
         let mut body = problem(self.reason, self.message, self.status);
-        add(Some(&mut body), self.trace);
+        add(Some(&mut body), self.trace, self.notice.as_ref());
         self.reply("application/problem+json", body.to_string())
     }
 
@@ -132,7 +136,16 @@ impl ErrorForm {
 
     /// Builds a refusal. Only Envoy's own refusals have no trace.
     pub fn refuse(self, reason: Reason, era: Era, trace: Option<Trace>) -> Reply {
-        let refusal = RefusalContent::new(reason, era, trace);
+        self.write_with_status(RefusalContent::new(reason, era, trace))
+    }
+
+    /// Builds the refusal of a caller whose token is revoked, or who is blocked.
+    pub(crate) fn refuse_revoked(self, notice: RevocationNotice, era: Era, trace: Option<Trace>) -> Reply {
+        let refusal = RefusalContent::new(notice.reason(), era, trace);
+        self.write_with_status(RefusalContent { notice: Some(notice), ..refusal })
+    }
+
+    fn write_with_status(self, refusal: RefusalContent) -> Reply {
         self.write(match self {
             ErrorForm::Mcp | ErrorForm::Problem => refusal,
             ErrorForm::A2a | ErrorForm::A2aRest | ErrorForm::Grpc => refusal.with_a2a_status(),
@@ -141,7 +154,8 @@ impl ErrorForm {
 
     /// Builds the refusal of a request that is not valid HTTP here, with this HTTP status and message.
     pub fn refuse_http(self, status: u16, message: &'static str, trace: Trace) -> Reply {
-        self.write(RefusalContent { reason: Reason::InvalidRequest, status, message, trace: Some(trace) })
+        let (reason, trace) = (Reason::InvalidRequest, Some(trace));
+        self.write(RefusalContent { reason, status, message, trace, notice: None })
     }
 
     fn write(self, refusal: RefusalContent) -> Reply {
@@ -175,9 +189,13 @@ pub fn problem(reason: Reason, title: &str, status: u16) -> Value {
     })
 }
 
-/// Adds the trace id, which a client can quote to find its request in the logs.
-fn add(object: Option<&mut Value>, trace: Option<Trace>) {
-    if let (Some(object), Some(trace)) = (object.and_then(Value::as_object_mut), trace) {
+/// Adds the details of a revocation, and the trace id, which a client can quote to find its request in the logs.
+fn add(object: Option<&mut Value>, trace: Option<Trace>, notice: Option<&RevocationNotice>) {
+    let Some(object) = object.and_then(Value::as_object_mut) else { return };
+    for (name, value) in notice.into_iter().flat_map(RevocationNotice::members) {
+        object.insert(name.into(), value.into());
+    }
+    if let Some(trace) = trace {
         object.insert("traceId".into(), trace.to_string().into());
     }
 }
@@ -222,6 +240,11 @@ pub(crate) struct ErrorFormat {
 impl ErrorFormat {
     pub(crate) fn refuse(&self, reason: Reason) -> Reply {
         self.readable(self.form.refuse(reason, self.era, Some(self.trace)))
+    }
+
+    /// Builds the refusal of a caller whose token is revoked, or who is blocked.
+    pub(crate) fn refuse_revoked(&self, notice: RevocationNotice) -> Reply {
+        self.readable(self.form.refuse_revoked(notice, self.era, Some(self.trace)))
     }
 
     /// Builds the refusal of a JSON-RPC body. A2A repeats the id of its message, which is JSON text.
@@ -284,6 +307,32 @@ mod tests {
         let reply = refuse(Reason::UnknownMethod, Era::Modern, Some("\"a\\\"b\""), None);
         assert_eq!(reply.status, 404);
         assert!(reply.body.starts_with(br#"{"jsonrpc":"2.0","id":"a\"b","error":{"code":-32601"#));
+    }
+
+    #[test]
+    fn the_refusal_of_a_blocked_caller_has_the_time_and_the_reason_in_every_form() {
+        let refused = |form: ErrorForm| {
+            let notice = RevocationNotice::new(1_000, "left \"acme\"", true);
+            form.refuse_revoked(notice, Era::Legacy, None)
+        };
+        let body = |form: ErrorForm| serde_json::from_slice::<Value>(&refused(form).body).unwrap();
+        let since = "1970-01-01T00:00:01Z";
+        let (mcp, problem) = (body(ErrorForm::Mcp), body(ErrorForm::Problem));
+        for found in [&mcp["error"]["data"], &problem] {
+            assert_eq!((&found["reason"], &found["revokedSince"]), (&json!("blocked"), &json!(since)));
+            assert_eq!(found["revokedReason"], "left \"acme\"");
+        }
+        let (a2a, rest) = (body(ErrorForm::A2a), body(ErrorForm::A2aRest));
+        for found in [&a2a["error"]["data"][0], &rest["error"]["details"][0]] {
+            assert_eq!(
+                (&found["reason"], &found["metadata"]["revokedSince"]),
+                (&json!("BLOCKED"), &json!(since))
+            );
+        }
+        let grpc = refused(ErrorForm::Grpc);
+        assert!(grpc.headers.contains(&("grpc-status", "7".to_owned())), "{:?}", grpc.headers);
+        assert!(grpc.headers.iter().all(|(name, _)| *name != "www-authenticate"));
+        assert_eq!((refused(ErrorForm::Mcp).status, refused(ErrorForm::A2aRest).status), (403, 403));
     }
 
     #[test]

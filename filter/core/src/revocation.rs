@@ -12,9 +12,11 @@ use crate::caller::{Caller, Mark};
 use crate::error::SnapshotError;
 
 mod list;
+mod notice;
 mod recent;
 
 use list::RevocationList;
+pub use notice::RevocationNotice;
 pub use recent::RecentList;
 
 /// Revocations of a snapshot. Clones share the lists.
@@ -83,19 +85,25 @@ impl Revocations {
         !self.apart || self.recent.as_ref().is_some_and(meet)
     }
 
-    /// Whether a caller's token is revoked: one of its `marks` is listed, or it was issued too early. Marks cost four
-    /// hashes, so they are not computed while nothing is listed.
-    pub(crate) fn hit<M: AsRef<[Mark]>>(&self, marks: impl FnOnce() -> M, caller: &Caller) -> bool {
-        let lists =
-            || [Some(&*self.base), self.recent.as_ref().map(|recent| recent.entries())].into_iter().flatten();
-        if lists().any(|listed| listed.before(&caller.org, &caller.user, caller.issued_at)) {
-            return true;
+    /// Returns how a caller's token is revoked: its user or org is blocked, it was issued too early, or one of its `marks`
+    /// is listed. Marks cost four hashes, so they are not computed while nothing is listed.
+    pub(crate) fn find<'a, M: AsRef<[Mark]>>(
+        &'a self,
+        marks: impl FnOnce() -> M,
+        caller: &Caller,
+    ) -> Option<RevocationNotice> {
+        let lists = [Some(&*self.base), self.recent.as_ref().map(|recent| recent.entries())];
+        let before = |listed: &'a RevocationList| listed.before(&caller.org, &caller.user, caller.issued_at);
+        let before: Vec<&RevocationNotice> = lists.into_iter().flatten().filter_map(before).collect();
+        if let Some(notice) = before.iter().find(|notice| notice.is_block).or(before.first()) {
+            return Some((*notice).clone());
         }
-        if lists().all(RevocationList::has_no_marks) {
-            return false;
+        if lists.iter().flatten().all(|listed| listed.has_no_marks()) {
+            return None;
         }
         let marks = marks();
-        lists().any(|listed| marks.as_ref().iter().any(|mark| listed.has_mark(mark)))
+        let has_any = |listed: &RevocationList| marks.as_ref().iter().any(|mark| listed.has_mark(mark));
+        lists.into_iter().flatten().any(has_any).then(RevocationNotice::default)
     }
 
     #[cfg(test)]

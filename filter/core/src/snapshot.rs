@@ -21,7 +21,7 @@ use crate::origin::{self, Hosts};
 use crate::path::PathKind;
 use crate::reason::Reason;
 use crate::region::Homes;
-use crate::revocation::{RecentList, Revocations};
+use crate::revocation::{RecentList, RevocationNotice, Revocations};
 use crate::route::Routes;
 use crate::server::Server;
 use crate::token::issuer::Issuers;
@@ -173,17 +173,22 @@ impl Snapshot {
     /// Whether the token that this caller came with is invalid by now: revoked, or its issuer is no longer trusted, or
     /// not for this org. Used by work that outlives its request. A caller without a token has nothing to revoke.
     pub fn revoked(&self, caller: &Caller) -> bool {
+        self.revocation(caller).is_some()
+    }
+
+    /// Returns how the caller's token is invalid by now, in the cases of [`Snapshot::revoked`].
+    pub fn revocation(&self, caller: &Caller) -> Option<RevocationNotice> {
         if caller.issuer.is_empty() {
-            return false;
+            return None;
         }
         if caller.issuer == MACHINE_ISSUER {
-            return self.revocations.hit(|| marks(MACHINE_ISSUER, caller, &caller.digest), caller);
+            return self.revocations.find(|| marks(MACHINE_ISSUER, caller, &caller.digest), caller);
         }
         match self.issuers.by_name(&caller.issuer) {
             Some(issuer) if issuer.speaks_for(&caller.org) => {
-                self.revocations.hit(|| marks(&issuer.iss, caller, &caller.digest), caller)
+                self.revocations.find(|| marks(&issuer.iss, caller, &caller.digest), caller)
             }
-            Some(_) | None => true,
+            Some(_) | None => Some(RevocationNotice::default()),
         }
     }
 

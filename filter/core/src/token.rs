@@ -121,8 +121,8 @@ impl Tokens {
         if caller.expires_at.saturating_add(LEEWAY_SECONDS) <= now {
             return Err(Reason::TokenExpired.into());
         }
-        if trust.revocations.hit(|| verified.marks(token), caller) {
-            return Err(Reason::TokenRevoked.into());
+        if let Some(notice) = trust.revocations.find(|| verified.marks(token), caller) {
+            return Err(TokenRefusal::revoked(notice));
         }
         // It may be revoked without being known here.
         if !trust.revocations.complete() {

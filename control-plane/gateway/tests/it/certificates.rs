@@ -222,7 +222,12 @@ async fn policy_limits_scopes_and_revocations_bound_a_machine_as_they_bound_user
         Inputs { revoked: vec![mark], ..with(known()) }
     };
     let before = |user: &str| Inputs {
-        revoked_before: vec![RevokedBefore { org: "acme".into(), user: user.into(), not_after_iat: now() }],
+        revoked_before: vec![RevokedBefore {
+            org: "acme".into(),
+            user: user.into(),
+            not_after_iat: now(),
+            ..Default::default()
+        }],
         ..with(known())
     };
     for (revoked, is_hit) in [

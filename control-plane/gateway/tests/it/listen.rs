@@ -82,7 +82,12 @@ async fn the_subscription_is_named_as_the_request_was_and_the_stream_ends_with_a
         assert!(fixture.gateway.subscriptions.is_empty(), "closing it is enough");
     }
     let (mut stream, _) = listen(&fixture, &request("alice", json!({"resourcesListChanged": true}))).await;
-    let revoked = RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: now() };
+    let revoked = RevokedBefore {
+        org: "acme".into(),
+        user: "alice".into(),
+        not_after_iat: now(),
+        ..Default::default()
+    };
     fixture.gateway.apply(at(2, |i| i.revoked_before = vec![revoked])).unwrap();
     let last = stream.next().await.unwrap();
     assert_eq!((&last["id"], &last["result"]["resultType"]), (&json!(7), &json!("complete")));

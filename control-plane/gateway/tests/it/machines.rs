@@ -262,7 +262,12 @@ fn mark(parts: &[&str]) -> [u8; 16] {
 async fn a_key_is_revoked_by_its_id_its_hash_its_machine_or_its_org() {
     let hash: String = Sha256::digest(secret('a')).iter().map(|byte| format!("{byte:02x}")).collect();
     let before = |org: &str, user: &str| Inputs {
-        revoked_before: vec![RevokedBefore { org: org.into(), user: user.into(), not_after_iat: now() }],
+        revoked_before: vec![RevokedBefore {
+            org: org.into(),
+            user: user.into(),
+            not_after_iat: now(),
+            ..Default::default()
+        }],
         ..with(vec![key('a', "acme")])
     };
     let marked = |parts: &[&str]| Inputs { revoked: vec![mark(parts)], ..with(vec![key('a', "acme")]) };

@@ -93,7 +93,12 @@ async fn is_cancelled(fixture: &Fixture) {
 async fn a_running_call_ends_when_its_caller_could_not_begin_it_any_more() {
     let token = token("alice");
     let hash: String = Sha256::digest(&token).iter().map(|byte| format!("{byte:02x}")).collect();
-    let before = |user: &str| RevokedBefore { org: "acme".into(), user: user.into(), not_after_iat: now() };
+    let before = |user: &str| RevokedBefore {
+        org: "acme".into(),
+        user: user.into(),
+        not_after_iat: now(),
+        ..Default::default()
+    };
     let off = ExposureException {
         org: "acme".into(),
         server: "demo".into(),

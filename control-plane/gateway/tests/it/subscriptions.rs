@@ -270,7 +270,12 @@ async fn a_stream_ends_with_its_session_its_token_and_its_server() {
         protocol: Protocol::Mcp.into(),
         enabled: false,
     };
-    let revoked = RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: now() };
+    let revoked = RevokedBefore {
+        org: "acme".into(),
+        user: "alice".into(),
+        not_after_iat: now(),
+        ..Default::default()
+    };
     let rows = [
         ("revoked", at(2, |i| i.revoked_before = vec![revoked])),
         ("switched off", at(2, |i| i.exposure = vec![off])),

@@ -213,6 +213,7 @@ mod tests {
             org: "acme".into(),
             user: "alice".into(),
             not_after_iat,
+            ..Default::default()
         };
         let own = RecentRevocations { revoked_before: vec![before(5)], until: 3, ..list(10, &[]) };
         let other = RecentRevocations { revoked_before: vec![before(9)], until: 8, ..list(12, &[]) };

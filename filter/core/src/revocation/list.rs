@@ -1,4 +1,5 @@
-//! One list of revocations: sorted entries of tokens, and the "issued at or before" table of orgs and users.
+//! One list of revocations: sorted entries of tokens, and the "issued at or before" table of orgs and users, in which a
+//! block is an entry that no issue time is after.
 
 use std::collections::HashMap;
 
@@ -6,6 +7,7 @@ use asp_proto::snapshot::RevokedBefore;
 
 use crate::caller::Mark;
 use crate::error::SnapshotError;
+use crate::revocation::notice::RevocationNotice;
 
 const ENTRY_BYTES: usize = 16;
 
@@ -14,7 +16,32 @@ pub(super) struct RevocationList {
     /// Sorted 16-byte entries.
     marks: Vec<u8>,
     /// Latest revoked `iat` by org, then by user, with an empty user for the whole org.
-    before: HashMap<String, HashMap<String, u64>>,
+    before: HashMap<String, HashMap<String, BeforeEntry>>,
+}
+
+/// Revocation of the tokens of a user or an org.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct BeforeEntry {
+    /// Unix seconds.
+    not_after_iat: u64,
+    notice: RevocationNotice,
+}
+
+impl BeforeEntry {
+    fn of(entry: &RevokedBefore) -> BeforeEntry {
+        let notice = RevocationNotice::new(entry.since_ms, &entry.reason, entry.block);
+        BeforeEntry { not_after_iat: entry.not_after_iat, notice }
+    }
+
+    /// Whether a token issued at that Unix second is revoked; a block revokes each.
+    fn hits(&self, issued_at: u64) -> bool {
+        self.notice.is_block || issued_at <= self.not_after_iat
+    }
+
+    /// Whether this entry revokes more than `other`.
+    fn exceeds(&self, other: &BeforeEntry) -> bool {
+        (self.notice.is_block, self.not_after_iat) > (other.notice.is_block, other.not_after_iat)
+    }
 }
 
 impl RevocationList {
@@ -28,15 +55,16 @@ impl RevocationList {
         }
         let mut listed = RevocationList { marks, before: HashMap::new() };
         for entry in before {
-            listed.put_before(&entry.org, &entry.user, entry.not_after_iat);
+            listed.put_before(&entry.org, &entry.user, BeforeEntry::of(entry));
         }
         Ok(listed)
     }
 
-    fn put_before(&mut self, org: &str, user: &str, not_after_iat: u64) {
+    fn put_before(&mut self, org: &str, user: &str, new: BeforeEntry) {
         let users = self.before.entry(org.to_owned()).or_default();
-        let last = users.entry(user.to_owned()).or_insert(0);
-        *last = not_after_iat.max(*last);
+        if users.get(user).is_none_or(|known| new.exceeds(known)) {
+            users.insert(user.to_owned(), new);
+        }
     }
 
     /// Returns the entries of both lists.
@@ -48,7 +76,7 @@ impl RevocationList {
         let mut union = RevocationList { marks: marks.concat(), before: self.before.clone() };
         for (org, users) in &other.before {
             for (user, last) in users {
-                union.put_before(org, user, *last);
+                union.put_before(org, user, last.clone());
             }
         }
         union
@@ -69,9 +97,13 @@ impl RevocationList {
         entries.binary_search(mark).is_ok()
     }
 
-    /// Whether a token of this org and user, issued at that Unix second, is revoked.
-    pub(super) fn before(&self, org: &str, user: &str, issued_at: u64) -> bool {
-        let Some(users) = self.before.get(org) else { return false };
-        ["", user].iter().any(|user| users.get(*user).is_some_and(|last| issued_at <= *last))
+    /// Returns the entry by which a token of this org and user, issued at that Unix second, is revoked; a block before a
+    /// revocation, and one of the org before one of the user.
+    pub(super) fn before(&self, org: &str, user: &str, issued_at: u64) -> Option<&RevocationNotice> {
+        let users = self.before.get(org)?;
+        let hits = ["", user].map(|user| users.get(user).filter(|entry| entry.hits(issued_at)));
+        let mut notices = hits.into_iter().flatten().map(|entry| &entry.notice);
+        let first = notices.next()?;
+        if first.is_block { Some(first) } else { notices.find(|notice| notice.is_block).or(Some(first)) }
     }
 }

@@ -12,7 +12,7 @@ fn marks(numbers: &[u128]) -> Vec<u8> {
 }
 
 fn before(org: &str, user: &str, not_after_iat: u64) -> RevokedBefore {
-    RevokedBefore { org: org.into(), user: user.into(), not_after_iat }
+    RevokedBefore { org: org.into(), user: user.into(), not_after_iat, ..Default::default() }
 }
 
 /// Returns a base up to this time, with these marks, from a message with separate recent revocations.
@@ -50,7 +50,7 @@ fn caller(org: &str, user: &str, issued_at: u64) -> Caller {
 }
 
 fn lists(revocations: &Revocations, number: u128) -> bool {
-    revocations.hit(|| [mark(number)], &caller("o", "u", 1))
+    revocations.find(|| [mark(number)], &caller("o", "u", 1)).is_some()
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn the_latest_moment_counts_for_the_user_and_for_the_whole_org() {
         ..EdgeSnapshot::default()
     };
     let revocations = Revocations::take(&mut message).unwrap();
-    let dead = |org, user, issued_at| revocations.hit(|| [mark(0)], &caller(org, user, issued_at));
+    let dead = |org, user, issued_at| revocations.find(|| [mark(0)], &caller(org, user, issued_at)).is_some();
     assert!(dead("a", "u", 100) && !dead("a", "u", 101));
     assert!(!dead("a", "v", 1) && !dead("c", "u", 1));
     assert!(dead("b", "anyone", 10) && !dead("b", "anyone", 11));
@@ -191,8 +191,8 @@ fn the_later_moment_of_two_joined_lists_counts() {
         Arc::new(RecentList::from_message(list).unwrap())
     };
     let joined = apart(100, &[]).with_recent(&of(1, 100, 50)).with_recent(&of(2, 150, 20));
-    assert!(joined.hit(|| [mark(0)], &caller("o", "u", 50)));
-    assert!(!joined.hit(|| [mark(0)], &caller("o", "u", 51)));
+    assert!(joined.find(|| [mark(0)], &caller("o", "u", 50)).is_some());
+    assert!(!joined.find(|| [mark(0)], &caller("o", "u", 51)).is_some());
 }
 
 #[test]
@@ -208,4 +208,37 @@ fn changes_are_complete_once_both_parts_came_in_any_order() {
     let both = recent.changed(Some(part.clone()), None).unwrap();
     assert!(both.complete() && lists(&both, 1) && lists(&both, 2));
     assert!(boot.changed(Some(part), Some(list(1, 100, 110, &[]))).unwrap().complete());
+}
+
+#[test]
+fn a_block_is_found_before_a_revocation_and_hits_every_issue_time() {
+    let block = |user: &str, since_ms: u64| RevokedBefore {
+        since_ms,
+        reason: "left".into(),
+        block: true,
+        ..before("o", user, u64::MAX)
+    };
+    let mut message = EdgeSnapshot {
+        revoked_before: vec![before("o", "", 5), block("u", 7_000)],
+        ..EdgeSnapshot::default()
+    };
+    let revocations = Revocations::take(&mut message).unwrap();
+    let find = |revocations: &Revocations, user: &str, issued_at: u64| {
+        revocations.find(|| [mark(0)], &caller("o", user, issued_at))
+    };
+    for issued_at in [0, 5, 6, u64::MAX] {
+        let notice = find(&revocations, "u", issued_at).unwrap();
+        assert_eq!((notice.is_block, notice.since_ms, notice.text.as_str()), (true, 7_000, "left"));
+    }
+    assert_eq!(find(&revocations, "v", 5), Some(RevocationNotice::default()));
+    assert_eq!(find(&revocations, "v", 6), None);
+    // A block in the recent list is in force beside a base without it, and not after it was lifted.
+    let with = |entries: Vec<RevokedBefore>, revision: u64| {
+        let list = RecentRevocations { revoked_before: entries, ..list(revision, 0, 9, &[]) };
+        revocations.with_recent(&Arc::new(RecentList::from_message(list).unwrap()))
+    };
+    let blocked = with(vec![block("v", 8_000)], 2);
+    assert_eq!(find(&blocked, "v", 100).map(|notice| notice.since_ms), Some(8_000));
+    let lifted = with(Vec::new(), 3);
+    assert_eq!(find(&lifted, "v", 100), None);
 }

@@ -260,6 +260,7 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
                 org,
                 user,
                 not_after_iat: moment(&when, setting.now),
+                ..Default::default()
             })
             .collect(),
         public_url: setting.public_url.to_owned(),

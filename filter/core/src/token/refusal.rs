@@ -1,6 +1,7 @@
 //! The refusal of a token: the reason for the client, and the claim at fault for the operator.
 
 use crate::reason::Reason;
+use crate::revocation::RevocationNotice;
 
 /// Fault of a token that a trusted issuer signed, for the operator's log; the client learns only the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,23 +23,33 @@ pub(crate) struct TokenRefusal {
     pub(crate) cause: Option<Cause>,
     /// Name of the issuer that may have signed the token with a key newer than the known ones.
     pub(crate) unknown_key_of: Option<String>,
+    /// Details of the revocation of a token whose signature and claims are good.
+    pub(crate) notice: Option<RevocationNotice>,
 }
 
 impl TokenRefusal {
     /// Refuses a token whose key an issuer with fetched keys does not have yet.
     pub(crate) fn unknown_key(issuer: String) -> TokenRefusal {
-        TokenRefusal { reason: Reason::TokenInvalid, cause: None, unknown_key_of: Some(issuer) }
+        TokenRefusal { reason: Reason::TokenInvalid, cause: None, unknown_key_of: Some(issuer), notice: None }
     }
 
     /// Refuses an invalid token with this cause.
     pub(crate) fn invalid(cause: Option<Cause>) -> TokenRefusal {
-        TokenRefusal { reason: Reason::TokenInvalid, cause, unknown_key_of: None }
+        TokenRefusal { reason: Reason::TokenInvalid, cause, unknown_key_of: None, notice: None }
+    }
+}
+
+impl TokenRefusal {
+    /// Refuses a token that is revoked, or whose holder is blocked.
+    pub(crate) fn revoked(notice: RevocationNotice) -> TokenRefusal {
+        let reason = notice.reason();
+        TokenRefusal { notice: Some(notice), ..TokenRefusal::from(reason) }
     }
 }
 
 impl From<Reason> for TokenRefusal {
     fn from(reason: Reason) -> TokenRefusal {
-        TokenRefusal { reason, cause: None, unknown_key_of: None }
+        TokenRefusal { reason, cause: None, unknown_key_of: None, notice: None }
     }
 }
 

@@ -391,7 +391,8 @@ fn revocation_reaches_tokens_hashed(hashing: Hashing) {
     for (user, not_after_iat, dead) in
         [("alice", NOW - 60, true), ("alice", NOW - 61, false), ("", NOW - 60, true), ("bob", NOW, false)]
     {
-        let entry = RevokedBefore { org: "acme".into(), user: user.into(), not_after_iat };
+        let entry =
+            RevokedBefore { org: "acme".into(), user: user.into(), not_after_iat, ..Default::default() };
         bench.message.revoked_before = vec![entry];
         let judged = bench.judge_at(&token, "demo", NOW).map(drop);
         assert_eq!(judged, if dead { Err(Reason::TokenRevoked) } else { Ok(()) }, "{user:?} {not_after_iat}");
@@ -439,7 +440,8 @@ fn a_running_stream_learns_that_its_token_is_dead() {
     bench.message.revoked = mark(&["org_token", "asp-dev", "globex", "j1"]).to_vec();
     assert!(!revoked(&bench));
     bench.message.revoked = Vec::new();
-    let entry = RevokedBefore { org: "acme".into(), user: String::new(), not_after_iat: NOW };
+    let entry =
+        RevokedBefore { org: "acme".into(), user: String::new(), not_after_iat: NOW, ..Default::default() };
     bench.message.revoked_before = vec![entry];
     assert!(revoked(&bench));
 }

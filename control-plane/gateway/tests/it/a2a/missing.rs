@@ -203,7 +203,7 @@ async fn a_task_that_asks_ends_with_its_token_where_it_is_taken_over() {
     first.gateway.pipeline.internals().active.retire().await;
     let mut inputs = speaking();
     let (org, user) = ("acme".into(), "alice".into());
-    inputs.revoked_before = vec![RevokedBefore { org, user, not_after_iat: now() }];
+    inputs.revoked_before = vec![RevokedBefore { org, user, not_after_iat: now(), ..Default::default() }];
     let second = first.with_stores(assemble(inputs), |stores| {
         stores.active = first.active.clone();
         stores.ledger = first.ledger.clone();

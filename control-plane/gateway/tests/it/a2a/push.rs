@@ -286,7 +286,7 @@ async fn nothing_more_is_sent_under_a_token_that_was_revoked() {
     inputs.revision = 2;
     let org = "acme".into();
     let user = "alice".into();
-    inputs.revoked_before = vec![RevokedBefore { org, user, not_after_iat: now() }];
+    inputs.revoked_before = vec![RevokedBefore { org, user, not_after_iat: now(), ..Default::default() }];
     fixture.gateway.apply(assemble(inputs)).unwrap();
     let dead = async || calls.dead_letters("", i64::MAX, 10).await.unwrap().pop();
     let dead = until_some("the next attempt is the last", dead).await;

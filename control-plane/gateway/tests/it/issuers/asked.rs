@@ -260,6 +260,7 @@ async fn a_revocation_of_the_platform_counts_at_once() {
         org: "acme".into(),
         user: "alice".into(),
         not_after_iat: now(),
+        ..Default::default()
     });
     applied(&world.fixture.gateway, assemble(inputs), 2);
     let refused = world.list("t-1").await;

@@ -174,8 +174,12 @@ async fn a_revocation_reaches_the_worker_as_a_cancel() {
     body.frame().await.unwrap().unwrap();
     let mut inputs = inputs();
     inputs.revision = 2;
-    inputs.revoked_before =
-        vec![RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: u64::MAX }];
+    inputs.revoked_before = vec![RevokedBefore {
+        org: "acme".into(),
+        user: "alice".into(),
+        not_after_iat: u64::MAX,
+        ..Default::default()
+    }];
     fixture.gateway.apply(assemble(inputs)).unwrap();
     let rest = body.collect().await.unwrap().to_bytes();
     assert!(String::from_utf8_lossy(&rest).contains("token_revoked"), "{rest:?}");

@@ -33,7 +33,12 @@ async fn a_stream_that_opens_while_its_token_is_revoked_ends() {
     let fixture = Fixture::new();
     let alice = connect(&fixture, "alice").await;
     drop(Stream::open(&alice).await);
-    let revoked = RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: now() };
+    let revoked = RevokedBefore {
+        org: "acme".into(),
+        user: "alice".into(),
+        not_after_iat: now(),
+        ..Default::default()
+    };
     evaluate(&fixture, at(2, |i| i.revoked_before = vec![revoked])).await;
     // Its request was admitted before.
     assert_eq!(Stream::open(&alice).await.next().await, None);
@@ -67,7 +72,12 @@ async fn streams_of_dead_tokens_end_before_anybody_is_evaluated() {
     }
     let mut bobs = listens(&fixture, "bob").await;
     settle().await;
-    let revoked = RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: now() };
+    let revoked = RevokedBefore {
+        org: "acme".into(),
+        user: "alice".into(),
+        not_after_iat: now(),
+        ..Default::default()
+    };
     fixture.gateway.apply(at(2, |i| i.revoked_before = vec![revoked])).unwrap();
     // One turn of each task, in which one session is evaluated.
     tokio::task::yield_now().await;
