@@ -1,5 +1,6 @@
 //! The command line of `asp`.
 
+pub mod blocks;
 pub mod call;
 pub mod config;
 pub mod connect;
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 use asp_import::ImportArgs;
 use clap::{Args, Parser, Subcommand};
 
+use blocks::{BlockCommand, UnblockCommand};
 use call::CallArgs;
 use config::ConfigArgs;
 use deploy::DeployArgs;
@@ -98,6 +100,12 @@ pub enum Command {
     Limits(LimitsArgs),
     /// Revokes a token, a user or an org, and lists and lifts revocations
     Revoke(RevokeArgs),
+    /// Blocks users and orgs, with any token, until they are unblocked, and lists blocks
+    #[command(subcommand)]
+    Block(BlockCommand),
+    /// Lets a blocked user or org in again
+    #[command(subcommand)]
+    Unblock(UnblockCommand),
     /// Shows the changes that admins made, newest first
     History(HistoryArgs),
     /// Undoes a change of policy, limits, offers or revocations, after a preview of who gains or loses access

@@ -4,6 +4,7 @@ mod answer;
 pub mod apply;
 pub mod audit;
 mod binding;
+pub mod blocks;
 pub mod call;
 pub mod client;
 pub mod compile;
@@ -73,6 +74,8 @@ pub fn run(command: Command) -> ExitCode {
         Command::Policy(args) => policy::policy(&args),
         Command::Limits(args) => policy::limits::run(&args),
         Command::Revoke(args) => policy::revoke(&args),
+        Command::Block(command) => blocks::block(&command),
+        Command::Unblock(command) => blocks::unblock(&command),
         Command::History(args) => history::history(&args),
         Command::Undo(args) => history::undo(&args),
         Command::Machines(command) => machines::run(&command),

@@ -6,6 +6,7 @@
 
 pub mod artifacts;
 pub mod auth;
+pub mod blocks;
 pub mod bounds;
 pub mod calls;
 pub mod certificates;

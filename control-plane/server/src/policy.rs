@@ -292,6 +292,14 @@ pub fn is_revoked_before(lists: &[RevokedList<'_>], org: &str, user: &str) -> bo
     lists.iter().any(|list| list.before.iter().any(concerns))
 }
 
+/// Whether the user, or the whole org, is blocked.
+pub fn is_blocked(lists: &[RevokedList<'_>], org: &str, user: &str) -> bool {
+    let blocks = |entry: &RevokedBefore| {
+        entry.block && entry.org == org && (entry.user.is_empty() || entry.user == user)
+    };
+    lists.iter().any(|list| list.before.iter().any(blocks))
+}
+
 fn has_any(list: &RevokedList<'_>, wanted: &[[u8; 16]]) -> bool {
     let (entries, _) = list.tokens.as_chunks::<16>();
     wanted.iter().any(|entry| entries.binary_search(entry).is_ok())

@@ -13,7 +13,10 @@ const ROLES: [(&str, &[&str]); 5] = [
     ),
     (
         "Admins of orgs (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)",
-        &["policy", "limits", "explain", "revoke", "history", "undo", "audit", "machines", "push"],
+        &[
+            "policy", "limits", "explain", "revoke", "block", "unblock", "history", "undo", "audit",
+            "machines", "push",
+        ],
     ),
     (
         "Operators of the platform",

@@ -229,6 +229,11 @@ fn describe_decision(question: &Question, answer: &Value) -> String {
         ("token_revoked", _) => {
             format!("denied: the token {} is revoked; a new one of the same caller works.", question.wcit)
         }
+        ("blocked", _) => {
+            let who = if question.user.is_empty() { &question.machine } else { &question.user };
+            let lift = shell::command("asp unblock user", who, &shell::option("org", org));
+            format!("denied: {who} of {org} is blocked, or the whole org is. `{lift}` lets a user in again.")
+        }
         ("invalid_arguments", _) => {
             let place = answer.pointer("/decidedBy/pointer").and_then(Value::as_str).unwrap_or_default();
             format!("denied: the arguments do not fit the schema at `{place}`: {rule}.")

@@ -74,6 +74,24 @@ fn limits_an_org(state: &Path, admin: &dyn Fn() -> Command) {
     assert!(removed.status.success(), "{}", text(&removed.stderr));
 }
 
+fn blocks_a_user(admin: &dyn Fn() -> Command, question: &[&str]) {
+    let blocked = run(admin().args(["block", "user", "carl", "--org", "acme", "--reason", "left"]));
+    assert!(
+        text(&blocked.stdout).starts_with("blocked user carl of acme since "),
+        "{}",
+        text(&blocked.stderr)
+    );
+    let listed = run(admin().args(["block", "list", "--org", "acme"]));
+    assert!(text(&listed.stdout).starts_with("user carl of acme since "), "{}", text(&listed.stderr));
+    let question = [question, &["--user", "carl"]].concat();
+    let explained = text(&run(admin().args(&question)).stdout);
+    assert!(explained.starts_with("denied: carl of acme is blocked"), "{explained}");
+    let lifted = run(admin().args(["unblock", "user", "carl", "--org", "acme"]));
+    assert!(text(&lifted.stdout).starts_with("unblocked user carl of acme"), "{}", text(&lifted.stderr));
+    let listed = run(admin().args(["block", "list"]));
+    assert!(listed.stdout.is_empty(), "{}", text(&listed.stdout));
+}
+
 fn revokes_a_user(admin: &dyn Fn() -> Command, question: &[&str]) {
     let revoked = run(admin().args(["revoke", "--org", "acme", "--user", "bob"]));
     assert!(text(&revoked.stdout).starts_with("revoked"), "{}", text(&revoked.stderr));
@@ -135,6 +153,7 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
         let switched = run(admin().args(["policy", "acme"]).args(change));
         assert!(switched.status.success(), "{change:?}: {}", text(&switched.stderr));
     }
+    blocks_a_user(&admin, &question);
     revokes_a_user(&admin, &question);
 
     let pid = rustix::process::Pid::from_child(&serving.child);

@@ -84,7 +84,7 @@ pub struct Explanation {
     /// Whether the call would be allowed, subject to rate limits.
     pub allowed: bool,
     /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_offered`, `not_exposed`,
-    /// `denied`, `insufficient_scope`, `token_revoked` or `invalid_arguments`. An admin of an org gets `not_offered`
+    /// `denied`, `insufficient_scope`, `token_revoked`, `blocked` or `invalid_arguments`. An admin of an org gets `not_offered`
     /// for unknown names, too, because they do not exist for the org
     pub outcome: String,
     /// Stage and rule that decided. The team of the server gets `withheld: true` instead of an org's bindings
@@ -106,7 +106,8 @@ pub struct Explanation {
     #[schema(value_type = Vec<Object>)]
     pub depends: Vec<Value>,
     /// Revocations of the caller's tokens, at most 20. Those of `type` `user` and `org` revoke tokens issued up to
-    /// `issuedUntil` (Unix seconds); all are kept `until` (Unix milliseconds). `by` is `platform` or `org`,
+    /// `issuedUntil` (Unix seconds); all are kept `until` (Unix milliseconds). A block (`block_user`, `block_org`) has
+    /// neither. `by` is `platform` or `org`,
     /// `revocation` the id. The team of the server gets only `type` and `issuedUntil`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
@@ -184,7 +185,11 @@ pub async fn explain(
             Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits, switches))
         })
         .await??;
-    let decided = if revoked.token { decided.revoked_token_answer() } else { decided };
+    let decided = match (revoked.block, revoked.token) {
+        (true, _) => decided.refused_caller_answer("blocked", "the caller is blocked"),
+        (false, true) => decided.refused_caller_answer("token_revoked", "the token is revoked"),
+        (false, false) => decided,
+    };
     let (decided, limits) =
         if is_team { (decided.withhold_bindings(), Vec::new()) } else { (decided, limits) };
     let DecisionReport { outcome, by: decided_by, rules, observed, depends } = decided;
@@ -325,11 +330,12 @@ struct DecisionReport {
 }
 
 impl DecisionReport {
-    /// Replaces the outcome by that of a revoked token: a 401 before any policy of the org is evaluated.
-    fn revoked_token_answer(self) -> DecisionReport {
+    /// Replaces the outcome by that of a revoked token or a blocked caller, who is refused before any policy of the org
+    /// is evaluated.
+    fn refused_caller_answer(self, outcome: &'static str, rule: &str) -> DecisionReport {
         match self.outcome {
             "not_served" | "unknown_server" | "unknown_primitive" | "not_offered" => self,
-            _ => ("token_revoked", json!({ "stage": "identity", "rule": "the token is revoked" })).into(),
+            _ => (outcome, json!({ "stage": "identity", "rule": rule })).into(),
         }
     }
 

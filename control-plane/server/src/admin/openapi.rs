@@ -10,8 +10,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage, machines, offers,
-    policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes,
+    artifacts, blocks, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage, machines,
+    offers, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes,
     runtimes, status, undo, versions,
 };
 
@@ -88,6 +88,9 @@ use super::{
         revocations::get,
         revocations::delete,
         revocations::delete_matching,
+        blocks::add,
+        blocks::list,
+        blocks::delete,
         status::snapshot,
         runtimes::list,
         status::audit,

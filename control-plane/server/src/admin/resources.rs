@@ -10,7 +10,7 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, artifacts, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage,
+    AdminState, artifacts, blocks, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage,
     machines, offers, policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes,
     status, undo, versions,
 };
@@ -83,6 +83,7 @@ fn of_orgs() -> Vec<Resource> {
     let certificate = delete(certificates::delete);
     let revocations = post(revocations::add).get(revocations::list).delete(revocations::delete_matching);
     let revocation = delete(revocations::delete).get(revocations::get);
+    let blocks = post(blocks::add).get(blocks::list).delete(blocks::delete);
     let letter = get(push::get).delete(push::delete);
     let artifact = put(artifacts::put).get(artifacts::get).delete(artifacts::delete);
     vec![
@@ -99,6 +100,7 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/revocations", Permission::Orgs, revocations),
         resource("/api/revocations/batch", Permission::Orgs, post(revocations::add_several)),
         resource("/api/revocations/{id}", Permission::Orgs, revocation),
+        resource("/api/blocks", Permission::Orgs, blocks),
         resource("/api/artifacts", Permission::Orgs, get(artifacts::list)),
         resource("/api/artifacts/{sha256}", Permission::Package, artifact),
         resource("/api/audit", Permission::Orgs, get(status::audit)),

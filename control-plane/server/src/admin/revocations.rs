@@ -27,7 +27,7 @@ use super::queues::{self, Topic};
 use super::request::{Body, Path, Query};
 use super::{AdminState, ApiState};
 use crate::admission::AdmissionError;
-use crate::policy;
+use crate::policy::{self, BLOCK_ORG, BLOCK_USER};
 use lasting::Lockout;
 
 /// Leeway added to the maximum lifetime of a token, because clocks differ.
@@ -263,6 +263,7 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
         ("linked_token", _) => {
             return Err(Problem::params("this platform stores no linked tokens: there is nothing to revoke"));
         }
+        (BLOCK_USER | BLOCK_ORG, _) => return Err(Problem::params("blocks are made by /api/blocks")),
         _ => return Err(Problem::params("type must be token, token_hash, user or org")),
     };
     if org.is_empty() {
@@ -310,8 +311,9 @@ fn longest(now: u64) -> u64 {
 
 /// Returns a lifted revocation as a new one, which ends tokens issued until now; `None` if its token has expired.
 pub(super) fn renewed(record: &RevocationRecord, admin: &Admin, now: u64) -> Option<RevocationRecord> {
-    let is_of_one_token = matches!(record.kind.as_str(), "token" | "token_hash");
-    let until = if is_of_one_token { record.until } else { longest(now) };
+    // A block has no end.
+    let keeps_its_end = matches!(record.kind.as_str(), "token" | "token_hash" | BLOCK_USER | BLOCK_ORG);
+    let until = if keeps_its_end { record.until } else { longest(now) };
     (until > now).then(|| RevocationRecord {
         id: uuid::Uuid::now_v7().to_string(),
         created_at: now,

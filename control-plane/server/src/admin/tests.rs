@@ -4,6 +4,7 @@ mod a2a;
 mod access;
 mod arbitrary;
 mod artifacts;
+mod blocks;
 mod bounds;
 mod certificates;
 mod disabled;

@@ -23,7 +23,7 @@ use crate::admin::{AdminState, name_checks, offers};
 use crate::catalog::offers::OfferTable;
 use crate::catalog::orgs::{OrgPolicy, Records};
 use crate::policy;
-use crate::policy::refill;
+use crate::policy::{BLOCK_ORG, BLOCK_USER, refill};
 
 /// Maximum number of effects that are shown in each direction.
 const MAX_SHOWN: usize = 50;
@@ -360,12 +360,17 @@ pub(super) fn of_revocations(undo: &ListDifference<RevocationRecord>) -> AccessC
         let who = match kind.as_str() {
             "user" => format!("tokens of user {target}"),
             "org" => format!("tokens of everyone in {org}"),
+            BLOCK_USER => format!("user {target}"),
+            BLOCK_ORG => format!("everyone in {org}"),
             "token_hash" => format!("token with the hash {target}"),
             _ => format!("token {target}"),
         };
-        let (from, to) = match is_gain {
-            true => ("revoked", "valid until they expire"),
-            false => ("valid if issued until now", "revoked"),
+        let is_block = matches!(kind.as_str(), BLOCK_USER | BLOCK_ORG);
+        let (from, to) = match (is_block, is_gain) {
+            (true, true) => ("blocked", "not blocked"),
+            (true, false) => ("not blocked", "blocked"),
+            (false, true) => ("revoked", "valid until they expire"),
+            (false, false) => ("valid if issued until now", "revoked"),
         };
         effects.add(
             is_gain,

@@ -13,7 +13,7 @@ pub const MAX_REVOCATIONS_AT_ONCE: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevocationRecord {
     pub id: String,
-    /// `token`, `token_hash`, `user`, `org` or `linked_token`.
+    /// `token`, `token_hash`, `user`, `org`, `linked_token`, `block_user` or `block_org`.
     pub kind: String,
     /// Empty if the kind needs no org.
     pub org: String,

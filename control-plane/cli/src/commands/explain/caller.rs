@@ -85,6 +85,7 @@ fn revoked(question: &Question, revocation: &Value) -> String {
         ("user", true) => format!("tokens of the user {}", question.user),
         ("user", false) => format!("keys of the machine {}", question.machine),
         ("token" | "token_hash", _) => "this token".to_owned(),
+        ("block_user" | "block_org", _) => return blocked(question, revocation),
         _ => format!("tokens of everybody of {org}"),
     };
     let (before, later) = match time("issuedUntil", 1_000) {
@@ -110,6 +111,25 @@ fn revoked(question: &Question, revocation: &Value) -> String {
         "revoked: {whose}{before}, by an admin of {maker}{reason}{kept}.{later} An admin of {maker} takes it back: `asp \
          revoke{lift}`"
     )
+}
+
+/// Describes a block of the caller or its org.
+fn blocked(question: &Question, block: &Value) -> String {
+    let org = &question.org;
+    let whom = match text(block, "type") {
+        "block_org" => format!("everybody of {org}"),
+        _ if question.machine.is_empty() => format!("the user {}", question.user),
+        _ => format!("the machine {}", question.machine),
+    };
+    let maker = match text(block, "by") {
+        "platform" => "the platform",
+        _ => org.as_str(),
+    };
+    let reason = match text(block, "reason") {
+        "" => String::new(),
+        reason => format!(" ({reason})"),
+    };
+    format!("blocked: {whom}{reason}. An admin of {maker} lifts it: `asp unblock --help`")
 }
 
 /// Describes the decision of an org's bindings to the team of a server.

@@ -10,7 +10,7 @@ use asp_store::control::{MAX_REVOCATIONS_PER_ORG, RevocationRecord, StoreError};
 use asp_xds::published::Publication;
 use serde_json::{Value, json};
 
-use crate::policy::{self, RevokedList};
+use crate::policy::{self, BLOCK_ORG, BLOCK_USER, RevokedList};
 
 /// Maximum number of revocations in an answer; the newest.
 const MAX_SHOWN: usize = 20;
@@ -33,6 +33,8 @@ pub(super) struct TokenHolder<'a> {
 pub(super) struct CallerRevocations {
     /// Whether the named token is revoked.
     pub(super) token: bool,
+    /// Whether the caller is blocked, with any token.
+    pub(super) block: bool,
     /// Records, newest first.
     records: Vec<RevocationRecord>,
 }
@@ -45,11 +47,12 @@ pub(super) async fn find(
     of_all: bool,
 ) -> Result<CallerRevocations, StoreError> {
     let TokenHolder { org, user, wcit, ref issuers } = *holder;
-    let (token, before) = {
+    let (token, before, block) = {
         let lists: [RevokedList<'_>; 2] =
             [(&*published.edge.content).into(), (&*published.recent.content).into()];
         let token = !wcit.is_empty() && policy::is_token_revoked(&lists, issuers, (org, wcit));
-        (token, policy::is_revoked_before(&lists, org, user))
+        let block = policy::is_blocked(&lists, org, user);
+        (token, policy::is_revoked_before(&lists, org, user), block)
     };
     if !token && !before {
         return Ok(CallerRevocations::default());
@@ -63,14 +66,14 @@ pub(super) async fn find(
         all.retain(|record| record.org.is_empty() && counts(record));
         records.extend(all);
     }
-    Ok(CallerRevocations { token, records })
+    Ok(CallerRevocations { token, block, records })
 }
 
 fn hits(record: &RevocationRecord, holder: &TokenHolder<'_>) -> bool {
     let is_token = !holder.wcit.is_empty() && record.target == holder.wcit;
     match record.kind.as_str() {
-        "org" => record.target == holder.org,
-        "user" => record.target == holder.user,
+        "org" | BLOCK_ORG => record.target == holder.org,
+        "user" | BLOCK_USER => record.target == holder.user,
         "token" => is_token && (record.issuer.is_empty() || holder.issuers.contains(&record.issuer)),
         "token_hash" => is_token,
         // Not enforced.
@@ -85,7 +88,9 @@ impl CallerRevocations {
     pub(super) fn revocations_json(&self, is_team: bool) -> Vec<Value> {
         let shown = |record: &RevocationRecord| {
             let before = policy::revoked([record], &[], record.created_at).before;
-            let issued_until = before.first().map(|before| before.not_after_iat);
+            let issued_until =
+                before.first().filter(|before| !before.block).map(|before| before.not_after_iat);
+            let is_block = matches!(record.kind.as_str(), BLOCK_USER | BLOCK_ORG);
             if is_team {
                 return json!({ "type": record.kind, "issuedUntil": issued_until });
             }
@@ -96,7 +101,7 @@ impl CallerRevocations {
                 "reason": record.reason,
                 "by": if record.by_platform { "platform" } else { "org" },
                 "issuedUntil": issued_until,
-                "until": record.until,
+                "until": (!is_block).then_some(record.until),
             })
         };
         self.records.iter().take(MAX_SHOWN).map(shown).collect()

@@ -28,6 +28,9 @@ const SELECT_PAGE: &str = "SELECT id, kind, org, target, issuer, reason, created
      WHERE $1 = '' OR org = $1 ORDER BY created_at DESC, id DESC LIMIT $2";
 const SELECT_ONE: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
      WHERE id = $1";
+/// Blocks of users and orgs.
+const SELECT_BLOCKS: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
+     WHERE kind IN ('block_user', 'block_org') AND ($1 = '' OR org = $1) ORDER BY created_at DESC, id DESC LIMIT $2";
 const SELECT_AT: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
      WHERE created_at = $1";
 /// Revocations that were added according to the audit and still exist: a single one by its name (`revocation/<id>`), a
@@ -57,6 +60,15 @@ impl ControlStore {
     pub async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>> {
         self.within(async {
             let page = query!(SELECT_PAGE, org.unwrap_or(""), i64::from(limit));
+            page.fetch_all(&self.revoking).await?.iter().map(record).collect()
+        })
+        .await
+    }
+
+    /// Returns at most `limit` blocks of one org or of all, newest first.
+    pub async fn blocks(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>> {
+        self.within(async {
+            let page = query!(SELECT_BLOCKS, org.unwrap_or(""), i64::from(limit));
             page.fetch_all(&self.revoking).await?.iter().map(record).collect()
         })
         .await
@@ -304,7 +316,7 @@ mod tests {
     #[tokio::test]
     async fn revocations_of_a_moment_and_the_newest_ones_are_found_by_an_index() {
         let store = ControlStore::in_memory().await.unwrap();
-        for statement in [SELECT_AT, SELECT_PAGE, SELECT_ALL] {
+        for statement in [SELECT_AT, SELECT_PAGE, SELECT_BLOCKS, SELECT_ALL] {
             let plan = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
             let rows = sqlx::query(plan).fetch_all(&store.pool).await.unwrap();
             let steps: Vec<String> = rows.iter().map(|row| row.try_get("detail").unwrap()).collect();

@@ -67,6 +67,34 @@ pub(super) async fn of_several_tokens_are_one_write(store: &ControlStore, follow
     followed.catch_up(store).await;
     batches_of_one_moment_are_read_one_after_the_other(store).await;
     followed.catch_up(store).await;
+    blocks_are_listed_by_org_and_outlive_every_prune(store, followed).await;
+}
+
+/// Blocks of two orgs beside a revocation; deletes them again.
+async fn blocks_are_listed_by_org_and_outlive_every_prune(store: &ControlStore, followed: &mut Follower) {
+    const FOREVER: u64 = 253_402_300_799_000;
+    let change = Change { at: 7_000, ..change() };
+    let of = |id: &str, kind: &str, org: &str, created_at: u64| RevocationRecord {
+        kind: kind.into(),
+        created_at,
+        by_platform: true,
+        ..revocation(id, org, FOREVER)
+    };
+    let (bob, other) = (of("b1", "block_user", "acme", 7_000), of("b2", "block_org", "other", 7_001));
+    let token = RevocationRecord { created_at: 7_002, ..revocation("t1", "acme", 7_100) };
+    for record in [&bob, &other, &token] {
+        store.add_revocation(&change, record).await.unwrap();
+    }
+    assert_eq!(store.blocks(None, 10).await.unwrap(), [other.clone(), bob.clone()]);
+    assert_eq!(store.blocks(Some("acme"), 10).await.unwrap(), [bob.clone()]);
+    assert_eq!(store.blocks(None, 1).await.unwrap(), [other.clone()]);
+    let later = Change { at: FOREVER - 1, ..change.clone() };
+    assert_eq!(store.prune(&later, u64::from(u32::MAX)).await.unwrap(), 1, "the token's");
+    followed.catch_up(store).await;
+    for id in ["b1", "b2"] {
+        store.delete_revocation(&change, id).await.unwrap();
+    }
+    followed.catch_up(store).await;
 }
 
 /// Two batches of the same time, together as many as one read returns; deletes them again.
