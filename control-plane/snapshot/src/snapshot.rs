@@ -14,7 +14,7 @@ mod whole;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use asp_edge::{Caller, MACHINE_ISSUER};
+use asp_edge::{Caller, MACHINE_ISSUER, RevocationNotice};
 use asp_proto::snapshot::{BasePart, Issuer, IssuerAccess, Limit, Primitive, SnapshotPart, Upstream};
 
 use crate::machine_parts::MachineParts;
@@ -88,6 +88,12 @@ impl Snapshot {
     /// Whether the caller's credential is revoked: its token, or its machine's key or certificate.
     pub fn revoked(&self, caller: &Caller) -> bool {
         self.edge.revoked(caller) || (caller.issuer == MACHINE_ISSUER && !self.machines.has(caller))
+    }
+
+    /// Returns how the caller's credential is revoked, in the cases of [`Snapshot::revoked`].
+    pub fn revocation(&self, caller: &Caller) -> Option<RevocationNotice> {
+        let is_gone = || caller.issuer == MACHINE_ISSUER && !self.machines.has(caller);
+        self.edge.revocation(caller).or_else(|| is_gone().then(RevocationNotice::default))
     }
 
     /// Returns how gateways use an issuer for introspection, login and token exchange.

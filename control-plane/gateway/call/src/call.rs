@@ -423,7 +423,7 @@ impl Call {
 
     /// Returns the reason for the withdrawal, if there was one.
     pub fn withdrawal(&self) -> Option<Withdrawal> {
-        self.withdrawn.get().copied()
+        self.withdrawn.get().cloned()
     }
 
     /// Resolves when the call is withdrawn from its caller.

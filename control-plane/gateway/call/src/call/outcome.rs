@@ -1,6 +1,6 @@
 //! The end of a call: an output or a refusal, each independent of any protocol.
 
-use asp_edge::Reason;
+use asp_edge::{Reason, RevocationNotice};
 use asp_json::{Json, Members, held};
 use asp_registry::uri_template::ExpandFault;
 use serde::{Deserialize, Serialize};
@@ -294,10 +294,13 @@ const fn some_limit() -> &'static str {
 }
 
 /// Reason why a running call is withdrawn from its caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Withdrawal {
     #[error("the token it was called with has been revoked")]
     TokenRevoked,
+    /// The token was revoked, or its user or org blocked, at a known time or with a reason.
+    #[error("{0}")]
+    Revoked(RevocationNotice),
     #[error("the token it was called with has expired")]
     TokenExpired,
     #[error("the server is no longer available to the caller")]
@@ -307,9 +310,23 @@ pub enum Withdrawal {
 }
 
 impl Withdrawal {
-    pub const fn reason(self) -> Reason {
+    /// Returns the withdrawal for a revocation.
+    pub fn of_revocation(notice: RevocationNotice) -> Withdrawal {
+        if notice.is_plain() { Withdrawal::TokenRevoked } else { Withdrawal::Revoked(notice) }
+    }
+
+    /// Returns the details of a revocation, if any are known.
+    pub const fn notice(&self) -> Option<&RevocationNotice> {
+        match self {
+            Withdrawal::Revoked(notice) => Some(notice),
+            _ => None,
+        }
+    }
+
+    pub const fn reason(&self) -> Reason {
         match self {
             Withdrawal::TokenRevoked => Reason::TokenRevoked,
+            Withdrawal::Revoked(notice) => notice.reason(),
             Withdrawal::TokenExpired => Reason::TokenExpired,
             Withdrawal::ServerDisabled => Reason::UnknownServer,
             Withdrawal::Denied => Reason::UnknownPrimitive,
@@ -357,6 +374,15 @@ impl Refusal {
             Refusal::OutcomeUnknown => Reason::OutcomeUnknown,
             Refusal::InvalidOutput { .. } | Refusal::Internal(_) => Reason::Internal,
         }
+    }
+
+    /// Returns the members with which every protocol reports a revocation: its time and reason, as far as they are known.
+    pub fn revocation_members(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let notice = match self {
+            Refusal::Withdrawn(why) => why.notice(),
+            _ => None,
+        };
+        notice.map(RevocationNotice::members).into_iter().flatten()
     }
 
     /// Returns the delay until the caller may retry, in whole seconds as in `Retry-After` (RFC 9110, 10.2.3); `None` if

@@ -195,8 +195,8 @@ impl RunningCalls {
     /// Ends calls with dead tokens, before the others are evaluated: these cost least to find and most to miss.
     fn end_revoked(&self, snapshot: &Snapshot) {
         for call in self.all() {
-            if snapshot.revoked(&call.authority.caller()) {
-                withdraw(&call, Withdrawal::TokenRevoked);
+            if let Some(notice) = snapshot.revocation(&call.authority.caller()) {
+                withdraw(&call, Withdrawal::of_revocation(notice));
             }
         }
     }
@@ -212,8 +212,8 @@ impl RunningCalls {
 /// Ends the call if its caller could no longer start it.
 fn evaluate(call: &Call, snapshot: &Snapshot) {
     let caller = call.authority.caller();
-    if snapshot.revoked(&caller) {
-        return withdraw(call, Withdrawal::TokenRevoked);
+    if let Some(notice) = snapshot.revocation(&caller) {
+        return withdraw(call, Withdrawal::of_revocation(notice));
     }
     match hidden(call, &caller, snapshot) {
         Some(HiddenPart::Server) => withdraw(call, Withdrawal::ServerDisabled),
@@ -232,7 +232,7 @@ fn hidden(call: &Call, caller: &Caller, snapshot: &Snapshot) -> Option<HiddenPar
 
 fn withdraw(call: &Call, why: Withdrawal) {
     // The end of a call that runs here is logged with its outcome, that of a mirror is not.
-    if call.withdraw(why) && call.ownership.passed_on.is_set() {
+    if call.withdraw(why.clone()) && call.ownership.passed_on.is_set() {
         tracing::info!(
             call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, reason = why.reason().as_str(),
             %why,

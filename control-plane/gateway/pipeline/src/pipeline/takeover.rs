@@ -305,8 +305,8 @@ impl CallTask {
     async fn ask_again(&self, snapshot: &Arc<Snapshot>, record: Record) -> Result<(Output, bool), Refusal> {
         let call = &self.call;
         // Its caller may have sent the answer before.
-        if snapshot.revoked(&call.caller) {
-            return Err(Refusal::Withdrawn(Withdrawal::TokenRevoked));
+        if let Some(notice) = snapshot.revocation(&call.caller) {
+            return Err(Refusal::Withdrawn(Withdrawal::of_revocation(notice)));
         }
         let entitled =
             entitlement::entitle(snapshot, &call.server, &call.caller, &call.entry, call.protocol)?;

@@ -113,6 +113,8 @@ impl RefusedRequest {
             Refusal::Limited { limit, .. } => failure.with("limit", *limit),
             _ => failure,
         };
+        let failure =
+            refusal.revocation_members().fold(failure, |failure, (name, value)| failure.with(name, value));
         let is_unserved = refusal.reason() == Reason::UpstreamUnavailable;
         let refused = RefusedRequest { is_unserved, ..reasoned(failure, refusal.reason()).into() };
         match refusal.retry_after_seconds() {

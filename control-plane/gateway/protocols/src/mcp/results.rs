@@ -295,6 +295,9 @@ fn of_refusal(
         }
         _ => {}
     }
+    for (name, value) in refusal.revocation_members() {
+        failure = failure.data(name, value.into());
+    }
     Err(failure)
 }
 

@@ -106,6 +106,8 @@ impl Problem {
     pub(super) fn of(refusal: &Refusal) -> Problem {
         let problem = Problem::new(status(refusal), refusal.reason(), &refusal.public_message());
         let problem = problem.until_later(refusal);
+        let add = |problem: Problem, (name, value): (&str, String)| problem.member(name, value.into());
+        let problem = refusal.revocation_members().fold(problem, add);
         match refusal {
             Refusal::Limited { limit, retry_after_ms } => {
                 problem.member("retryAfterMs", (*retry_after_ms).into()).member("limit", (*limit).into())

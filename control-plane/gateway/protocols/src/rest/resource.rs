@@ -268,5 +268,8 @@ fn error(call: &Call, refusal: &Refusal) -> Value {
     if let (Some(error), Refusal::InvalidArguments { pointer, .. }) = (error.as_object_mut(), refusal) {
         error.insert("pointer".into(), pointer.as_str().into());
     }
+    if let Some(error) = error.as_object_mut() {
+        error.extend(refusal.revocation_members().map(|(name, value)| (name.to_owned(), value.into())));
+    }
     error
 }
