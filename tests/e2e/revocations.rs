@@ -319,7 +319,7 @@ async fn an_entry_that_was_enabled_lets_requests_pass(_: &Shared) -> Result<()> 
 /// A list as the control plane makes it; what is revoked are ids of tokens of the issuer "asp-dev".
 fn list(revision: u64, since: u64, until: u64, revoked: &[&str]) -> Vec<u8> {
     let list =
-        RecentRevocations { revision, since, until, revoked: marks(revoked), revoked_before: Vec::new() };
+        RecentRevocations { revision, since, until, revoked: marks(revoked), ..RecentRevocations::default() };
     list.encode_to_vec()
 }
 

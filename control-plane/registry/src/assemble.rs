@@ -14,7 +14,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use asp_proto::snapshot::{
-    EdgeSnapshot, ExposureException, Issuer, Limit, OrgExposure, Region, RevokedBefore, Route,
+    EdgeSnapshot, ExposureException, Issuer, Limit, OrgExposure, Region, RevokedBefore, RevokedToken, Route,
 };
 use prost::Message as _;
 use sha2::{Digest, Sha256};
@@ -138,6 +138,18 @@ fn is_later(new: &RevokedBefore, known: &RevokedBefore) -> bool {
 
 fn sorted<T, K: Ord>(mut list: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
     list.sort_by_key(key);
+    list
+}
+
+/// Sorts the details of revoked tokens and keeps those of the earliest revocation of each. The result does not depend on
+/// the order of the list.
+pub fn earliest(mut list: Vec<RevokedToken>) -> Vec<RevokedToken> {
+    list.sort_by(|one, other| {
+        let order = |token: &RevokedToken| (token.since_ms, Reverse(token.reason.len()));
+        let by_entry = one.entry.cmp(&other.entry);
+        by_entry.then_with(|| order(one).cmp(&order(other))).then_with(|| one.reason.cmp(&other.reason))
+    });
+    list.dedup_by(|next, kept| next.entry == kept.entry);
     list
 }
 

@@ -6,7 +6,7 @@
 use asp_edge::{LEEWAY_SECONDS, MACHINE_ISSUER};
 use asp_proto::snapshot::{
     Binding, EdgeSnapshot, ExposureException, Limit, MachineCertificate, MachineKey, Protocol,
-    RecentRevocations, RevokedBefore, TargetKind,
+    RecentRevocations, RevokedBefore, RevokedToken, TargetKind,
 };
 use asp_store::control::{
     BindingRecord, CertificateName, ExposureRecord, LimitRecord, MachineCertificateRecord, MachineKeyRecord,
@@ -28,8 +28,10 @@ pub const EVERY_ISSUER: &str = "*";
 pub const BLOCK_USER: &str = "block_user";
 /// Kind of a revocation record that blocks an org.
 pub const BLOCK_ORG: &str = "block_org";
-/// Maximum size, in bytes, of a reason in a snapshot.
+/// Maximum size, in bytes, of the reason of a user's or org's revocation in a snapshot.
 const MAX_SHOWN_REASON: usize = 200;
+/// The same for a token. Each revocation sends the whole recent list, which has up to about a thousand tokens.
+const MAX_REASON_OF_TOKEN: usize = 64;
 /// Random bytes in the id of a machine's key or certificate; the id has twice as many hex digits.
 pub const KEY_ID_BYTES: usize = 8;
 
@@ -231,6 +233,23 @@ pub fn revoked<'a>(
     revoked
 }
 
+/// Returns the details of each revoked token, in no order, for the callers that present them.
+pub fn token_details<'a>(
+    records: impl IntoIterator<Item = &'a RevocationRecord>,
+    issuers: &[String],
+) -> Vec<RevokedToken> {
+    let details = |record: &RevocationRecord| {
+        let reason = shown_reason(&record.reason, MAX_REASON_OF_TOKEN).to_owned();
+        let detail = |entry: [u8; 16]| RevokedToken {
+            entry: entry.to_vec(),
+            since_ms: record.created_at,
+            reason: reason.clone(),
+        };
+        revoked([record], issuers, 0).tokens.into_iter().map(detail).collect::<Vec<_>>()
+    };
+    records.into_iter().flat_map(details).collect()
+}
+
 /// The properties of a token by which revocations match it.
 pub struct PresentedToken<'a> {
     pub iss: &'a str,
@@ -338,7 +357,7 @@ fn before(org: &str, user: &str, record: &RevocationRecord) -> RevokedBefore {
         user: user.to_owned(),
         not_after_iat: (record.created_at / 1_000).saturating_add(LEEWAY_SECONDS),
         since_ms: record.created_at,
-        reason: shown_reason(&record.reason).to_owned(),
+        reason: shown_reason(&record.reason, MAX_SHOWN_REASON).to_owned(),
         block: false,
     }
 }
@@ -348,9 +367,9 @@ fn block(org: &str, user: &str, record: &RevocationRecord) -> RevokedBefore {
     RevokedBefore { not_after_iat: u64::MAX, block: true, ..before(org, user, record) }
 }
 
-/// Returns the part of a reason that the refused caller is shown.
-fn shown_reason(reason: &str) -> &str {
-    reason.get(..reason.floor_char_boundary(MAX_SHOWN_REASON)).unwrap_or_default()
+/// Returns the part of a reason that the refused caller is shown, at most `bound` bytes.
+fn shown_reason(reason: &str, bound: usize) -> &str {
+    reason.get(..reason.floor_char_boundary(bound)).unwrap_or_default()
 }
 
 /// Returns the issue time of a machine's key or certificate for the comparison with revocations. The platform's own

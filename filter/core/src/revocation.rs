@@ -102,8 +102,14 @@ impl Revocations {
             return None;
         }
         let marks = marks();
-        let has_any = |listed: &RevocationList| marks.as_ref().iter().any(|mark| listed.has_mark(mark));
-        lists.into_iter().flatten().any(has_any).then(RevocationNotice::default)
+        let has_mark = |mark: &&Mark| lists.iter().flatten().any(|listed| listed.has_mark(mark));
+        let mark = marks.as_ref().iter().find(has_mark)?;
+        Some(self.recent.as_ref().and_then(|recent| recent.detail(mark)).cloned().unwrap_or_default())
+    }
+
+    /// Returns the time of the newest recent revocation, in Unix milliseconds; 0 if none is known.
+    pub(crate) fn newest_ms(&self) -> u64 {
+        self.recent.as_ref().map_or(0, |recent| recent.newest_ms())
     }
 
     #[cfg(test)]

@@ -192,6 +192,11 @@ impl Snapshot {
         }
     }
 
+    /// Returns the time of the newest recent revocation, in Unix milliseconds; 0 if none is known.
+    pub fn newest_revocation_ms(&self) -> u64 {
+        self.revocations.newest_ms()
+    }
+
     /// Returns the caller of an opaque token that its issuer reports as active (RFC 7662 section 2.2), by the rules for
     /// the claims of a token; used by the gateway. `accepted` are audiences besides the server's own; `*` accepts any
     /// or none.

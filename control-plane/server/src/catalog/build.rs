@@ -351,12 +351,12 @@ impl Builder {
             self.revoked_made = made;
             self.edge_is_stale = true;
         }
-        let EncodedRevocations { revoked, before: revoked_before, .. } = recent;
+        let EncodedRevocations { revoked, before: revoked_before, details: tokens, .. } = recent;
         let RecentRevocations { revoked: known, revoked_before: known_before, .. } = &*self.recent;
         let is_same = (self.recent.since, known, known_before) == (since, &revoked, &revoked_before);
         if !is_same || self.gateway.parts.get(names::RECENT).is_none() {
             let revision = self.held.revision;
-            let recent = RecentRevocations { revision, since, until: now, revoked, revoked_before };
+            let recent = RecentRevocations { revision, since, until: now, revoked, revoked_before, tokens };
             self.gateway.put_recent(&recent);
             self.recent = Arc::new(recent);
         }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use asp_proto::snapshot::{RecentRevocations, RevokedBefore};
+use asp_proto::snapshot::{RecentRevocations, RevokedBefore, RevokedToken};
 use asp_store::control::{ChangedRevocations, RevocationRecord};
 
 use super::usage::revocation_bytes;
@@ -41,6 +41,8 @@ pub(super) struct EncodedRevocations {
     /// Entries in the form of `EdgeSnapshot.revoked`.
     pub(super) revoked: Vec<u8>,
     pub(super) before: Vec<RevokedBefore>,
+    /// Details of the entries; none of the older list, which edges hold as a whole.
+    pub(super) details: Vec<RevokedToken>,
     /// Ids of records whose kind this version does not know.
     pub(super) unknown: Vec<String>,
 }
@@ -142,7 +144,11 @@ impl LiveRevocations {
             self.made += 1;
         }
         let recent = self.records.range((cut.since, String::new())..);
-        let recent = list(recent.map(|(_, record)| record), issuers);
+        let details = policy::token_details(recent.clone().map(|(_, record)| record), issuers);
+        let recent = EncodedRevocations {
+            details: asp_registry::earliest(details),
+            ..list(recent.map(|(_, record)| record), issuers)
+        };
         RevocationSplit { cut, older: &self.older, made: self.made, recent }
     }
 
@@ -172,6 +178,8 @@ pub fn with(
     (revision, until): (u64, u64),
 ) -> Option<RecentRevocations> {
     let RevocationEntries { mut tokens, mut before, .. } = policy::revoked(records, issuers, ALL);
+    let mut details = policy::token_details(records, issuers);
+    details.extend(recent.tokens.iter().cloned());
     tokens.extend(recent.revoked.as_chunks::<16>().0);
     before.extend(recent.revoked_before.iter().cloned());
     let with = RecentRevocations {
@@ -180,6 +188,7 @@ pub fn with(
         until,
         revoked: asp_registry::sorted_set(tokens),
         revoked_before: asp_registry::latest(before),
+        tokens: asp_registry::earliest(details),
     };
     let is_same = with.revoked == recent.revoked && with.revoked_before == recent.revoked_before;
     (!is_same).then_some(with)
@@ -198,6 +207,7 @@ fn list<'a>(records: impl Iterator<Item = &'a RevocationRecord>, issuers: &[Stri
     EncodedRevocations {
         revoked: asp_registry::sorted_set(tokens),
         before: asp_registry::latest(before),
+        details: Vec::new(),
         unknown,
     }
 }
@@ -281,7 +291,10 @@ mod tests {
         assert!(more.revoked_before[0].not_after_iat > recent.revoked_before[0].not_after_iat);
         let mut both = LiveRevocations::default();
         both.take(these([record(1, NOW), record(2, later)]));
-        assert_eq!(both.lists(&[], later).recent.revoked, more.revoked, "as the builder says it");
+        let built = both.lists(&[], later).recent;
+        assert_eq!(built.revoked, more.revoked, "as the builder says it");
+        assert_eq!((&built.details, more.tokens.len()), (&more.tokens, 2));
+        assert_eq!(more.tokens.iter().map(|token| token.since_ms).max(), Some(later));
         assert_eq!(with(&more, &[record(2, later)], &[], (7, later)), None);
         assert!(includes(&more, &recent) && includes(&more, &more) && !includes(&recent, &more));
         let only_token = RecentRevocations { revoked_before: recent.revoked_before.clone(), ..more.clone() };

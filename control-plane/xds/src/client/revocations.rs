@@ -139,9 +139,11 @@ fn union(first: &RecentRevocations, second: &RecentRevocations) -> Option<Recent
     }
     let tokens = [first, second].into_iter().flat_map(|list| list.revoked.as_chunks::<ENTRY>().0);
     let before = [first, second].into_iter().flat_map(|list| &list.revoked_before);
+    let details = [first, second].into_iter().flat_map(|list| &list.tokens);
     Some(RecentRevocations {
         revoked: asp_registry::sorted_set(tokens.copied().collect()),
         revoked_before: asp_registry::latest(before.cloned().collect()),
+        tokens: asp_registry::earliest(details.cloned().collect()),
         ..first.clone()
     })
 }

@@ -87,6 +87,11 @@ impl RevocationList {
         self.marks.len() / ENTRY_BYTES + self.before.values().map(HashMap::len).sum::<usize>()
     }
 
+    /// Returns the times of the revocations of users and orgs, in Unix milliseconds.
+    pub(super) fn since_ms(&self) -> impl Iterator<Item = u64> {
+        self.before.values().flat_map(HashMap::values).map(|entry| entry.notice.since_ms)
+    }
+
     pub(super) fn has_no_marks(&self) -> bool {
         self.marks.is_empty()
     }

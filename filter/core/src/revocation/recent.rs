@@ -1,8 +1,12 @@
 //! Recent revocations: a list that arrives on its own, separately from the snapshot.
 
-use asp_proto::snapshot::RecentRevocations;
+use std::collections::HashMap;
+
+use asp_proto::snapshot::{RecentRevocations, RevokedToken};
 
 use super::list::RevocationList;
+use super::notice::RevocationNotice;
+use crate::caller::Mark;
 use crate::error::SnapshotError;
 
 /// Maximum number of entries of an accepted list: more than recent revocations of both kinds can be.
@@ -17,6 +21,8 @@ pub struct RecentList {
     since: u64,
     until: u64,
     listed: RevocationList,
+    /// Details of revoked tokens; not of all that are listed.
+    details: HashMap<Mark, RevocationNotice>,
 }
 
 impl RecentList {
@@ -34,10 +40,27 @@ impl RecentList {
     /// Checks a decoded list. Rejects truncated or unsorted entries, and more than 262,144 of them.
     pub fn from_message(message: RecentRevocations) -> Result<RecentList, SnapshotError> {
         let listed = RevocationList::new(message.revoked, &message.revoked_before)?;
-        if listed.len().max(message.revoked_before.len()) > MAX_ENTRIES {
+        if listed.len().max(message.revoked_before.len()).max(message.tokens.len()) > MAX_ENTRIES {
             return Err(SnapshotError::invalid("revoked".to_owned(), "has more than 262144 entries"));
         }
-        Ok(RecentList { revision: message.revision, since: message.since, until: message.until, listed })
+        Ok(RecentList {
+            revision: message.revision,
+            since: message.since,
+            until: message.until,
+            listed,
+            details: message.tokens.iter().filter_map(detail).collect(),
+        })
+    }
+
+    /// Returns the details of a revoked token, if this list has them.
+    pub(super) fn detail(&self, mark: &Mark) -> Option<&RevocationNotice> {
+        self.details.get(mark)
+    }
+
+    /// Returns the time of the newest revocation here, in Unix milliseconds; 0 if none has a time.
+    pub(super) fn newest_ms(&self) -> u64 {
+        let of_tokens = self.details.values().map(|notice| notice.since_ms);
+        of_tokens.chain(self.listed.since_ms()).max().unwrap_or(0)
     }
 
     /// Returns the revision, assigned by SQL; a list with a lower one is older.
@@ -61,11 +84,20 @@ impl RecentList {
             return None;
         }
         let listed = self.listed.union(&newer.listed);
+        let both = [self, newer].into_iter().flat_map(|list| &list.details);
+        let details = both.map(|(mark, notice)| (*mark, notice.clone())).collect();
         (listed.len() <= MAX_JOINED).then_some(RecentList {
             revision: newer.revision,
             since: self.since,
             until: newer.until.max(self.until),
             listed,
+            details,
         })
     }
+}
+
+/// Reads the details of a token; leaves out those of no entry, which tell a caller nothing.
+fn detail(token: &RevokedToken) -> Option<(Mark, RevocationNotice)> {
+    let mark = Mark::try_from(token.entry.as_slice()).ok()?;
+    Some((mark, RevocationNotice::new(token.since_ms, &token.reason, false)))
 }

@@ -27,7 +27,7 @@ fn apart(through: u64, numbers: &[u128]) -> Revocations {
 }
 
 fn list(revision: u64, since: u64, until: u64, numbers: &[u128]) -> RecentRevocations {
-    RecentRevocations { revision, since, until, revoked: marks(numbers), revoked_before: Vec::new() }
+    RecentRevocations { revision, since, until, revoked: marks(numbers), ..RecentRevocations::default() }
 }
 
 fn recent(revision: u64, since: u64, until: u64, numbers: &[u128]) -> Arc<RecentList> {
@@ -241,4 +241,29 @@ fn a_block_is_found_before_a_revocation_and_hits_every_issue_time() {
     assert_eq!(find(&blocked, "v", 100).map(|notice| notice.since_ms), Some(8_000));
     let lifted = with(Vec::new(), 3);
     assert_eq!(find(&lifted, "v", 100), None);
+}
+
+#[test]
+fn a_revoked_token_has_its_details_only_where_the_recent_list_has_them() {
+    let token = |number: u128, since_ms: u64| asp_proto::snapshot::RevokedToken {
+        entry: mark(number).to_vec(),
+        since_ms,
+        reason: "leak".into(),
+    };
+    let mut message = list(1, 0, 9, &[1, 2]);
+    message.tokens = vec![token(1, 3_000), asp_proto::snapshot::RevokedToken::default()];
+    let first = RecentList::from_message(message).unwrap();
+    let mut message = list(2, 5, 20, &[3]);
+    message.tokens = vec![token(3, 4_000)];
+    let joined = first.merge(&RecentList::from_message(message).unwrap()).unwrap();
+    let revocations = apart(0, &[4]).with_recent(&Arc::new(joined));
+    let since = |number: u128| {
+        let found = revocations.find(|| [mark(number)], &caller("o", "u", 1));
+        found.map(|notice| (notice.since_ms, notice.text.len(), notice.is_block))
+    };
+    assert_eq!(
+        [1, 2, 3, 4].map(since),
+        [Some((3_000, 4, false)), Some((0, 0, false)), Some((4_000, 4, false)), Some((0, 0, false))]
+    );
+    assert_eq!((since(5), revocations.newest_ms()), (None, 4_000));
 }
