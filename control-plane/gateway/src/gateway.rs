@@ -20,7 +20,7 @@ use asp_backends::plugin::{PluginDeps, SavedCalls};
 use asp_call::call::registry::CallRegistry;
 use asp_call::seal::Sealer;
 use asp_call::telemetry::audit::Audit;
-use asp_call::telemetry::metrics::Metrics;
+use asp_call::telemetry::metrics::{Metrics, RevocationStage};
 use asp_edge::{Edge, EdgeRole};
 use asp_identity::issuers::{IssuerDeps, Issuers};
 use asp_identity::minting::{self, CardKeys, Minter, TokenAudiences, TokenKeys};
@@ -244,8 +244,13 @@ impl Gateway {
     fn put_in_force(&self, snapshot: Snapshot, covers: u64) {
         let offered = snapshot.revision;
         let snapshot = Arc::new(snapshot);
-        self.in_force.store(Some(snapshot.clone()));
+        let former = self.in_force.swap(Some(snapshot.clone()));
         self.pipeline.put_in_force(&snapshot);
+        // A gateway that starts enforces the earlier revocations late, and its first requests never saw another state.
+        let newest = snapshot.edge.newest_revocation_ms();
+        if former.is_some_and(|former| former.edge.newest_revocation_ms() < newest) {
+            self.metrics().revocations.observe(RevocationStage::Enforced, newest);
+        }
         // Must follow the pipeline, which by then knows which primitives have a runtime.
         self.subscriptions.apply(&snapshot);
         self.metrics().applied(offered);

@@ -41,7 +41,7 @@ use asp_call::execution::{Backends, Execution, Platform, ResourceListener, Resum
 use asp_call::telemetry::audit;
 use asp_call::telemetry::audit::{Audit, RecordingError};
 use asp_call::telemetry::failures::{FailureLog, RequestRefusal};
-use asp_call::telemetry::metrics::{Metrics, Stage};
+use asp_call::telemetry::metrics::{Metrics, RevocationStage, Stage};
 use asp_call::telemetry::traces::Tracer;
 use asp_json::Json;
 use asp_proto::snapshot::{Kind, Mutation};
@@ -273,6 +273,9 @@ impl Pipeline {
 
     fn close(&self, call: &Call, outcome: Outcome) {
         self.metrics.call_ended(call, &outcome);
+        if let Outcome::Refused(Refusal::Withdrawn(Withdrawal::Revoked(notice))) = &outcome {
+            self.metrics.revocations.observe(RevocationStage::Call, notice.since_ms);
+        }
         self.failures.ended(call, &outcome);
         if let Some(tracer) = self.tracer.get() {
             tracer.ended(call, &outcome);

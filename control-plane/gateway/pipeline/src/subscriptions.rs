@@ -22,6 +22,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use asp_call::call::principal::owner;
 use asp_call::execution::{ResourceListener, ResourceSubscription};
+use asp_call::telemetry::metrics::RevocationStage;
 use asp_edge::Caller;
 use asp_platform::quota::Counts;
 use asp_proto::snapshot::Protocol;
@@ -229,7 +230,7 @@ impl Subscriptions {
             while pass.begin() {
                 let Some(snapshot) = hub.snapshot.load_full() else { continue };
                 for some in hub.all().chunks(TOKENS_AT_A_TIME) {
-                    some.iter().for_each(|subscriber| end_revoked_streams(subscriber, &snapshot));
+                    some.iter().for_each(|subscriber| hub.end_revoked_streams(subscriber, &snapshot));
                     tokio::task::yield_now().await;
                 }
             }
@@ -341,7 +342,7 @@ impl Subscriptions {
         if stamp.revision < subscriber.stamp().revision {
             return 1;
         }
-        end_revoked_streams(subscriber, snapshot);
+        self.end_revoked_streams(subscriber, snapshot);
         let uris = subscriber.watched();
         match views.view(&subscriber.profile, &subscriber.caller(), &uris) {
             Some(seen) => {
@@ -352,12 +353,18 @@ impl Subscriptions {
         }
         1 + uris.len()
     }
-}
 
-/// Ends the subscriber's streams whose own tokens are dead, unless it was shown a newer snapshot.
-fn end_revoked_streams(subscriber: &Subscriber, snapshot: &Snapshot) {
-    if snapshot.revision >= subscriber.stamp().revision {
-        subscriber.end_streams_of(|caller| snapshot.revoked(caller));
+    /// Ends the subscriber's streams whose own tokens are dead, unless it was shown a newer snapshot.
+    fn end_revoked_streams(&self, subscriber: &Subscriber, snapshot: &Snapshot) {
+        if snapshot.revision < subscriber.stamp().revision {
+            return;
+        }
+        subscriber.end_streams_of(|caller| {
+            let Some(notice) = snapshot.revocation(caller) else { return false };
+            let metrics = self.pipeline.metrics();
+            metrics.revocations.observe(RevocationStage::Stream, notice.since_ms);
+            true
+        });
     }
 }
 

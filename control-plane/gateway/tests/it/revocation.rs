@@ -132,6 +132,72 @@ async fn a_running_call_ends_when_its_caller_could_not_begin_it_any_more() {
     }
 }
 
+/// Blocks an org's user, or the whole org, for a reason.
+fn block(user: &str) -> RevokedBefore {
+    RevokedBefore {
+        org: "acme".into(),
+        user: user.into(),
+        not_after_iat: u64::MAX,
+        since_ms: (now() - 1) * 1_000,
+        reason: "left the company".into(),
+        block: true,
+    }
+}
+
+#[tokio::test]
+async fn a_blocked_callers_call_and_its_next_one_end_with_the_time_and_the_reason() {
+    for user in ["alice", ""] {
+        let fixture = Fixture::new();
+        let body = streaming(&fixture, &token("alice")).await;
+        fixture.gateway.apply(changed(|i| i.revoked_before = vec![block(user)])).unwrap();
+        let last = ended(body).await;
+        let is_cancelled_call = async || {
+            let metrics = fixture.gateway.pipeline.internals().metrics.encode();
+            metrics.contains(r#"asp_revocation_seconds_count{stage="call"} 1"#)
+        };
+        until("the end is measured", is_cancelled_call).await;
+        is_cancelled(&fixture).await;
+        let mut later = claims("alice");
+        later["jti"] = "t-later".into();
+        let next = Modern::new("demo", &sign(&later), "tools/list", json!({})).send(&fixture).await;
+        assert_eq!(
+            (next.status.as_u16(), next.reason().as_str()),
+            (403, "blocked"),
+            "a new token does not help"
+        );
+        assert!(next.headers.get("www-authenticate").is_none(), "no login would help");
+        for data in [&last["error"]["data"], &next.json()["error"]["data"]] {
+            assert_eq!(
+                (&data["reason"], &data["revokedReason"]),
+                (&json!("blocked"), &json!("left the company"))
+            );
+            assert!(data["revokedSince"].as_str().is_some_and(|since| since.ends_with('Z')), "{data}");
+        }
+        let message = last["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with("the caller has been blocked since "), "{message}");
+        let bob = Modern::new("demo", &token("bob"), "tools/list", json!({})).send(&fixture).await;
+        assert_eq!(bob.status.as_u16(), if user.is_empty() { 403 } else { 200 });
+    }
+}
+
+/// Invariant I-10: a caller without a valid token learns nothing of who is blocked.
+#[tokio::test]
+async fn a_block_is_shown_to_nobody_without_a_valid_token_of_the_blocked_caller() {
+    let fixture = Fixture::new();
+    fixture.gateway.apply(changed(|i| i.revoked_before = vec![block("alice")])).unwrap();
+    let mut forged = token("alice");
+    forged.replace_range(forged.len() - 8.., "AAAAAAAA");
+    let mut expired = claims("alice");
+    expired["exp"] = json!(now() - 600);
+    expired["iat"] = json!(now() - 1_200);
+    for (token, reason) in [(forged, "token_invalid"), (sign(&expired), "token_expired")] {
+        let answer = Modern::new("demo", &token, "tools/list", json!({})).send(&fixture).await;
+        assert_eq!(answer.reason(), reason);
+        let text = answer.json().to_string();
+        assert!(!text.contains("left") && !text.contains("revoked"), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn a_legacy_stream_ends_as_well_and_nobody_elses_does() {
     let fixture = Fixture::new();

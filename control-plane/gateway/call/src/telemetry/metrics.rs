@@ -24,10 +24,12 @@ use crate::call::outcome::Outcome;
 mod calls;
 pub mod plugins;
 mod pushes;
+mod revocations;
 
 use calls::PrimitiveCalls;
 use plugins::PluginMetrics;
 pub use pushes::PushMetrics;
+pub use revocations::{RevocationMetrics, RevocationStage};
 
 /// Upper bounds of the buckets, in seconds.
 const LATENCY: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0, 60.0];
@@ -80,6 +82,7 @@ pub struct Metrics {
     pub plugins: Arc<PluginMetrics>,
     pub delegations: Delegations,
     pub pushes: PushMetrics,
+    pub revocations: RevocationMetrics,
     pub upstreams: Arc<UpstreamMetrics>,
     /// Events that the audit log did not accept in time.
     pub audit_lost: Counter,
@@ -141,6 +144,7 @@ impl Default for Metrics {
             plugins: Arc::default(),
             delegations: Delegations::default(),
             pushes: PushMetrics::default(),
+            revocations: RevocationMetrics::default(),
             upstreams: Arc::default(),
             audit_lost: Counter::default(),
             active: Gauge::default(),
@@ -154,6 +158,7 @@ impl Default for Metrics {
         registry.register_collector(Box::new(Arc::clone(&metrics.plugins)));
         metrics.delegations.register(registry);
         metrics.pushes.register(registry);
+        metrics.revocations.register(registry);
         metrics.upstreams.register(registry);
         registry.register(
             "asp_edge_refusals",
