@@ -16,6 +16,7 @@ mod any_order;
 mod any_replica;
 mod apps;
 mod attacks;
+mod blocks;
 mod boot;
 mod call;
 mod certificate;
@@ -171,6 +172,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     object_store::trials,
     on_behalf::trials,
     policy::trials,
+    blocks::trials,
     attacks::trials,
     postgres::trials,
     moved_sessions::trials,

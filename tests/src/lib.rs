@@ -32,6 +32,7 @@ pub mod recorder;
 pub mod relay;
 pub mod report;
 pub mod resumption;
+pub mod revoking;
 pub mod runtime;
 pub mod spread;
 pub mod stack;

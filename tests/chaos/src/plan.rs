@@ -26,6 +26,9 @@ pub(crate) struct Plan {
     /// How many tokens F36 revokes in each crowd of writers; their times have a 99th percentile
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub revocations: usize,
+    /// Callers that lose their right in each repeat of F21 [500, 100 with --quick]
+    #[arg(long, value_name = "N")]
+    pub revoked_callers: Option<usize>,
     /// Calls of all repeats of F44 together, about whose ends a gateway is killed [2000, 240 with --quick]
     #[arg(long, value_name = "N")]
     pub lost_calls: Option<usize>,
@@ -63,6 +66,11 @@ impl Plan {
     pub(crate) fn fleet_length(&self) -> Duration {
         let all = self.fleet_seconds.unwrap_or(if self.quick { 60 } else { 600 });
         Duration::from_secs(all) / u32::try_from(self.repeats()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the callers of one repeat.
+    pub(crate) fn revoked_callers(&self) -> usize {
+        self.revoked_callers.unwrap_or(if self.quick { 100 } else { 500 })
     }
 
     /// Returns the calls of one repeat.

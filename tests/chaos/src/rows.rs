@@ -19,6 +19,7 @@ mod orphan_search;
 mod orphans;
 mod partition;
 mod resumption;
+mod revocations;
 mod silent_database;
 mod slow_receivers;
 mod stores;
@@ -63,6 +64,7 @@ enum Fault {
     Versions(versions::Order),
     Agents { kills: usize, seed: Option<u64> },
     SlowReceivers,
+    Revocations { has_redis: bool, samples: usize },
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
@@ -80,6 +82,10 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
         rows.push((format!("F11 crash loop, {}", kind.name()), Fault::CrashLoop(kind)));
     }
     rows.push(("F12 runtime killed".to_owned(), Fault::Orphans));
+    for (has_redis, name) in [(true, "with Redis"), (false, "Redis away")] {
+        let fault = Fault::Revocations { has_redis, samples: plan.revoked_callers() };
+        rows.push((format!("F21 callers lose their right amid calls, {name}"), fault));
+    }
     rows.push(("F26 noisy tenant".to_owned(), Fault::Noisy));
     rows.push(("F27 upgrade under load".to_owned(), Fault::Upgrade));
     let length = std::time::Duration::from_secs(plan.partition_seconds());
@@ -192,5 +198,8 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::LostEnds { calls, seed } => Box::pin(lost_ends::run(calls, seed, sheet)).await,
         Fault::Agents { kills, seed } => Box::pin(agents::run(kills, seed, sheet)).await,
         Fault::SlowReceivers => Box::pin(slow_receivers::run(sheet)).await,
+        Fault::Revocations { has_redis, samples } => {
+            Box::pin(revocations::run(has_redis, samples, sheet)).await
+        }
     }
 }
