@@ -45,7 +45,7 @@ pub fn unblock(command: &UnblockCommand) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let path = with_query(BLOCKS, &query)?;
     let lifted = block_on(async { api.delete(&path).await?.accepted() })?;
-    let names: Vec<String> = lifted.as_array().into_iter().flatten().map(whom).collect();
+    let names: Vec<String> = lifted.as_array().into_iter().flatten().map(named).collect();
     let words = format!(
         "unblocked {}; edges and gateways let them in within a second, with a token that is not revoked",
         names.first().map_or("nobody", String::as_str)
@@ -72,7 +72,7 @@ fn blocked(block: &Value) -> String {
     };
     format!(
         "blocked {} since {}; edges and gateways enforce it within a second and end its running calls, until `{lift}`",
-        whom(block),
+        named(block),
         rfc3339(number(block, "since"))
     )
 }
@@ -87,10 +87,10 @@ fn line(block: &Value) -> String {
         "platform" => "the platform",
         _ => text(block, "org"),
     };
-    format!("{} since {}, by an admin of {maker}{reason}", whom(block), rfc3339(number(block, "since")))
+    format!("{} since {}, by an admin of {maker}{reason}", named(block), rfc3339(number(block, "since")))
 }
 
-fn whom(block: &Value) -> String {
+fn named(block: &Value) -> String {
     match text(block, "type") {
         "org" => format!("org {}", text(block, "id")),
         _ => format!("user {} of {}", text(block, "id"), text(block, "org")),
