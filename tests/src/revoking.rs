@@ -21,7 +21,7 @@ pub const REASON: &str = "a sample";
 /// Longer than the longest row.
 const TOKEN: &str = "2h";
 /// Between two probes of one place, so that they leave the processors to what is measured.
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(25);
 /// Tokens that are minted at once; each is a process.
 const MINTED_AT_ONCE: usize = 4;
 

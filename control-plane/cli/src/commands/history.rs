@@ -134,7 +134,10 @@ fn describe_entry(preview: &Value, entry: &Value) -> String {
             format!("{} over {} switched {state}", of("/server"), of("/protocol"))
         }
         "offers" => format!("the offer of {} to {}", of("/server"), of("/org")),
-        "revocations" => format!("the revocation of {} {} ({})", of("/type"), of("/id"), of("/revocation")),
+        "revocations" => match of("/type").strip_prefix("block_") {
+            Some(kind) => format!("the block of {kind} {} ({})", of("/id"), of("/revocation")),
+            None => format!("the revocation of {} {} ({})", of("/type"), of("/id"), of("/revocation")),
+        },
         _ => entry.to_string(),
     }
 }

@@ -32,6 +32,12 @@ fn line(revocation: &Value) -> String {
         ("org", _) | (_, "") => format!("{kind} {id}"),
         _ => format!("{kind} {id} of {org}"),
     };
+    if let Some(kind) = kind.strip_prefix("block_") {
+        return format!(
+            "{} {kind} {id} of {org} is blocked: `asp block list`",
+            text(revocation, "revocation")
+        );
+    }
     let [made, until] = ["createdAt", "until"].map(|member| rfc3339(number(revocation, member)));
     let reason = match text(revocation, "reason") {
         "" => String::new(),
@@ -56,5 +62,8 @@ mod tests {
         made["id"] = json!("acme");
         made["reason"] = json!("");
         assert_eq!(line(&made), format!("r1 org acme, {times}"));
+        made["type"] = json!("block_user");
+        made["id"] = json!("bob");
+        assert_eq!(line(&made), "r1 user bob of acme is blocked: `asp block list`");
     }
 }
