@@ -270,6 +270,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// Adds to the environment of processes that are started from now on.
+    pub fn add_environment(&mut self, more: impl IntoIterator<Item = (&'static str, String)>) {
+        self.layout.environment.extend(more);
+    }
+
     /// Lets processes that are started from now on have these programs.
     pub fn use_build(&mut self, build: Build) {
         self.layout.build = build;

@@ -36,7 +36,7 @@ pub mod revoking;
 pub mod runtime;
 pub mod spread;
 pub mod stack;
-mod stepped_clock;
+pub mod stepped_clock;
 pub mod stores;
 pub mod tap;
 pub mod tls_tunnel;

@@ -22,6 +22,7 @@ mod resumption;
 mod revocations;
 mod silent_database;
 mod slow_receivers;
+mod stepped_gateway;
 mod stores;
 mod toggles;
 mod upgrade;
@@ -65,6 +66,7 @@ enum Fault {
     Agents { kills: usize, seed: Option<u64> },
     SlowReceivers,
     Revocations { has_redis: bool, samples: usize },
+    SteppedGateway,
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
@@ -82,6 +84,7 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
         rows.push((format!("F11 crash loop, {}", kind.name()), Fault::CrashLoop(kind)));
     }
     rows.push(("F12 runtime killed".to_owned(), Fault::Orphans));
+    rows.push(("F20 a gateway's clock is stepped".to_owned(), Fault::SteppedGateway));
     for (has_redis, name) in [(true, "with Redis"), (false, "Redis away")] {
         let fault = Fault::Revocations { has_redis, samples: plan.revoked_callers() };
         rows.push((format!("F21 callers lose their right amid calls, {name}"), fault));
@@ -198,6 +201,7 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::LostEnds { calls, seed } => Box::pin(lost_ends::run(calls, seed, sheet)).await,
         Fault::Agents { kills, seed } => Box::pin(agents::run(kills, seed, sheet)).await,
         Fault::SlowReceivers => Box::pin(slow_receivers::run(sheet)).await,
+        Fault::SteppedGateway => Box::pin(stepped_gateway::run(sheet)).await,
         Fault::Revocations { has_redis, samples } => {
             Box::pin(revocations::run(has_redis, samples, sheet)).await
         }
