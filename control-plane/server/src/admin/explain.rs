@@ -84,8 +84,8 @@ pub struct Explanation {
     /// Whether the call would be allowed, subject to rate limits.
     pub allowed: bool,
     /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_offered`, `not_exposed`,
-    /// `denied`, `insufficient_scope`, `token_revoked`, `blocked` or `invalid_arguments`. An admin of an org gets `not_offered`
-    /// for unknown names, too, because they do not exist for the org
+    /// `denied`, `insufficient_scope`, `token_revoked`, `blocked` or `invalid_arguments`. An admin of an org gets
+    /// `not_offered` for unknown names, too, because they do not exist for the org
     pub outcome: String,
     /// Stage and rule that decided. The team of the server gets `withheld: true` instead of an org's bindings
     #[serde(rename = "decidedBy")]
@@ -107,8 +107,8 @@ pub struct Explanation {
     pub depends: Vec<Value>,
     /// Revocations of the caller's tokens, at most 20. Those of `type` `user` and `org` revoke tokens issued up to
     /// `issuedUntil` (Unix seconds); all are kept `until` (Unix milliseconds). A block (`block_user`, `block_org`) has
-    /// neither. `by` is `platform` or `org`,
-    /// `revocation` the id. The team of the server gets only `type` and `issuedUntil`
+    /// neither. `by` is `platform` or `org`, `revocation` the id. The team of the server gets only `type` and
+    /// `issuedUntil`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub revocations: Vec<Value>,
