@@ -226,3 +226,34 @@ fn a_thousand_limits_over_ten_thousand_listings_are_not_expanded() {
     assert!(found.len() <= 5_000 && bytes <= 512 * 1024, "{} entries, {bytes} bytes", found.len());
     assert!(found.len() > 1_000);
 }
+
+#[test]
+fn a_block_stays_above_any_revocation_and_the_order_of_a_list_changes_nothing() {
+    let entry = |not_after_iat: u64, since_ms: u64, block: bool| RevokedBefore {
+        org: "acme".into(),
+        user: "bob".into(),
+        not_after_iat,
+        since_ms,
+        reason: format!("at {since_ms}"),
+        block,
+    };
+    let (early, late) = (entry(5, 5_000, false), entry(9, 9_000, false));
+    let (block, second) = (entry(u64::MAX, 6_000, true), entry(u64::MAX, 8_000, true));
+    assert_eq!(latest(vec![early.clone(), late.clone()]), [late.clone()]);
+    let mut all = vec![second, early, block.clone(), late];
+    for _ in 0..all.len() {
+        all.rotate_left(1);
+        assert_eq!(latest(all.clone()), [block.clone()], "the one that has been there longer");
+    }
+}
+
+#[test]
+fn of_one_tokens_revocations_the_first_is_named() {
+    let token =
+        |entry: u8, since_ms: u64| RevokedToken { entry: vec![entry; 16], since_ms, reason: String::new() };
+    let (first, again, other) = (token(2, 5), token(2, 9), token(1, 7));
+    for list in [vec![first.clone(), again.clone(), other.clone()], vec![other.clone(), again, first.clone()]]
+    {
+        assert_eq!(earliest(list), [other.clone(), first.clone()]);
+    }
+}
