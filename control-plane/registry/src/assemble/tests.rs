@@ -1,8 +1,11 @@
-use asp_proto::snapshot::{AuthScheme, CoarseLimit, EdgeServer, Issuer, Limit, Listing, Primitive, Server};
+use asp_proto::snapshot::{
+    AuthScheme, CoarseLimit, EdgeServer, Issuer, Limit, Listing, Primitive, RevokedBefore, RevokedToken,
+    Server,
+};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use super::{Inputs, assemble};
+use super::{Inputs, assemble, earliest, latest};
 use crate::compiled::CompiledServer;
 
 fn server(name: &str, scheme: AuthScheme, listings: &[(&str, &str)]) -> CompiledServer {
