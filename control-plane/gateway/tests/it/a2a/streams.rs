@@ -7,6 +7,8 @@ use asp_call::call::event::Event;
 use asp_gateway::gateway::Shared;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{Progress, StatusUpdated};
+use asp_proto::snapshot::RevokedBefore;
+use asp_registry::assemble;
 use asp_store::outbox::{AppendOutcome, Batch, MemoryOutbox, Outbox, OutboxError, StoredEvents};
 use asp_store::records::{CallId, OwnerId};
 use async_trait::async_trait;
@@ -16,7 +18,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::questions::{reply, shared};
-use super::{Client, fixture, message, message_id, snapshot, with_plugins};
+use super::{Client, fixture, message, message_id, snapshot, speaking, with_plugins};
 use crate::plugin::{asks_name, user_input};
 use crate::runtime::{Runtime, Script, Worker};
 
@@ -81,6 +83,34 @@ async fn a_task_is_followed_over_rest_from_where_it_is_and_goes_on_without_a_str
     assert_eq!(events[0]["task"]["id"], id.as_str(), "{events:?}");
     let last = &events.last().unwrap()["task"];
     assert_eq!((&last["status"]["state"], &last["id"]), (&json!("TASK_STATE_COMPLETED"), &json!(id)));
+}
+
+#[tokio::test]
+async fn a_blocked_callers_stream_ends_with_the_reason_and_nothing_more_is_answered() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let headers: Vec<(&str, &str)> =
+        client.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let params = message("count", json!({"to": 100, "delayMs": 100}));
+    let request = json!({"jsonrpc": "2.0", "id": 7, "method": "SendStreamingMessage", "params": params});
+    let answer = fixture.open(Method::POST, "/demo/a2a", &headers, &request.to_string()).await;
+    let mut inputs = speaking();
+    inputs.revision = 2;
+    inputs.revoked_before = vec![RevokedBefore {
+        org: "acme".into(),
+        user: "alice".into(),
+        not_after_iat: u64::MAX,
+        since_ms: 1_000,
+        reason: "left the company".into(),
+        block: true,
+    }];
+    fixture.gateway.apply(assemble(inputs)).unwrap();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8(body.to_vec()).unwrap();
+    let last = text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap();
+    let reason = "the caller has been blocked since 1970-01-01T00:00:01Z: left the company";
+    assert!(last.contains(reason), "{text}");
+    assert_eq!(client.refused("GetTask", json!({"id": "any"})).await, (403, -32000));
 }
 
 #[tokio::test]
