@@ -190,6 +190,8 @@ struct SnapshotFile {
     /// Entries `[kind, part, …]`, hashed as snapshot.proto defines.
     revoked: Vec<Vec<String>>,
     revoked_before: Vec<(String, String, String)>,
+    /// Blocks: org, user ("" for the whole org) and reason, since the moment of the test.
+    blocked: Vec<(String, String, String)>,
 }
 
 #[derive(Deserialize, Default)]
@@ -262,6 +264,14 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
                 not_after_iat: moment(&when, setting.now),
                 ..Default::default()
             })
+            .chain(file.blocked.into_iter().map(|(org, user, reason)| proto::RevokedBefore {
+                org,
+                user,
+                not_after_iat: u64::MAX,
+                since_ms: setting.now * 1_000,
+                reason,
+                block: true,
+            }))
             .collect(),
         public_url: setting.public_url.to_owned(),
         dev: file.dev,
