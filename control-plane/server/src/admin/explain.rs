@@ -185,11 +185,7 @@ pub async fn explain(
             Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits, switches))
         })
         .await??;
-    let decided = match (revoked.block, revoked.token) {
-        (true, _) => decided.refused_caller_answer("blocked", "the caller is blocked"),
-        (false, true) => decided.refused_caller_answer("token_revoked", "the token is revoked"),
-        (false, false) => decided,
-    };
+    let decided = decided.with_revocations(&revoked);
     let (decided, limits) =
         if is_team { (decided.withhold_bindings(), Vec::new()) } else { (decided, limits) };
     let DecisionReport { outcome, by: decided_by, rules, observed, depends } = decided;
@@ -332,7 +328,12 @@ struct DecisionReport {
 impl DecisionReport {
     /// Replaces the outcome by that of a revoked token or a blocked caller, who is refused before any policy of the org
     /// is evaluated.
-    fn refused_caller_answer(self, outcome: &'static str, rule: &str) -> DecisionReport {
+    fn with_revocations(self, revoked: &CallerRevocations) -> DecisionReport {
+        let (outcome, rule) = match (revoked.block, revoked.token) {
+            (true, _) => ("blocked", "the caller is blocked"),
+            (false, true) => ("token_revoked", "the token is revoked"),
+            (false, false) => return self,
+        };
         match self.outcome {
             "not_served" | "unknown_server" | "unknown_primitive" | "not_offered" => self,
             _ => (outcome, json!({ "stage": "identity", "rule": rule })).into(),
