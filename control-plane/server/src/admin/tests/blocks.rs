@@ -106,3 +106,22 @@ async fn a_block_is_undone_by_who_says_that_access_is_restored_and_its_undo_bloc
     let record = api.get("org:acme", "/api/revocations").await.body;
     assert_eq!(record[0]["until"], 253_402_300_799_000_u64, "it has no end");
 }
+
+#[tokio::test]
+async fn a_blocked_caller_is_explained_as_blocked_with_the_reason_and_no_end() {
+    let api = Api::start().await;
+    let stored = api.put("platform", super::DEMO, super::sample("demo")).await;
+    assert_eq!(stored.status, StatusCode::OK, "{}", stored.body);
+    block(&api, "org:acme", bob()).await;
+    let ask = async |user: &str| {
+        let question =
+            json!({ "org": "acme", "server": "demo", "primitive": "echo", "protocol": "mcp", "user": user });
+        api.send("org:acme", Method::POST, "/api/policy/explain", Some(question), &[]).await.body
+    };
+    let answer = ask("bob").await;
+    assert_eq!((&answer["outcome"], &answer["allowed"]), (&json!("blocked"), &json!(false)), "{answer}");
+    let shown = &answer["revocations"][0];
+    assert_eq!((&shown["type"], &shown["reason"]), (&json!("block_user"), &json!("left")));
+    assert_eq!((&shown["issuedUntil"], &shown["until"]), (&Value::Null, &Value::Null));
+    assert_eq!(ask("alice").await["outcome"], "allowed");
+}
