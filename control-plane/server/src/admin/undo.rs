@@ -26,6 +26,7 @@ use super::revocations::{self, Revocation, check_may_lift};
 use super::undo_effects::{self, AccessChanges, OrgServers};
 use super::{AdminState, ApiState, change_response, name_checks, policy, ratelimits};
 use crate::admission::AdmissionError;
+use crate::policy::BLOCK_ORG;
 
 /// Outcome of the undo of a change.
 #[derive(Serialize, ToSchema)]
@@ -226,6 +227,9 @@ impl Undoable {
             ListChange::Revocations(ListDifference { before, after }) => {
                 let renewed = |record: &RevocationRecord| revocations::renewed(record, admin, now);
                 let again: Vec<RevocationRecord> = after.iter().filter_map(renewed).collect();
+                if again.iter().any(|record| record.kind == BLOCK_ORG) {
+                    admin.platform()?;
+                }
                 if again.is_empty() && !after.is_empty() {
                     let detail =
                         "every token of these revocations has expired: there is nothing to revoke again";

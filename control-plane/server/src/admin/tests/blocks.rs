@@ -107,6 +107,26 @@ async fn a_block_is_undone_by_who_says_that_access_is_restored_and_its_undo_bloc
     assert_eq!(record[0]["until"], 253_402_300_799_000_u64, "it has no end");
 }
 
+/// Invariant I-12.
+#[tokio::test]
+async fn an_orgs_admin_does_not_block_the_org_by_an_undo() {
+    let mut api = Api::start().await;
+    let is_blocked = |snapshot: &asp_proto::snapshot::GatewaySnapshot| {
+        snapshot.edge.as_ref().is_some_and(|edge| !edge.revoked_before.is_empty())
+    };
+    let (status, made) = block(&api, "platform", json!({ "type": "org", "id": "acme" })).await;
+    assert_eq!(status, StatusCode::CREATED, "{made}");
+    api.published(is_blocked).await;
+    assert_eq!(api.get("org:acme", BLOCKS).await.status, StatusCode::UNAUTHORIZED, "its admins are out too");
+    let lifted = api.send("platform", Method::DELETE, "/api/blocks?type=org&id=acme", None, &[]).await;
+    assert_eq!(lifted.status, StatusCode::OK, "{}", lifted.body);
+    api.published(|snapshot| !is_blocked(snapshot)).await;
+    let audit = api.get("platform", "/api/audit").await.body;
+    let undo = format!("/api/audit/{}/undo", audit[0]["revision"]);
+    assert_eq!(api.send("org:acme", Method::POST, &undo, None, &[]).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(api.send("platform", Method::POST, &undo, None, &[]).await.status, StatusCode::OK);
+}
+
 #[tokio::test]
 async fn a_blocked_caller_is_explained_as_blocked_with_the_reason_and_no_end() {
     let api = Api::start().await;
