@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use asp_e2e::cluster::Cluster;
+use asp_e2e::figures::gauge;
 use asp_e2e::http1;
 use asp_e2e::revoking;
 use asp_e2e::stores::{Postgres, Redis};
@@ -68,6 +69,12 @@ async fn fifty_revocations_end_what_runs_and_so_do_fifty_without_redis(_: &Share
     let samples = revoking::samples(&cluster, SAMPLES, SAMPLES, AT_ONCE).await?;
     ensure!(samples.len() == SAMPLES, "{} samples", samples.len());
     samples.iter().try_for_each(revoking::Sample::judge)?;
+    for gateway in cluster.addresses() {
+        for stage in ["stage=\"enforced\"", "stage=\"call\""] {
+            let measured = gauge(gateway, "asp_revocation_seconds_count", stage).await?;
+            ensure!(measured >= 1.0, "{gateway}: {stage}");
+        }
+    }
     audited(&postgres).await
 }
 
