@@ -6,6 +6,7 @@
 //! Bounds: [`MAX_BINDINGS_PER_ORG`] and its siblings hold in every database ([`sql::ControlStore`]).
 
 mod audited;
+mod events;
 mod forms;
 mod issuers;
 mod machines;
@@ -21,6 +22,9 @@ mod undo;
 use serde::{Deserialize, Serialize};
 
 pub use audited::{AuditQuery, AuditRecord, Note};
+pub use events::{
+    KEEP_PARKED, MAX_PARKED, MAX_PARKED_BYTES, MAX_REVOCATION_EVENTS, ParkedEvent, RevocationEvent,
+};
 pub use forms::{MAX_FORM_BYTES, PublishedForm};
 pub use issuers::{IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side};
 pub use machines::{

@@ -24,6 +24,7 @@ mod bounds;
 mod certificates;
 mod changes;
 mod detail;
+mod events;
 mod forms;
 mod issuers;
 mod machines;

@@ -7,6 +7,7 @@
 mod certificates;
 mod changes;
 mod disabled;
+mod events;
 mod forms;
 mod machines;
 mod offers;
@@ -58,6 +59,9 @@ pub async fn run(store: &ControlStore) {
     revocations_are_durable_and_pruned(store).await;
     followed.catch_up(store).await;
     revocations::of_several_tokens_are_one_write(store, &mut followed).await;
+    events::become_a_revocation_once(store).await;
+    followed.catch_up(store).await;
+    events::that_are_parked_are_bounded_and_deleted(store).await;
     undo::of_exposure_is_one_write_that_can_be_undone(store).await;
     followed.catch_up(store).await;
     undo::of_bindings_and_limits_restores_what_they_replaced(store).await;

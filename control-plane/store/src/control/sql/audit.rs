@@ -23,6 +23,7 @@ impl ControlStore {
         self.within(prune(self, keep_audit)).await?;
         self.within(super::servers::prune(self, at)).await?;
         self.within(super::forms::prune(self)).await?;
+        self.within(super::events::prune(self, at)).await?;
         self.within(super::revocations::prune(self, &change)).await
     }
 

@@ -9,7 +9,8 @@ use super::write::{Rank, Write};
 use super::{ControlStore, Tx, rows};
 use crate::control::{
     Change, Commit, ListChange, ListDifference, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE,
-    MAX_REVOCATIONS_PER_ORG, Precondition, Result, RevocationPage, RevocationRecord, StoreError,
+    MAX_REVOCATIONS_PER_ORG, Precondition, Result, RevocationEvent, RevocationPage, RevocationRecord,
+    StoreError,
 };
 
 /// Resource of writes of several revocations.
@@ -75,12 +76,28 @@ impl ControlStore {
     }
 
     pub async fn add_revocation(&self, change: &Change, new: &RevocationRecord) -> Result<Commit> {
+        self.add_revocation_of(change, new, None).await
+    }
+
+    /// Adds a revocation, for an event of a topic if there is one. An event that became a revocation before changes
+    /// nothing, whatever happened to that revocation since.
+    pub async fn add_revocation_of(
+        &self,
+        change: &Change,
+        new: &RevocationRecord,
+        event: Option<&RevocationEvent>,
+    ) -> Result<Commit> {
         self.within(async {
             // Counted before the lock of all writes, so that concurrent additions may exceed a limit by their number.
             let full = full(self, new, 1).await?;
             let mut write = self.write_as(Rank::Revocation, change, format!("revocation/{}", new.id)).await?;
             write.org = new.org.clone();
             if write.current.is_some() {
+                return write.unchanged().await;
+            }
+            if let Some(event) = event
+                && !super::events::take(&mut write, event).await?
+            {
                 return write.unchanged().await;
             }
             if let Some(full) = full {
