@@ -17,6 +17,7 @@ pub mod ids;
 pub mod in_flight;
 pub mod inline;
 pub mod issuers;
+pub mod kafka;
 pub mod limit_usage;
 pub mod lists;
 pub mod machines;
@@ -65,6 +66,7 @@ use serde_json::{Value, json};
 
 use crate::admission::Admission;
 use crate::catalog::Compiler;
+use crate::events::feed::Feed;
 use crate::publisher;
 use crate::runtimes::Runtimes;
 use auth::{Admin, Verifier};
@@ -114,6 +116,8 @@ pub struct AdminState {
     pub queues: Arc<OrgQueues>,
     /// The platform's own public keys.
     pub jwks: Arc<dyn PublicKeys>,
+    /// The topic of revocations; `None` if this process reads none.
+    pub feed: Option<Arc<Feed>>,
     /// Whether only loopback names are allowed in Host.
     pub dev: bool,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{
     BindingRecord, Change, Commit, ExposureRecord, LimitRecord, ListDifference, OfferRecord, Precondition,
-    RevocationRecord, StoreError,
+    RevocationEvent, RevocationRecord, StoreError,
 };
 
 use crate::catalog::Compiler;
@@ -203,10 +203,21 @@ impl Admission {
         change: &Change,
         record: &RevocationRecord,
     ) -> Result<Commit, AdmissionError> {
+        self.add_revocation_of(platform, change, record, None).await
+    }
+
+    /// Adds a revocation, for an event of a topic if there is one.
+    pub async fn add_revocation_of(
+        &self,
+        platform: bool,
+        change: &Change,
+        record: &RevocationRecord,
+        event: Option<&RevocationEvent>,
+    ) -> Result<Commit, AdmissionError> {
         let grown = grown(0, revocation_bytes(record, &self.compiler.trusted()));
         let usage = self.usage().await?;
         let under_way = usage.begin(BudgetKind::Revocations, &record.org, grown, platform)?;
-        Ok(under_way.done(self.store.add_revocation(change, record).await?))
+        Ok(under_way.done(self.store.add_revocation_of(change, record, event).await?))
     }
 
     /// Adds several revocations of one org.

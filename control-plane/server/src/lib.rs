@@ -8,6 +8,7 @@ pub mod admin;
 pub mod admission;
 pub mod apply;
 pub mod catalog;
+pub mod events;
 pub mod package_format;
 pub mod patterns;
 pub mod placement;

@@ -10,8 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, blocks, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage, machines,
-    offers, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes,
+    artifacts, blocks, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage, machines, offers, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, kafka,
     runtimes, status, undo, versions,
 };
 
@@ -101,6 +100,8 @@ use super::{
         push::get,
         push::replay,
         push::delete,
+        kafka::parked,
+        kafka::drop_parked,
         status::schemas,
         status::jwks,
     ),

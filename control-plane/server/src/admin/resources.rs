@@ -10,7 +10,7 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, artifacts, blocks, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage,
+    AdminState, artifacts, blocks, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage, kafka,
     machines, offers, policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes,
     status, undo, versions,
 };
@@ -135,5 +135,7 @@ fn of_platform() -> Vec<Resource> {
         resource("/api/issuers/{side}/{name}", Permission::Platform, issuer),
         resource("/api/snapshot", Permission::Platform, get(status::snapshot)),
         resource("/api/runtimes", Permission::Platform, get(runtimes::list)),
+        resource("/api/kafka/parked", Permission::Platform, get(kafka::parked)),
+        resource("/api/kafka/parked/{id}", Permission::Platform, delete(kafka::drop_parked)),
     ]
 }

@@ -25,6 +25,7 @@ use super::auth::Admin;
 use super::problem::{Code, Problem, Result};
 use super::request::Query;
 use crate::catalog::fault::{Fault, MAX_LISTED, Part};
+use crate::events::feed::FeedView;
 use crate::publisher::Handle;
 
 const PAGE: u32 = 100;
@@ -68,6 +69,9 @@ pub struct SnapshotStatus {
     subscribers: Vec<SubscriberStatus>,
     /// Gateways by Envoy cluster.
     endpoints: BTreeMap<String, Vec<String>>,
+    /// The topic that this control plane reads revocations from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kafka: Option<FeedView>,
 }
 
 /// Returns the published snapshot's status and its subscribers.
@@ -112,6 +116,7 @@ pub async fn snapshot(_admin: Admin, State(state): State<Arc<AdminState>>) -> Re
         faults: standing.parts.into_iter().take(MAX_LISTED).collect(),
         subscribers,
         endpoints: endpoints.collect(),
+        kafka: state.feed.as_ref().map(|feed| feed.view()),
     }))
 }
 
@@ -205,14 +210,15 @@ pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, String)
             database\n";
         return (StatusCode::SERVICE_UNAVAILABLE, text.to_owned());
     }
-    match standing.parts.len() {
-        0 => (StatusCode::OK, "ready\n".to_owned()),
-        count => {
-            let text =
-                format!("ready, with {count} standing faults; `asp status` lists them with remedies\n");
-            (StatusCode::OK, text)
-        }
+    let mut text = match standing.parts.len() {
+        0 => "ready\n".to_owned(),
+        count => format!("ready, with {count} standing faults; `asp status` lists them with remedies\n"),
+    };
+    // Not a reason to take it out of service: its admins must be able to revoke meanwhile.
+    if state.feed.as_ref().is_some_and(|feed| !feed.is_connected()) {
+        text.push_str("revocations of the Kafka topic cannot be read; `asp status` shows why\n");
     }
+    (StatusCode::OK, text)
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -292,6 +298,9 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response> {
     );
     registry.register("asp_snapshot_published_revision", "Published revision", published.clone());
     register_standing(&mut registry, &state.publisher);
+    if let Some(feed) = &state.feed {
+        feed.register(&mut registry);
+    }
     let xds_state = state.publisher.xds_state().borrow().clone();
     published.set(gauge(xds_state.snapshot.as_ref().map_or(0, |published| published.revision)));
     let subscribers = state.subscribers.list();

@@ -16,6 +16,7 @@ mod ids;
 mod in_flight;
 mod issuer_outage;
 mod issuers;
+mod kafka;
 mod known;
 mod limit_usage;
 mod machines;
@@ -230,6 +231,7 @@ impl Api {
             in_flight: Arc::default(),
             queues: Arc::clone(&queues),
             jwks: Arc::new(Keys(issuer.jwk().clone())),
+            feed: None,
             dev: true,
         };
         Api {

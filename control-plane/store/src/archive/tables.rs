@@ -131,7 +131,7 @@ impl ArchiveTable {
 }
 
 /// All tables of an archive, in its order.
-pub(super) const TABLES: [ArchiveTable; 26] = [
+pub(super) const TABLES: [ArchiveTable; 28] = [
     ArchiveTable { seeded: true, ..table!("control_revision", 1, id: Integer, revision: Integer) },
     table!("resources", 1, name: Text, revision: Integer),
     table!("servers", 1, name: Text, sources: Text, content_hash: Text, updated_at: Integer, a2a_at: Integer,
@@ -161,6 +161,8 @@ pub(super) const TABLES: [ArchiveTable; 26] = [
     table!("homes", 1, org: Text, region: Text),
     table!("audit", 1, revision: Integer, at: Integer, actor: Text, action: Text, resource: Text, org: Text,
         detail: Text, undo: Text),
+    table!("revocation_events", 1, id: Text, until_at: Integer),
+    table!("parked_events", 1, id: Text, parked_at: Integer, fault: Text, payload: Text),
     ArchiveTable {
         home: SqliteFile::Calls,
         ..table!("ledger", 1, claim_key: Bytes, hash: Bytes, call_id: Bytes, owner: Bytes, org: Bytes,

@@ -10,7 +10,7 @@ use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{
     self, CertificateName, Change, ControlState, IssuerKeysRecord, MachineBound, MachineCertificateRecord,
-    MachineKeyRecord, OfferRecord, Side,
+    MachineKeyRecord, OfferRecord, ParkedEvent, RevocationEvent, RevocationRecord, Side,
 };
 use asp_store::ledger::{self, Budget};
 use asp_store::plugin_storage;
@@ -90,6 +90,26 @@ async fn fill_control(control: &ControlStore, change: &Change) {
     control.put_machine_bound(change, "acme", &bound).await.unwrap();
     let offer = OfferRecord { server: "demo".into(), org: "acme".into() };
     control.put_offer(change, &offer).await.unwrap();
+    fill_events(control, change).await;
+}
+
+async fn fill_events(control: &ControlStore, change: &Change) {
+    let revoked = RevocationRecord {
+        id: "by-event".into(),
+        kind: "token".into(),
+        org: "acme".into(),
+        target: "jti".into(),
+        issuer: String::new(),
+        reason: String::new(),
+        created_at: 1,
+        until: 2,
+        by_platform: true,
+    };
+    let event = RevocationEvent { id: "event".into(), until: 2 };
+    control.add_revocation_of(change, &revoked, Some(&event)).await.unwrap();
+    let parked =
+        ParkedEvent { id: "t:0:1".into(), parked_at: 1, fault: "it is not JSON".into(), payload: "{".into() };
+    control.park_event(&parked).await.unwrap();
 }
 
 async fn exported(source: &ArchiveDatabase) -> (Vec<Summary>, Vec<u8>) {
