@@ -10,6 +10,7 @@ pub mod dev;
 pub mod help;
 pub mod history;
 pub mod issuer;
+pub mod kafka;
 pub mod limits;
 pub mod machines;
 pub mod mcp;
@@ -118,6 +119,9 @@ pub enum Command {
     /// Lists, sends again and deletes push notifications that were not received (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Push(push::PushCommand),
+    /// Shows the topic that revocations come from, and its messages that revoked nothing (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Kafka(kafka::KafkaCommand),
     /// Shows the stored servers and their versions, offers them to orgs, and rolls back (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Servers(servers::ServersCommand),

@@ -18,6 +18,7 @@ mod device_login;
 pub mod explain;
 pub mod history;
 pub mod issuer;
+pub mod kafka;
 mod known;
 pub mod lint;
 pub mod login;
@@ -88,6 +89,7 @@ pub fn run(command: Command) -> ExitCode {
         }),
         Command::Plugin(command) => plugin::run(&command),
         Command::Push(command) => push::run(&command),
+        Command::Kafka(command) => kafka::run(&command),
         Command::Artifacts(command) => placement::artifacts(&command),
         Command::Regions(command) => placement::regions(&command),
         Command::Routes(command) => placement::routes(&command),

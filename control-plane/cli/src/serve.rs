@@ -7,6 +7,7 @@ mod announce;
 mod certificates;
 mod control;
 mod gateway;
+mod kafka;
 mod objects;
 mod ports;
 mod runtimes;

@@ -12,6 +12,7 @@ pub mod delegates;
 pub mod dev;
 pub mod gateway;
 pub mod given;
+pub mod kafka;
 pub mod listen;
 pub mod runtimes;
 pub mod s3;
@@ -36,6 +37,7 @@ use calls::CallSection;
 use commands::CommandArgs;
 use database::{Database, DatabaseArgs};
 use gateway::GatewaySection;
+use kafka::KafkaSection;
 use listen::Listen;
 use s3::S3Section;
 use source::{Checks, ListNote};
@@ -120,6 +122,8 @@ pub struct Settings {
     pub s3: S3Section,
     #[command(flatten)]
     pub traces: TraceSection,
+    #[command(flatten)]
+    pub kafka: KafkaSection,
     #[arg(skip = Database::Memory)]
     pub database: Database,
     /// Hosts, private or plain http, that requests of some primitives may reach
@@ -158,6 +162,7 @@ impl Settings {
         self.listen.apply_flag(checks, args.bind.as_deref());
         self.database = self.database_args.database(checks, &self.state_dir);
         self.s3.check_parts(checks);
+        self.kafka.check_parts(checks);
         self.upstreams = upstreams(checks, &self.upstream_entries);
         self.agent_hosts = agent_hosts(checks, &self.agent_host_entries);
         self.gateway.resolve(checks);

@@ -19,6 +19,11 @@ use crate::publisher::Handle;
 use feed::{Feed, Outcome};
 use message::Event;
 
+/// Returns what is wrong with a pattern of orgs; `None` if it is a name, `prefix*` or `*`.
+pub fn org_pattern_fault(pattern: &str) -> Option<&'static str> {
+    names::pattern_fault(pattern)
+}
+
 /// Origin of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {

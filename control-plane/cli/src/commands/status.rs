@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::answer::{list, number, text, texts};
 use super::client::{AdminClient, block_on};
+use super::kafka;
 use crate::args::JsonArgs;
 
 /// Gets `/api/snapshot` and `/api/runtimes`. Fails if a subscriber rejected the newest snapshot or parts of it, or if it
@@ -67,6 +68,9 @@ fn print_status(status: &Value) {
         print::line("  the last good snapshot stays in force; the control plane's log has the whole error");
     }
     unpublished_parts(status).iter().for_each(|line| print::line(line));
+    if let Some(topic) = status.get("kafka") {
+        print::line(&kafka::status_line(topic));
+    }
     for subscriber in list(status, "subscribers") {
         let mut line = format!(
             "{:<10} {:<28} acked {} behind {} ack {} ms",

@@ -43,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::ports::ControlListeners;
-use super::{Process, objects, runtimes, stores};
+use super::{Process, kafka, objects, runtimes, stores};
 use crate::break_glass::BreakGlass;
 use crate::dev_login;
 use crate::stack::everything;
@@ -119,6 +119,7 @@ pub(super) async fn start(
         publisher: handle.clone(),
         not_installed: not_installed.clone(),
     };
+    let feed = kafka::start(process, (&store, &compiler), &usage, &handle);
     let admin = AdminState {
         admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
         store,
@@ -137,6 +138,7 @@ pub(super) async fn start(
         in_flight: Arc::default(),
         queues: OrgQueues::with_write_rate(settings.calls.writes()),
         jwks: Arc::new(Keys::of(process)),
+        feed,
         dev: settings.dev,
     };
     serve_admin(process, listeners.admin, admin, drains);

@@ -36,6 +36,7 @@ fn every_name_in_these_files_is_a_declared_setting() {
         include_str!("../delegates.rs"),
         include_str!("../dev.rs"),
         include_str!("../gateway.rs"),
+        include_str!("../kafka.rs"),
         include_str!("../listen.rs"),
         include_str!("../s3.rs"),
         include_str!("../source.rs"),
@@ -63,6 +64,7 @@ fn every_setting_that_is_a_secret_hides_its_value() {
         include_str!("../database.rs"),
         include_str!("../delegates.rs"),
         include_str!("../gateway.rs"),
+        include_str!("../kafka.rs"),
         include_str!("../s3.rs"),
     ]
     .concat();

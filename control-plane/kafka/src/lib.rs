@@ -1,0 +1,51 @@
+//! Messages of a Kafka topic, in order and at least once.
+//!
+//! Owns the connection, the group and the offsets. Does not know what a message means: its [`Receiver`] does. Keeps true:
+//! an offset is committed after the receiver has answered for its message; a receiver that cannot is asked again, and no later
+//! message of the partition comes before; brokers that do not answer are retried for ever.
+
+#[cfg(feature = "client")]
+mod consumer;
+
+use asp_platform::secret::Secret;
+use async_trait::async_trait;
+
+#[cfg(feature = "client")]
+pub use consumer::run;
+
+/// A topic, and how to read it.
+#[derive(Clone, Debug)]
+pub struct TopicSettings {
+    /// `host:port,…`
+    pub brokers: String,
+    pub topic: String,
+    /// Consumers of one group share the partitions, and continue where another one of it stopped.
+    pub group: String,
+    /// User and password (SASL/PLAIN, in clear).
+    pub login: Option<(String, Secret)>,
+}
+
+/// A message of the topic.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivered<'a> {
+    pub topic: &'a str,
+    pub partition: i32,
+    pub offset: i64,
+    /// Time of the message, in Unix milliseconds.
+    pub at: Option<u64>,
+    /// Empty if the message has no value.
+    pub payload: &'a [u8],
+}
+
+/// Receiver of a topic's messages.
+#[async_trait]
+pub trait Receiver: Send + Sync {
+    /// Answers for a message. After an error it comes again.
+    async fn take(&self, message: Delivered<'_>) -> Result<(), String>;
+
+    /// Brokers answer; the number of messages that wait if this process reads a partition.
+    fn connected(&self, lag: Option<u64>);
+
+    /// The topic cannot be read at present.
+    fn lost(&self, why: &str);
+}
