@@ -37,7 +37,7 @@ run: build ## Starts everything on this machine, in the foreground
 
 package: ## Packs the binaries as a Python wheel and npm packages, in target/packages/
 	@scripts/setup package
-	cargo build --locked --profile dist -p asp -p asp-runtime -p asp-launcher
+	cargo build --locked --profile dist --features asp/kafka -p asp -p asp-runtime -p asp-launcher
 	@scripts/package dist
 
 # IMAGES=yes makes the images too, as root with buildah; BEFORE is the release before, a tarball, folder or binary.
@@ -73,9 +73,9 @@ bench: ## Measures the edge, the whole path and the plugin runtime; the report i
 chaos: ## Breaks the plugin runtime in every way plugins can, and tries REST at length; CHAOS_ARGS for its flags
 	@scripts/setup test
 	@scripts/build-wasm
-	cargo build --locked --release --workspace --all-targets
-	@source .tools/env; ASP_REST_CASES=100 cargo test --locked --release --workspace --test e2e -- ::schemathesis
-	@source .tools/env; ASP_CHAOS=1 cargo test --locked --release --workspace --test it -- redis::
+	cargo build --locked --release --workspace --features asp/kafka --all-targets
+	@source .tools/env; ASP_REST_CASES=100 cargo test --locked --release --workspace --features asp/kafka --test e2e -- ::schemathesis
+	@source .tools/env; ASP_CHAOS=1 cargo test --locked --release --workspace --features asp/kafka --test it -- redis::
 	@source .tools/env; exec $(target)/release/asp-chaos $(CHAOS_ARGS)
 
 fuzz: ## Fuzzes the parsers, FUZZ_SECONDS for each (60), and the states of the protocols, FUZZ_STATES_SECONDS (600)
@@ -85,15 +85,15 @@ fuzz: ## Fuzzes the parsers, FUZZ_SECONDS for each (60), and the states of the p
 	@control-plane/server/fuzz/run $(or $(FUZZ_SECONDS),60)
 	@scripts/setup test
 	@scripts/build-wasm
-	cargo build --locked --release --workspace --all-targets
+	cargo build --locked --release --workspace --features asp/kafka --all-targets
 	@source .tools/env; export ASP_BIN=$(target)/release/asp ASP_RUNTIME_BIN=$(target)/release/asp-runtime; \
 	  ASP_FUZZ_SECONDS=$(or $(FUZZ_STATES_SECONDS),600) \
-	  cargo test --locked --release --workspace --test e2e -- any_order --nocapture
+	  cargo test --locked --release --workspace --features asp/kafka --test e2e -- any_order --nocapture
 
 k8s: ## Builds the images and starts what k8s/ renders on this machine, with podman, as root; K8S_ARGS for its flags
 	@scripts/setup containers
 	@scripts/build-wasm
-	cargo build --locked --release -p asp -p asp-runtime -p asp-launcher
+	cargo build --locked --release --features asp/kafka -p asp -p asp-runtime -p asp-launcher
 	@source .tools/env; .tools/kubernetes/bin/python -B tests/k8s/meshes.py
 	@source .tools/env; exec .tools/kubernetes/bin/python -B tests/k8s/play.py $(K8S_ARGS)
 

@@ -38,6 +38,7 @@ mod hosted_calls;
 mod hostile_plugins;
 mod insert;
 mod istio;
+mod kafka;
 mod local_replies;
 mod login;
 mod lost_calls;
@@ -170,6 +171,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     machines::trials,
     hosted_calls::trials,
     object_store::trials,
+    kafka::trials,
     on_behalf::trials,
     policy::trials,
     blocks::trials,

@@ -20,6 +20,7 @@ pub mod http1;
 pub mod http2;
 pub mod insertion;
 pub mod journal;
+pub mod kafka;
 pub mod keycloak;
 pub mod message;
 pub mod model;

@@ -109,6 +109,11 @@ pub fn keycloak() -> Result<PathBuf> {
     installed("ASP_KEYCLOAK_DIR", "keycloak")
 }
 
+/// The folder of Kafka's libraries.
+pub fn kafka() -> Result<PathBuf> {
+    Ok(installed("ASP_KAFKA_DIR", "kafka")?.join("libs"))
+}
+
 /// The browser, and the program that drives it.
 pub fn chromium() -> Result<PathBuf> {
     installed("ASP_CHROMIUM_BIN", "chromium")
