@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Delivered, Receiver, TopicSettings};
+use crate::{Receiver, TopicMessage, TopicSettings};
 
 /// Pauses before a message is given to its receiver again, and before another attempt to make a consumer.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ pub async fn run(settings: TopicSettings, receiver: Arc<dyn Receiver>, stop: Can
     let mut pauses = doubling(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         let Err(error) = consume(&settings, &receiver, &stop).await else { return };
-        receiver.lost(&error.to_string());
+        receiver.disconnected(&error.to_string());
         let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
         if stop.run_until_cancelled(sleep(pause)).await.is_none() {
             return;
@@ -45,13 +45,13 @@ async fn consume(
     receiver: &Arc<dyn Receiver>,
     stop: &CancellationToken,
 ) -> Result<(), KafkaError> {
-    let context = Watch {
+    let context = TopicMonitor {
         topic: settings.topic.clone(),
         receiver: Arc::clone(receiver),
         fault: Mutex::new(None),
         last_error: Mutex::new(String::new()),
     };
-    let consumer: StreamConsumer<Watch> = config(settings).create_with_context(context)?;
+    let consumer: StreamConsumer<TopicMonitor> = config(settings).create_with_context(context)?;
     consumer.subscribe(&[&settings.topic])?;
     let outcome = read(&consumer, receiver.as_ref(), stop).await;
     // Leaving the group waits for brokers. Whoever comes next need not wait until they miss this consumer.
@@ -96,7 +96,7 @@ fn config(settings: &TopicSettings) -> ClientConfig {
 
 /// Gives each message to the receiver, then commits its offset.
 async fn read(
-    consumer: &StreamConsumer<Watch>,
+    consumer: &StreamConsumer<TopicMonitor>,
     receiver: &dyn Receiver,
     stop: &CancellationToken,
 ) -> Result<(), KafkaError> {
@@ -120,7 +120,7 @@ async fn read(
 
 /// Gives a message to the receiver until it answers for it.
 async fn deliver(message: &BorrowedMessage<'_>, receiver: &dyn Receiver) {
-    let delivered = Delivered {
+    let delivered = TopicMessage {
         topic: message.topic(),
         partition: message.partition(),
         offset: message.offset(),
@@ -143,15 +143,15 @@ async fn deliver(message: &BorrowedMessage<'_>, receiver: &dyn Receiver) {
 }
 
 /// Receives what the client reports about itself.
-struct Watch {
+struct TopicMonitor {
     topic: String,
     receiver: Arc<dyn Receiver>,
-    /// Why the topic cannot be read though brokers answer.
+    /// Reason why the topic cannot be read though brokers answer.
     fault: Mutex<Option<String>>,
     last_error: Mutex<String>,
 }
 
-impl Watch {
+impl TopicMonitor {
     /// Notes an error that reading gave. The client itself tries again.
     fn refused(&self, error: &KafkaError) {
         let is_lasting = matches!(
@@ -165,7 +165,7 @@ impl Watch {
         );
         if is_lasting {
             let why = error.to_string();
-            self.receiver.lost(&why);
+            self.receiver.disconnected(&why);
             *self.fault.lock() = Some(why);
         } else {
             tracing::debug!(%error, topic = self.topic, "the topic was not read for a moment");
@@ -181,7 +181,7 @@ impl Watch {
     }
 }
 
-impl ClientContext for Watch {
+impl ClientContext for TopicMonitor {
     fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(facility, line = message, "line of the Kafka client");
     }
@@ -190,12 +190,12 @@ impl ClientContext for Watch {
         if !statistics.brokers.values().any(|broker| broker.state == UP) {
             let error = self.last_error.lock().clone();
             let why = if error.is_empty() { "no broker answers".to_owned() } else { error };
-            self.receiver.lost(&why);
+            self.receiver.disconnected(&why);
             return;
         }
         let fault = self.fault.lock().clone();
         match fault {
-            Some(why) => self.receiver.lost(&why),
+            Some(why) => self.receiver.disconnected(&why),
             None => self.receiver.connected(self.lag(&statistics)),
         }
     }
@@ -206,7 +206,7 @@ impl ClientContext for Watch {
     }
 }
 
-impl ConsumerContext for Watch {
+impl ConsumerContext for TopicMonitor {
     fn post_rebalance(&self, _consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         if let Rebalance::Assign(partitions) = rebalance
             && partitions.count() > 0

@@ -27,7 +27,7 @@ pub struct TopicSettings {
 
 /// A message of the topic.
 #[derive(Clone, Copy, Debug)]
-pub struct Delivered<'a> {
+pub struct TopicMessage<'a> {
     pub topic: &'a str,
     pub partition: i32,
     pub offset: i64,
@@ -41,11 +41,11 @@ pub struct Delivered<'a> {
 #[async_trait]
 pub trait Receiver: Send + Sync {
     /// Answers for a message. After an error it comes again.
-    async fn take(&self, message: Delivered<'_>) -> Result<(), String>;
+    async fn take(&self, message: TopicMessage<'_>) -> Result<(), String>;
 
     /// Brokers answer; the number of messages that wait if this process reads a partition.
     fn connected(&self, lag: Option<u64>);
 
     /// The topic cannot be read at present.
-    fn lost(&self, why: &str);
+    fn disconnected(&self, why: &str);
 }

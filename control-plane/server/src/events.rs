@@ -16,17 +16,17 @@ use asp_store::control::{Change, ParkedEvent, RevocationEvent, RevocationRecord,
 
 use crate::admission::{Admission, AdmissionError};
 use crate::publisher::Handle;
-use feed::{Feed, Outcome};
-use message::Event;
+use feed::{EventOutcome, Feed};
+use message::ParsedEvent;
 
 /// Returns what is wrong with a pattern of orgs; `None` if it is a name, `prefix*` or `*`.
 pub fn org_pattern_fault(pattern: &str) -> Option<&'static str> {
     names::pattern_fault(pattern)
 }
 
-/// Origin of a message.
+/// MessageOrigin of a message.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
+pub struct MessageOrigin<'a> {
     pub topic: &'a str,
     pub partition: i32,
     pub offset: i64,
@@ -34,7 +34,7 @@ pub struct Origin<'a> {
     pub at: Option<u64>,
 }
 
-impl Origin<'_> {
+impl MessageOrigin<'_> {
     /// Returns the id that every delivery of the message has.
     pub fn id(&self) -> String {
         format!("{}:{}:{}", self.topic, self.partition, self.offset)
@@ -65,10 +65,10 @@ impl RevocationEvents {
 
     /// Stores what a message revokes, or parks the message. After an error it must be delivered again: the store did not
     /// answer, and nothing has changed.
-    pub async fn take(&self, origin: Origin<'_>, payload: &[u8]) -> Result<Outcome, StoreError> {
+    pub async fn take(&self, origin: MessageOrigin<'_>, payload: &[u8]) -> Result<EventOutcome, StoreError> {
         let now = clock::now_ms();
         let outcome = match message::read(origin, payload, now).and_then(|event| self.check_org(event)) {
-            Ok(event) if event.until <= now => Outcome::Old,
+            Ok(event) if event.until <= now => EventOutcome::Old,
             Ok(event) => self.revoke(origin, payload, event, now).await?,
             Err(fault) => self.park(origin, payload, &fault, now).await?,
         };
@@ -77,7 +77,7 @@ impl RevocationEvents {
     }
 
     /// Fails if the operator does not let the topic revoke there. Without an org an event revokes in every org.
-    fn check_org(&self, event: Event) -> Result<Event, String> {
+    fn check_org(&self, event: ParsedEvent) -> Result<ParsedEvent, String> {
         let allows = |pattern: &String| match event.record.org.as_str() {
             "" => pattern == "*",
             org => names::matches(pattern, org),
@@ -93,15 +93,15 @@ impl RevocationEvents {
 
     async fn revoke(
         &self,
-        origin: Origin<'_>,
+        origin: MessageOrigin<'_>,
         payload: &[u8],
-        event: Event,
+        event: ParsedEvent,
         now: u64,
-    ) -> Result<Outcome, StoreError> {
-        let Event { id, until, record } = event;
+    ) -> Result<EventOutcome, StoreError> {
+        let ParsedEvent { id, until, record } = event;
         // Asked first, so that a repetition is none also where no more revocations fit.
         if self.store.has_revocation_event(&id).await? {
-            return Ok(Outcome::Repeated);
+            return Ok(EventOutcome::Repeated);
         }
         let change = Change::unconditional(&format!("kafka:{}", origin.topic), now);
         let event = RevocationEvent { id, until };
@@ -109,9 +109,9 @@ impl RevocationEvents {
             Ok(written) if written.changed => {
                 self.publisher.changed();
                 tracing::info!(event = origin.id(), kind = record.kind, org = record.org, "event revoked");
-                Ok(Outcome::Revoked)
+                Ok(EventOutcome::Revoked)
             }
-            Ok(_) => Ok(Outcome::Repeated),
+            Ok(_) => Ok(EventOutcome::Repeated),
             Err(AdmissionError::Store(StoreError::Full { .. }) | AdmissionError::OverBudget(_)) => {
                 let fault = "no more revocations fit: lift some, then revoke it by the admin API";
                 self.park(origin, payload, fault, now).await
@@ -123,13 +123,13 @@ impl RevocationEvents {
 
     async fn park(
         &self,
-        origin: Origin<'_>,
+        origin: MessageOrigin<'_>,
         payload: &[u8],
         fault: &str,
         now: u64,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<EventOutcome, StoreError> {
         let id = origin.id();
-        let payload = message::shown(payload);
+        let payload = message::redacted(payload);
         let parked = ParkedEvent { id: id.clone(), parked_at: now, fault: fault.to_owned(), payload };
         let dropped = self.store.park_event(&parked).await?;
         self.feed.drop_parked(dropped);
@@ -138,7 +138,7 @@ impl RevocationEvents {
             fault,
             "message of the topic revoked nothing and was parked; `asp kafka parked` shows it"
         );
-        Ok(Outcome::Parked)
+        Ok(EventOutcome::Parked)
     }
 }
 

@@ -9,9 +9,9 @@ use asp_control::admission::Admission;
 use asp_control::catalog::Compiler;
 use asp_control::catalog::usage::Usage;
 use asp_control::events::feed::Feed;
-use asp_control::events::{Origin, RevocationEvents};
+use asp_control::events::{MessageOrigin, RevocationEvents};
 use asp_control::publisher::Handle;
-use asp_kafka::{Delivered, Receiver, TopicSettings};
+use asp_kafka::{Receiver, TopicMessage, TopicSettings};
 use asp_store::control::sql::ControlStore;
 use async_trait::async_trait;
 
@@ -51,9 +51,9 @@ struct Inlet {
 
 #[async_trait]
 impl Receiver for Inlet {
-    async fn take(&self, message: Delivered<'_>) -> Result<(), String> {
-        let Delivered { topic, partition, offset, at, payload } = message;
-        let origin = Origin { topic, partition, offset, at };
+    async fn take(&self, message: TopicMessage<'_>) -> Result<(), String> {
+        let TopicMessage { topic, partition, offset, at, payload } = message;
+        let origin = MessageOrigin { topic, partition, offset, at };
         self.events.take(origin, payload).await.map(drop).map_err(|error| error.to_string())
     }
 
@@ -61,7 +61,7 @@ impl Receiver for Inlet {
         self.feed.connected(lag);
     }
 
-    fn lost(&self, why: &str) {
-        self.feed.lost(why);
+    fn disconnected(&self, why: &str) {
+        self.feed.disconnected(why);
     }
 }

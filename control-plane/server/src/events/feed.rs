@@ -11,9 +11,9 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Outcome of a message.
+/// EventOutcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum EventOutcome {
     /// Its revocation was stored.
     Revoked,
     /// It was taken before.
@@ -24,15 +24,16 @@ pub enum Outcome {
     Parked,
 }
 
-impl Outcome {
-    const ALL: [Outcome; 4] = [Outcome::Revoked, Outcome::Repeated, Outcome::Old, Outcome::Parked];
+impl EventOutcome {
+    const ALL: [EventOutcome; 4] =
+        [EventOutcome::Revoked, EventOutcome::Repeated, EventOutcome::Old, EventOutcome::Parked];
 
     const fn as_str(self) -> &'static str {
         match self {
-            Outcome::Revoked => "revoked",
-            Outcome::Repeated => "repeated",
-            Outcome::Old => "old",
-            Outcome::Parked => "parked",
+            EventOutcome::Revoked => "revoked",
+            EventOutcome::Repeated => "repeated",
+            EventOutcome::Old => "old",
+            EventOutcome::Parked => "parked",
         }
     }
 }
@@ -54,7 +55,7 @@ struct State {
     connected: bool,
     /// Unix milliseconds of the last change between connected and not.
     since: u64,
-    /// Why it is not connected.
+    /// Reason why it is not connected.
     fault: Option<String>,
     /// Messages not yet taken, of the partitions that this process reads; `None` before it reads any.
     lag: Option<u64>,
@@ -69,7 +70,7 @@ pub struct FeedView {
     connected: bool,
     /// Time since when that is so (RFC 3339).
     since: String,
-    /// Why it is not connected.
+    /// Reason why it is not connected.
     fault: Option<String>,
     /// Number of messages that wait in the partitions that this control plane reads; `null` if it reads none.
     lag: Option<u64>,
@@ -90,7 +91,7 @@ impl Feed {
             taken: Family::default(),
             dropped: Counter::default(),
         };
-        for outcome in Outcome::ALL {
+        for outcome in EventOutcome::ALL {
             feed.counter(outcome);
         }
         feed
@@ -112,7 +113,7 @@ impl Feed {
     }
 
     /// Notes that the topic cannot be read. Warns once until it is read again.
-    pub fn lost(&self, why: &str) {
+    pub fn disconnected(&self, why: &str) {
         let mut state = self.state.lock();
         let is_new = state.connected || state.fault.is_none();
         if state.connected {
@@ -130,7 +131,7 @@ impl Feed {
         }
     }
 
-    pub(super) fn count(&self, outcome: Outcome) {
+    pub(super) fn count(&self, outcome: EventOutcome) {
         self.counter(outcome).inc();
     }
 
@@ -138,7 +139,7 @@ impl Feed {
         self.dropped.inc_by(dropped);
     }
 
-    fn counter(&self, outcome: Outcome) -> Counter {
+    fn counter(&self, outcome: EventOutcome) -> Counter {
         self.taken.get_or_create(&OutcomeLabel { outcome: outcome.as_str() }).clone()
     }
 
@@ -156,10 +157,10 @@ impl Feed {
             since: rfc3339(state.since),
             fault: state.fault.clone(),
             lag: state.lag,
-            revoked: count(Outcome::Revoked),
-            repeated: count(Outcome::Repeated),
-            old: count(Outcome::Old),
-            parked: count(Outcome::Parked),
+            revoked: count(EventOutcome::Revoked),
+            repeated: count(EventOutcome::Repeated),
+            old: count(EventOutcome::Old),
+            parked: count(EventOutcome::Parked),
         }
     }
 
@@ -195,14 +196,14 @@ mod tests {
     fn a_feed_says_since_when_and_why_it_is_not_read() {
         let feed = Feed::new("t");
         assert!(!feed.is_connected() && feed.view().fault.is_none());
-        feed.lost("refused");
-        feed.lost("timed out");
+        feed.disconnected("refused");
+        feed.disconnected("timed out");
         let lost = feed.view();
         assert_eq!((lost.connected, lost.fault.as_deref(), lost.lag), (false, Some("timed out"), None));
         feed.connected(Some(3));
         let back = feed.view();
         assert_eq!((back.connected, back.fault, back.lag), (true, None, Some(3)));
-        feed.count(Outcome::Parked);
+        feed.count(EventOutcome::Parked);
         feed.drop_parked(2);
         let mut registry = Registry::default();
         feed.register(&mut registry);

@@ -7,7 +7,7 @@ use asp_store::control::{MAX_PARKED_BYTES, RevocationRecord};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::Origin;
+use super::MessageOrigin;
 
 /// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 16 * 1024;
@@ -22,7 +22,7 @@ const SHORTEST_JWT: usize = 40;
 
 /// A message as it is written. Further members are ignored.
 #[derive(Deserialize)]
-struct Written {
+struct EventText {
     event: Option<String>,
     /// Unix seconds.
     at: Option<u64>,
@@ -38,7 +38,7 @@ struct Written {
 
 /// An event, and the revocation that it asks for.
 #[derive(Debug)]
-pub(super) struct Event {
+pub(super) struct ParsedEvent {
     /// The same for every repetition.
     pub(super) id: String,
     /// Unix milliseconds after which no token that it names is alive.
@@ -47,11 +47,11 @@ pub(super) struct Event {
 }
 
 /// Reads a message at `now` (Unix milliseconds). The error says what is wrong with it.
-pub(super) fn read(origin: Origin<'_>, payload: &[u8], now: u64) -> Result<Event, String> {
+pub(super) fn read(origin: MessageOrigin<'_>, payload: &[u8], now: u64) -> Result<ParsedEvent, String> {
     if payload.len() > MAX_MESSAGE {
         return Err(format!("it has {} bytes, more than {MAX_MESSAGE}", payload.len()));
     }
-    let written: Written = serde_json::from_slice(payload).map_err(|error| {
+    let written: EventText = serde_json::from_slice(payload).map_err(|error| {
         // The rest of the text may repeat the message.
         format!("it is not the JSON of an event: line {} column {}", error.line(), error.column())
     })?;
@@ -93,11 +93,11 @@ pub(super) fn read(origin: Origin<'_>, payload: &[u8], now: u64) -> Result<Event
         until,
         by_platform: true,
     };
-    Ok(Event { id: digest.iter().map(|byte| format!("{byte:02x}")).collect(), until, record })
+    Ok(ParsedEvent { id: digest.iter().map(|byte| format!("{byte:02x}")).collect(), until, record })
 }
 
 /// Returns the kind of the revocation and its org.
-fn subject(written: &Written) -> Result<(&'static str, String), String> {
+fn subject(written: &EventText) -> Result<(&'static str, String), String> {
     let is_hash = written.id.len() == 64 && written.id.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
     let org = written.org.clone();
     let (kind, org) = match (written.kind.as_str(), org) {
@@ -121,7 +121,7 @@ fn subject(written: &Written) -> Result<(&'static str, String), String> {
 }
 
 /// Returns what identifies the event: the id that its producer gave it, or where it is in the topic.
-fn digest(origin: Origin<'_>, event: Option<&str>) -> [u8; 32] {
+fn digest(origin: MessageOrigin<'_>, event: Option<&str>) -> [u8; 32] {
     let identity = match event {
         Some(event) => format!("event\0{event}"),
         None => format!("place\0{}", origin.id()),
@@ -136,7 +136,7 @@ fn record_id(digest: &[u8; 32]) -> String {
 }
 
 /// Returns the text of a parked message: bounded, on one line, and without secrets.
-pub(super) fn shown(payload: &[u8]) -> String {
+pub(super) fn redacted(payload: &[u8]) -> String {
     let start = payload.get(..MAX_PARKED_BYTES).unwrap_or(payload);
     let text = String::from_utf8_lossy(start);
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -170,11 +170,11 @@ mod tests {
     const NOW: u64 = 1_790_000_000_000;
     const DAY_MS: u64 = 86_400_000;
 
-    fn origin(offset: i64) -> Origin<'static> {
-        Origin { topic: "asp.revocations", partition: 0, offset, at: None }
+    fn origin(offset: i64) -> MessageOrigin<'static> {
+        MessageOrigin { topic: "asp.revocations", partition: 0, offset, at: None }
     }
 
-    fn event(text: &str) -> Result<Event, String> {
+    fn event(text: &str) -> Result<ParsedEvent, String> {
         read(origin(7), text.as_bytes(), NOW)
     }
 
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(user(r#","at":1789999000"#).record.created_at, 1_789_999_000_000);
         assert_eq!(user(r#","at":99999999999"#).record.created_at, NOW);
         assert_eq!(user(r#","at":18446744073709551615"#).record.created_at, NOW);
-        let dated = Origin { at: Some(NOW - 5), ..origin(7) };
+        let dated = MessageOrigin { at: Some(NOW - 5), ..origin(7) };
         let read = read(dated, br#"{"type":"user","org":"acme","id":"bob"}"#, NOW).unwrap();
         assert_eq!(read.record.created_at, NOW - 5);
         let old = user(r#","at":1789000000"#);
@@ -276,11 +276,11 @@ mod tests {
     fn the_text_of_a_parked_message_is_bounded_and_has_no_token() {
         let token = format!("{JWT}hbGciOiJFUzI1NiJ9.{}.{}", "a".repeat(80), "b".repeat(86));
         let text = format!("{{\"id\":\"{token}\",\n\"password\": \"hunter2hunter2\", \"b\": \"eyJ\"}}");
-        let shown = shown(text.as_bytes());
+        let shown = redacted(text.as_bytes());
         assert!(!shown.contains(&token) && !shown.contains("hunter2") && !shown.contains('\n'), "{shown}");
         assert!(shown.contains("\"eyJ\""), "{shown}");
-        let many = super::shown(&[0xff; 3 * MAX_PARKED_BYTES]);
+        let many = redacted(&[0xff; 3 * MAX_PARKED_BYTES]);
         assert!(many.len() <= MAX_PARKED_BYTES, "{}", many.len());
-        assert_eq!(super::shown(b"a\0b"), "a b");
+        assert_eq!(redacted(b"a\0b"), "a b");
     }
 }

@@ -5,8 +5,8 @@ use asp_store::control::sql::ControlStore;
 use asp_store::control::{AuditQuery, Change};
 use asp_xds::endpoints::Endpoints;
 
-use super::feed::{Feed, Outcome};
-use super::{Origin, RevocationEvents};
+use super::feed::{EventOutcome, Feed};
+use super::{MessageOrigin, RevocationEvents};
 use crate::admission::Admission;
 use crate::catalog::usage::Usage;
 use crate::catalog::{Compiler, StaticConfig};
@@ -44,8 +44,8 @@ impl Topic {
         Topic { events, store, feed }
     }
 
-    async fn take(&self, offset: i64, text: &str) -> Outcome {
-        let origin = Origin { topic: "asp.revocations", partition: 0, offset, at: None };
+    async fn take(&self, offset: i64, text: &str) -> EventOutcome {
+        let origin = MessageOrigin { topic: "asp.revocations", partition: 0, offset, at: None };
         self.events.take(origin, text.as_bytes()).await.unwrap()
     }
 
@@ -60,9 +60,9 @@ impl Topic {
 async fn an_event_becomes_one_audited_revocation_however_often_it_comes() {
     let topic = Topic::of(&["acme"]).await;
     let bob = r#"{"event":"e-1","type":"user","org":"acme","id":"bob","reason":"left"}"#;
-    assert_eq!(topic.take(1, bob).await, Outcome::Revoked);
+    assert_eq!(topic.take(1, bob).await, EventOutcome::Revoked);
     for offset in [1, 2] {
-        assert_eq!(topic.take(offset, bob).await, Outcome::Repeated);
+        assert_eq!(topic.take(offset, bob).await, EventOutcome::Repeated);
     }
     assert_eq!(topic.revoked().await, ["user acme bob"]);
     let audit = topic.store.audit(&AuditQuery { limit: 10, ..AuditQuery::default() }).await.unwrap();
@@ -71,7 +71,7 @@ async fn an_event_becomes_one_audited_revocation_however_often_it_comes() {
 
     let lifted = topic.store.revocations(None, 1).await.unwrap().remove(0);
     topic.store.delete_revocation(&Change::unconditional("admin", 1), &lifted.id).await.unwrap();
-    assert_eq!(topic.take(3, bob).await, Outcome::Repeated);
+    assert_eq!(topic.take(3, bob).await, EventOutcome::Repeated);
     assert!(topic.revoked().await.is_empty(), "a repetition does not undo what an admin lifted");
     let view = serde_json::to_value(topic.feed.view()).unwrap();
     assert_eq!((&view["revoked"], &view["repeated"]), (&1.into(), &3.into()));
@@ -82,11 +82,11 @@ async fn an_event_becomes_one_audited_revocation_however_often_it_comes() {
 async fn a_topic_revokes_only_where_the_operator_lets_it() {
     let narrow = Topic::of(&["acme", "team-*"]).await;
     for (offset, text, expected) in [
-        (1, r#"{"type":"token","org":"acme","id":"a"}"#, Outcome::Revoked),
-        (2, r#"{"type":"org","id":"team-1"}"#, Outcome::Revoked),
-        (3, r#"{"type":"token","org":"globex","id":"b"}"#, Outcome::Parked),
-        (4, r#"{"type":"token","id":"c"}"#, Outcome::Parked),
-        (5, r#"{"type":"user","org":"acme2","id":"bob"}"#, Outcome::Parked),
+        (1, r#"{"type":"token","org":"acme","id":"a"}"#, EventOutcome::Revoked),
+        (2, r#"{"type":"org","id":"team-1"}"#, EventOutcome::Revoked),
+        (3, r#"{"type":"token","org":"globex","id":"b"}"#, EventOutcome::Parked),
+        (4, r#"{"type":"token","id":"c"}"#, EventOutcome::Parked),
+        (5, r#"{"type":"user","org":"acme2","id":"bob"}"#, EventOutcome::Parked),
     ] {
         assert_eq!(narrow.take(offset, text).await, expected, "{text}");
     }
@@ -96,23 +96,23 @@ async fn a_topic_revokes_only_where_the_operator_lets_it() {
     assert!(parked.iter().all(|parked| parked.fault.contains("ASP_KAFKA_ORGS")), "{parked:?}");
 
     let nobody = Topic::of(&[]).await;
-    assert_eq!(nobody.take(1, r#"{"type":"org","id":"acme"}"#).await, Outcome::Parked);
+    assert_eq!(nobody.take(1, r#"{"type":"org","id":"acme"}"#).await, EventOutcome::Parked);
     let everybody = Topic::of(&["*"]).await;
-    assert_eq!(everybody.take(1, r#"{"type":"token","id":"c"}"#).await, Outcome::Revoked);
+    assert_eq!(everybody.take(1, r#"{"type":"token","id":"c"}"#).await, EventOutcome::Revoked);
 }
 
 #[tokio::test]
 async fn what_is_no_event_is_parked_once_and_what_is_old_changes_nothing() {
     let topic = Topic::of(&["*"]).await;
     for _ in 0..2 {
-        assert_eq!(topic.take(1, "not json").await, Outcome::Parked);
+        assert_eq!(topic.take(1, "not json").await, EventOutcome::Parked);
     }
     let parked = topic.store.parked_events(10).await.unwrap();
     assert_eq!(parked.len(), 1);
     assert_eq!((parked[0].id.as_str(), parked[0].payload.as_str()), ("asp.revocations:0:1", "not json"));
     let two_days_ago = clock::now_ms() / 1_000 - 2 * 86_400;
     let old = format!(r#"{{"type":"user","org":"acme","id":"bob","at":{two_days_ago}}}"#);
-    assert_eq!(topic.take(2, &old).await, Outcome::Old);
+    assert_eq!(topic.take(2, &old).await, EventOutcome::Old);
     let revision = topic.store.revision().await.unwrap();
     assert_eq!((topic.revoked().await.len(), revision), (0, 0));
 }
