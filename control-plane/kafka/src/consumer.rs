@@ -52,7 +52,7 @@ async fn consume(
         last_error: Mutex::new(String::new()),
     };
     let consumer: StreamConsumer<TopicMonitor> = config(settings).create_with_context(context)?;
-    consumer.subscribe(&[&settings.topic])?;
+    consumer.subscribe(&[settings.topic.as_str()])?;
     let outcome = read(&consumer, receiver.as_ref(), stop).await;
     // Leaving the group waits for brokers. Whoever comes next need not wait until they miss this consumer.
     let left = timeout(LEAVE, spawn_blocking(move || drop(consumer))).await;

@@ -24,7 +24,7 @@ pub fn org_pattern_fault(pattern: &str) -> Option<&'static str> {
     names::pattern_fault(pattern)
 }
 
-/// MessageOrigin of a message.
+/// Origin of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageOrigin<'a> {
     pub topic: &'a str,

@@ -14,13 +14,13 @@ use utoipa::ToSchema;
 /// EventOutcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventOutcome {
-    /// Its revocation was stored.
+    /// Event whose revocation was stored.
     Revoked,
-    /// It was taken before.
+    /// Repetition of an event that was taken before.
     Repeated,
-    /// No token that it names is alive any more.
+    /// Event of which no token is alive any more.
     Old,
-    /// It could not become a revocation and was parked.
+    /// Parked, because it could not become a revocation.
     Parked,
 }
 
