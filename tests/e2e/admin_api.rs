@@ -81,6 +81,7 @@ fn body(method: &str, path: &str) -> Value {
         ("post", "/api/policy/explain") => {
             json!({ "org": "globex", "server": "everything", "primitive": "echo", "protocol": "mcp" })
         }
+        ("post", "/api/explain") => json!({ "token": "x", "server": "everything", "primitive": "echo" }),
         ("put", "/api/regions/orgs/{org}") => json!({ "region": "eu" }),
         ("put", "/api/registry/servers/{server}") => json!({ "files": [] }),
         ("post", "/api/registry/servers/{server}/rollback") => json!({ "revision": 1 }),

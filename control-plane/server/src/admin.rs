@@ -25,6 +25,7 @@ pub mod name_checks;
 pub mod offers;
 pub mod openapi;
 mod optimistic;
+pub mod orgs;
 pub mod policy;
 pub mod primitives;
 pub mod problem;

@@ -10,6 +10,7 @@ mod events;
 mod forms;
 mod issuers;
 mod machines;
+mod orgs;
 mod placement;
 mod primitives;
 mod revocations;
@@ -32,6 +33,7 @@ pub use machines::{
     MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineBound, MachineCertificateRecord, MachineKeyRecord,
     RESERVED_MACHINE_KEYS,
 };
+pub use orgs::OrgRecord;
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
 pub use primitives::{DeniedId, PrimitiveServer, ServerIds};
 pub use revocations::{

@@ -8,6 +8,7 @@ mod limits;
 mod not_served;
 mod revoked;
 pub(super) mod rules;
+pub mod token;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

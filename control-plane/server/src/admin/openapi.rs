@@ -10,8 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, blocks, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage, machines, offers, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, kafka,
-    runtimes, status, undo, versions,
+    artifacts, blocks, bounds, calls, certificates, disabled, explain, ids, issuers, limit_usage, machines, offers, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, kafka, runtimes, status, undo, versions, orgs,
 };
 
 #[derive(OpenApi)]
@@ -42,6 +41,8 @@ use super::{
         ids::withdraw,
         primitives::org_primitives,
         explain::explain,
+        explain::token::explain_token,
+        orgs::list,
         policy::put_exposure,
         policy::get_exposure,
         policy::delete_exposure,

@@ -29,6 +29,7 @@ mod forms;
 mod issuers;
 mod machines;
 mod offers;
+mod orgs;
 mod placement;
 mod policy;
 mod primitives;
