@@ -14,6 +14,7 @@ pub mod kafka;
 pub mod limits;
 pub mod machines;
 pub mod mcp;
+pub mod orgs;
 pub mod placement;
 pub mod plugin;
 pub mod policy;
@@ -109,6 +110,8 @@ pub enum Command {
     Unblock(UnblockCommand),
     /// Shows the changes that admins made, newest first
     History(HistoryArgs),
+    /// Lists the orgs that something is stored for (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Orgs(orgs::OrgsArgs),
     /// Undoes a change of policy, limits, offers or revocations, after a preview of who gains or loses access
     Undo(UndoArgs),
     /// Manages the keys and certificates that an org's machines call with
@@ -174,13 +177,18 @@ Example:
   asp explain --org acme --user alice --group ops --server demo --primitive echo
   asp explain --org acme --user alice --server demo --primitive echo --arguments '{\"message\": \"hi\"}'
   asp explain --trace 4bf92f3577b34da6a3ce929d0e0e4736 --group ops   a call that was made, by its trace id
+  asp explain --token token.txt --server demo --primitive echo       by the claims of a caller's token, `-` for standard input
 
 The answer assumes a caller with exactly the groups, scopes and token given here. The team that runs a server may ask about
 its own server; if an org's policy denies the call, the team sees that it does, but not which rule.
 Exit code: 0 if the call would be allowed, 1 if not.")]
 pub struct ExplainArgs {
-    #[arg(long, required_unless_present = "trace")]
+    #[arg(long, required_unless_present_any = ["trace", "token"])]
     pub org: Option<String>,
+    /// File with the access token of a caller; `-` reads standard input. The control plane evaluates it, and neither logs nor stores
+    /// it; it takes the place of org, user, issuer, groups, scopes and wcit
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["org", "trace", "user", "machine", "issuer", "groups", "wcit", "scopes"])]
+    pub token: Option<PathBuf>,
     /// Recorded call to explain: its trace id, its id, or the id of its token; takes the place of org, user, server, primitive
     /// and protocol, of which those that are given select the call. The log names no groups and scopes
     #[arg(long, value_name = "ID")]

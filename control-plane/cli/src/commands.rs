@@ -25,6 +25,7 @@ pub mod login;
 pub mod machines;
 pub mod mcp;
 mod next_call;
+pub mod orgs;
 pub mod placement;
 pub mod plugin;
 pub mod policy;
@@ -72,6 +73,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Deploy(args) => deploy::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Orgs(args) => orgs::run(&args),
         Command::Policy(args) => policy::policy(&args),
         Command::Limits(args) => policy::limits::run(&args),
         Command::Revoke(args) => policy::revoke(&args),

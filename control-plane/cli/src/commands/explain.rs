@@ -13,6 +13,7 @@ use super::client::{AdminClient, api_path, block_on};
 use super::server_access::{self, CallPermission, ServerAccess};
 use crate::args::ExplainArgs;
 
+mod by_token;
 mod caller;
 mod recorded;
 
@@ -21,6 +22,9 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let mut question = question(args)?;
     let answer = block_on(async {
+        if let Some(file) = &args.token {
+            return by_token::ask(&api, file, &mut question).await;
+        }
         if let Some(id) = &args.trace {
             let call = recorded::find(&api, args.org.as_deref(), id).await?;
             recorded::complete(&mut question, &call);

@@ -110,8 +110,8 @@ pub async fn explain_token(
     let server = published.server(&asked.server).filter(|_| is_there).and_then(|part| part.edge);
     let (content, revision) = (Arc::clone(&published.edge.content), published.gateways_at());
     let TokenQuestion { token, server: name, primitive, protocol, arguments } = asked;
-    let evaluate = move || evaluate(&content, server, &token.0);
-    let caller = match permit.with_thread().await?.work(evaluate).await? {
+    let work = move || evaluate(&content, server, &token.0);
+    let caller = match permit.with_thread().await?.work(work).await? {
         Ok(caller) => caller,
         Err(fault) => return Ok(Json(refused(&fault, revision))),
     };
