@@ -13,8 +13,8 @@ use asp_platform::secret::Secret;
 use clap::{Arg, Args, Command};
 
 /// Settings that a cluster shares. One that is set but empty, as from an empty Secret, is a fault: it does not mean that this
-/// process should use its own store.
-const SHARED: [&str; 3] = ["ASP_DATABASE_URL", "ASP_REDIS_URL", "ASP_S3_URL"];
+/// process should use its own store, or that no topic revokes.
+const SHARED: [&str; 4] = ["ASP_DATABASE_URL", "ASP_REDIS_URL", "ASP_S3_URL", "ASP_KAFKA_BROKERS"];
 
 /// Text that stands for a value that must not be shown.
 pub const HIDDEN: &str = "***";
