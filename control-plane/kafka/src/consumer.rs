@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Receiver, TopicMessage, TopicSettings};
+use crate::topic::{Receiver, TopicMessage, TopicSettings};
 
 /// Pauses before a message is given to its receiver again, and before another attempt to make a consumer.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

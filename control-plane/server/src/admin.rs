@@ -13,6 +13,7 @@ pub mod certificates;
 pub mod disabled;
 pub mod emergency;
 pub mod explain;
+pub mod explain_token;
 pub mod ids;
 pub mod in_flight;
 pub mod inline;

@@ -8,7 +8,6 @@ mod limits;
 mod not_served;
 mod revoked;
 pub(super) mod rules;
-pub mod token;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -257,7 +256,7 @@ fn check(question: &Question, is_team: bool) -> Result<Protocol> {
 }
 
 /// Returns the published snapshot once it includes the last write, or after [`PUBLISHED_WITHIN`] as it is.
-async fn newest(state: &AdminState) -> Result<Arc<Publication>> {
+pub(super) async fn newest(state: &AdminState) -> Result<Arc<Publication>> {
     let written = state.store.revision().await?;
     let mut published = state.publisher.xds_state();
     if !state.publisher.status().borrow().is_of(written) {

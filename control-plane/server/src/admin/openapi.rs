@@ -10,9 +10,9 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, blocks, bounds, calls, certificates, disabled, explain, ids, issuers, kafka, limit_usage,
-    machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry, resources,
-    revocations, routes, runtimes, status, undo, versions,
+    artifacts, blocks, bounds, calls, certificates, disabled, explain, explain_token, ids, issuers, kafka,
+    limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry,
+    resources, revocations, routes, runtimes, status, undo, versions,
 };
 
 #[derive(OpenApi)]
@@ -43,7 +43,7 @@ use super::{
         ids::withdraw,
         primitives::org_primitives,
         explain::explain,
-        explain::token::explain_token,
+        explain_token::explain_token,
         orgs::list,
         policy::put_exposure,
         policy::get_exposure,

@@ -10,9 +10,9 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, artifacts, blocks, bounds, calls, certificates, disabled, explain, ids, issuers, kafka,
-    limit_usage, machines, offers, orgs, policy, primitives, push, ratelimits, regions, registry,
-    revocations, routes, runtimes, status, undo, versions,
+    AdminState, artifacts, blocks, bounds, calls, certificates, disabled, explain, explain_token, ids,
+    issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, push, ratelimits, regions,
+    registry, revocations, routes, runtimes, status, undo, versions,
 };
 
 /// A path of the admin API.
@@ -90,7 +90,7 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/policy/orgs/{org}/exposure", Permission::Org, exposure),
         resource("/api/policy/orgs/{org}/bindings", Permission::Org, bindings),
         resource("/api/policy/explain", Permission::Question, post(explain::explain)),
-        resource("/api/explain", Permission::Question, post(explain::token::explain_token)),
+        resource("/api/explain", Permission::Question, post(explain_token::explain_token)),
         resource("/api/orgs", Permission::Orgs, get(orgs::list)),
         resource("/api/ratelimits/orgs/{org}", Permission::Org, limits),
         resource("/api/ratelimits/orgs/{org}/usage", Permission::Org, get(limit_usage::get)),

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{Explanation, Question, explain, newest};
-use crate::admin::AdminState;
-use crate::admin::auth::Admin;
-use crate::admin::problem::{Problem, Result};
-use crate::admin::request::Body;
+use super::AdminState;
+use super::auth::Admin;
+use super::explain::{Explanation, Question, explain, newest};
+use super::problem::{Problem, Result};
+use super::request::Body;
 
 /// Name of the server that stands for one that does not exist.
 const ANY: &str = "any";
