@@ -1,27 +1,66 @@
-//! Exact rate-limit counters: token buckets from which a call draws all or nothing.
+//! Exact rate-limit counters: buckets from which a call draws all or nothing.
 //!
 //! Owns: the [`Counters`] port. Refuses: to decide which buckets a call needs (the limits stage does). Keeps true: a
-//! bucket never admits more than its capacity plus its refill, also under concurrency (invariant I-4, ADR 10).
+//! bucket never admits more than its kind allows, also under concurrency (invariant I-4, ADR 10).
 
 use async_trait::async_trait;
 
 mod fallback;
 mod memory;
+mod share;
+mod slices;
+mod state;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
 pub use fallback::WithFallback;
 pub use memory::MemoryCounters;
+pub use share::{GatewayShare, Membership};
+pub use slices::{EVERY_ORG, Slices};
 
-/// A token bucket that a call must draw from.
-#[derive(Clone, Debug, PartialEq)]
+/// Time from the beginning and to the end of a fixed window in which draws are not given back, because clocks differ.
+const SKEW_MS: u64 = 5_000;
+
+/// What a bucket counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum BucketKind {
+    /// Tokens that come back steadily.
+    #[default]
+    Tokens,
+    /// Draws in windows of this length, which begin at multiples of it since 1970 (UTC).
+    Fixed { seconds: u64 },
+    /// Draws in any period of this length. The oldest tenth counts as a whole.
+    Sliding { seconds: u64 },
+    /// Slots that are held until they are given back, or until the lease ends.
+    Slots { holder: String, lease_ms: u64 },
+}
+
+/// A bucket that a call must draw from.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bucket {
     /// Name of the bucket, e.g. `acme|limit|3|user=alice`.
     pub key: String,
-    /// Maximum number of tokens, at least 1.
+    /// Maximum number of tokens, draws of a window, or slots; at least 1.
     pub capacity: u64,
-    /// Tokens added per second, above 0.
+    /// Tokens added per second, above 0. Other kinds ignore it.
     pub refill_per_second: f64,
+    pub kind: BucketKind,
+}
+
+impl Bucket {
+    /// Whether draws are held, and given back when their call ends.
+    pub fn is_slots(&self) -> bool {
+        matches!(self.kind, BucketKind::Slots { .. })
+    }
+
+    /// Returns the number of the fixed window of a draw at this Unix time; `None` if it is too close to another window for
+    /// clocks that differ, or for another kind.
+    pub(crate) fn window_of(&self, drawn_ms: u64) -> Option<u64> {
+        let BucketKind::Fixed { seconds } = self.kind else { return None };
+        let length = seconds.max(1).saturating_mul(1000);
+        let within = drawn_ms.checked_rem(length)?;
+        (within >= SKEW_MS && within.saturating_add(SKEW_MS) < length).then_some(drawn_ms / length)
+    }
 }
 
 /// The outcome of a draw.
@@ -45,6 +84,38 @@ pub trait Counters: Send + Sync {
     /// Takes one token from every bucket, or none if one of them is empty. All buckets belong to this tenant, whose
     /// buckets are stored together.
     async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError>;
+
+    /// Undoes draws of the given Unix time for a call that was refused later, and gives slots back. A draw of a sliding window,
+    /// or of a fixed one that may have ended, is not undone.
+    async fn give_back(
+        &self,
+        _tenant: &str,
+        _buckets: &[Bucket],
+        _drawn_ms: u64,
+    ) -> Result<(), CounterError> {
+        Ok(())
+    }
+
+    /// Gives slots back at once, if that needs no waiting; returns whether it did.
+    fn give_back_now(&self, _tenant: &str, _buckets: &[Bucket]) -> bool {
+        false
+    }
+
+    /// Extends the leases of slots that are still held.
+    async fn renew(&self, _tenant: &str, _buckets: &[Bucket]) -> Result<(), CounterError> {
+        Ok(())
+    }
+
+    /// Takes up to `count` tokens of one token bucket for the calls to come; returns how many it took.
+    async fn take_many(&self, tenant: &str, bucket: &Bucket, count: u64) -> Result<u64, CounterError> {
+        let drawn = self.take(tenant, std::slice::from_ref(bucket)).await?;
+        Ok(u64::from(count > 0 && matches!(drawn, DrawOutcome::Granted { .. })))
+    }
+
+    /// Returns the part of each limit that this gateway admits by itself while the shared counters do not answer.
+    fn share(&self) -> GatewayShare {
+        GatewayShare::default()
+    }
 
     /// Returns the shard that stores a tenant's buckets; shards fail independently.
     fn shard(&self, _tenant: &str) -> u64 {

@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Bucket, CounterError, Counters, DrawOutcome, milliseconds};
+use super::state::{Now, State, seconds_of, tokens_left};
+use super::{Bucket, BucketKind, CounterError, Counters, DrawOutcome, milliseconds};
 
 /// Buckets guaranteed to each tenant: more than one call draws from.
 const OWN: usize = 16;
@@ -26,13 +27,33 @@ const MAX_BUCKETS: usize = MAX_SHARED + 10_000 * OWN;
 const MAX_TENANTS: usize = 100_000;
 /// Maximum number of full buckets that a call forgets if it finds no capacity: more than it draws from.
 const MAX_FORGOTTEN: usize = 64;
-/// Maximum time in seconds for a bucket to fill.
-const LONGEST: f64 = 86_400.0 * 365.0;
 
 /// Counters of one process.
 #[derive(Default)]
 pub struct MemoryCounters {
     table: Mutex<BucketTable>,
+    clock: Clock,
+}
+
+/// The process's clock, with the time of day at which it was read first: no step of the system's clock moves windows.
+struct Clock {
+    began: Instant,
+    began_ms: u64,
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock { began: Instant::now(), began_ms: asp_platform::clock::now_ms() }
+    }
+}
+
+impl Clock {
+    fn now(&self) -> Now {
+        let instant = Instant::now();
+        let passed = instant.saturating_duration_since(self.began).as_millis();
+        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+        Now { instant, unix_ms: self.began_ms.saturating_add(passed) }
+    }
 }
 
 #[derive(Default)]
@@ -57,41 +78,94 @@ struct Tenant {
 }
 
 struct Level {
-    tokens: f64,
-    at: Instant,
+    state: State,
     /// Time at which the bucket is full, so that forgetting it changes nothing.
     full_at: Instant,
+}
+
+impl MemoryCounters {
+    /// Draws from each bucket that has room, by itself.
+    pub(super) fn draw_each(&self, tenant: &str, buckets: &[Bucket]) {
+        let now = self.clock.now();
+        let mut table = self.table.lock();
+        for bucket in buckets {
+            let one = std::slice::from_ref(bucket);
+            if table.room(tenant, bucket, now).is_ok() && table.makes_room(tenant, one, now.instant) {
+                table.draw(tenant, bucket, true, now);
+            }
+        }
+    }
+
+    /// Changes the states of known buckets.
+    fn change(&self, tenant: &str, buckets: &[Bucket], change: impl Fn(&mut State, &Bucket, Now)) {
+        let now = self.clock.now();
+        let mut table = self.table.lock();
+        for bucket in buckets {
+            table.change(tenant, bucket, now, &change);
+        }
+    }
 }
 
 #[async_trait]
 impl Counters for MemoryCounters {
     async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
-        let now = Instant::now();
+        let now = self.clock.now();
         let mut table = self.table.lock();
-        let mut after = Vec::with_capacity(buckets.len());
+        let mut remaining = u64::MAX;
         let mut empty: Option<(usize, f64)> = None;
         for (index, bucket) in buckets.iter().enumerate() {
-            let tokens = table.tokens(tenant, bucket, now);
-            if tokens < 1.0 {
-                let wait = (1.0 - tokens) / bucket.refill_per_second.max(f64::MIN_POSITIVE);
-                if empty.is_none_or(|(_, longest)| wait > longest) {
-                    empty = Some((index, wait));
-                }
+            match table.room(tenant, bucket, now) {
+                Ok(left) => remaining = remaining.min(left),
+                Err(wait) if empty.is_none_or(|(_, longest)| wait > longest) => empty = Some((index, wait)),
+                Err(_) => {}
             }
-            after.push(tokens - 1.0);
         }
         if let Some((index, wait)) = empty {
             return Ok(DrawOutcome::Denied { index, retry_after_ms: milliseconds(wait) });
         }
-        let fits = table.makes_room(tenant, buckets, now);
-        if !fits && !table.has_tenant(tenant) {
+        let fits = table.makes_room(tenant, buckets, now.instant);
+        // Only token buckets can be merged with others.
+        let mergeable = buckets.iter().all(|bucket| bucket.kind == BucketKind::Tokens);
+        if !fits && !(mergeable && table.has_tenant(tenant)) {
             return Ok(DrawOutcome::Denied { index: 0, retry_after_ms: 1000 });
         }
-        let remaining = after.iter().fold(u64::MAX, |fewest, tokens| fewest.min(*tokens as u64));
-        for (bucket, tokens) in buckets.iter().zip(after) {
-            table.draw(tenant, (bucket, tokens), fits, now);
+        for bucket in buckets {
+            table.draw(tenant, bucket, fits, now);
         }
         Ok(DrawOutcome::Granted { remaining })
+    }
+
+    async fn give_back(
+        &self,
+        tenant: &str,
+        buckets: &[Bucket],
+        drawn_ms: u64,
+    ) -> Result<(), CounterError> {
+        self.change(tenant, buckets, |state, bucket, now| state.give_back(bucket, drawn_ms, now));
+        Ok(())
+    }
+
+    fn give_back_now(&self, tenant: &str, buckets: &[Bucket]) -> bool {
+        self.change(tenant, buckets, |state, bucket, now| {
+            if bucket.is_slots() {
+                state.give_back(bucket, now.unix_ms, now);
+            }
+        });
+        true
+    }
+
+    async fn renew(&self, tenant: &str, buckets: &[Bucket]) -> Result<(), CounterError> {
+        self.change(tenant, buckets, |state, bucket, now| state.renew(bucket, now));
+        Ok(())
+    }
+
+    async fn take_many(&self, tenant: &str, bucket: &Bucket, count: u64) -> Result<u64, CounterError> {
+        let one = std::slice::from_ref(bucket);
+        let mut taken = 0;
+        while taken < count && matches!(self.take(tenant, one).await?, DrawOutcome::Granted { .. }) {
+            taken += 1;
+        }
+        Ok(taken)
     }
 }
 
@@ -100,44 +174,73 @@ impl BucketTable {
         self.tenants.get(tenant)?.levels.get(key)
     }
 
-    /// Returns the tokens of a bucket. An unknown bucket counts as if all draws from the merged ones had been from it.
-    fn tokens(&self, tenant: &str, bucket: &Bucket, now: Instant) -> f64 {
-        let capacity = bucket.capacity as f64;
-        let Some(known) = self.tenants.get(tenant) else { return capacity };
-        match known.levels.get(bucket.key.as_str()) {
-            None => {
-                let wait =
-                    known.merged_until.map_or(Duration::ZERO, |full| full.saturating_duration_since(now));
-                capacity - wait.as_secs_f64() * bucket.refill_per_second
+    /// Returns how many draws remain after one now, or the seconds to wait for one.
+    fn room(&self, tenant: &str, bucket: &Bucket, now: Now) -> Result<u64, f64> {
+        match self.level(tenant, &bucket.key) {
+            Some(level) => level.state.room(bucket, now),
+            None if bucket.kind == BucketKind::Tokens => {
+                tokens_left(self.unknown_tokens(tenant, bucket, now), bucket)
             }
-            Some(level) => {
-                let back = now.saturating_duration_since(level.at).as_secs_f64() * bucket.refill_per_second;
-                (level.tokens + back).min(capacity)
-            }
+            None => State::new(bucket, 0.0, now).room(bucket, now),
         }
     }
 
-    /// Sets a bucket's tokens. An unknown bucket is stored if it `fits`, otherwise merged with the others that do not.
-    fn draw(&mut self, tenant: &str, (bucket, tokens): (&Bucket, f64), fits: bool, now: Instant) {
+    /// Returns the tokens of an unknown bucket: it counts as if all draws from the merged ones had been from it.
+    fn unknown_tokens(&self, tenant: &str, bucket: &Bucket, now: Now) -> f64 {
+        let full = self.tenants.get(tenant).and_then(|known| known.merged_until);
+        let wait = full.map_or(Duration::ZERO, |full| full.saturating_duration_since(now.instant));
+        bucket.capacity as f64 - wait.as_secs_f64() * bucket.refill_per_second
+    }
+
+    /// Draws from a bucket. An unknown bucket is stored if it `fits`, otherwise merged with the others that do not.
+    fn draw(&mut self, tenant: &str, bucket: &Bucket, fits: bool, now: Now) {
+        let tokens = self.unknown_tokens(tenant, bucket, now);
         let name = self.tenants.get_key_value(tenant).map(|(name, _)| Arc::clone(name));
         let name = name.unwrap_or_else(|| Arc::from(tenant));
         let known = self.tenants.entry(Arc::clone(&name)).or_default();
         let key = known.levels.get_key_value(bucket.key.as_str()).map(|(key, _)| Arc::clone(key));
         if key.is_none() && !fits {
-            let from = known.merged_until.map_or(now, |full| full.max(now));
+            let from = known.merged_until.map_or(now.instant, |full| full.max(now.instant));
             let until = from + seconds_of(1.0, bucket);
             let before = known.merged_until.replace(until);
             return self.schedule((name, None), before, until);
         }
         let key = key.unwrap_or_else(|| Arc::from(bucket.key.as_str()));
-        let missing = (bucket.capacity as f64 - tokens).max(0.0);
-        let full_at = now + seconds_of(missing, bucket);
-        let before = known.levels.insert(Arc::clone(&key), Level { tokens, at: now, full_at });
-        if before.is_none() {
+        let is_new = !known.levels.contains_key(&key);
+        let level = known.levels.entry(Arc::clone(&key)).or_insert_with(|| Level {
+            state: State::new(bucket, tokens, now),
+            full_at: now.instant,
+        });
+        level.state.draw(bucket, now);
+        let before = level.full_at;
+        let full_at = level.state.full_at(bucket, now);
+        level.full_at = full_at;
+        if is_new {
             self.count += 1;
             self.shared += usize::from(known.levels.len() > OWN);
         }
-        self.schedule((name, Some(key)), before.map(|level| level.full_at), full_at);
+        self.schedule((name, Some(key)), (!is_new).then_some(before), full_at);
+    }
+
+    /// Changes the state of a bucket, if it is known.
+    fn change(
+        &mut self,
+        tenant: &str,
+        bucket: &Bucket,
+        now: Now,
+        change: &impl Fn(&mut State, &Bucket, Now),
+    ) {
+        let Some((name, _)) = self.tenants.get_key_value(tenant) else { return };
+        let name = Arc::clone(name);
+        let Some(known) = self.tenants.get_mut(tenant) else { return };
+        let Some((key, _)) = known.levels.get_key_value(bucket.key.as_str()) else { return };
+        let key = Arc::clone(key);
+        let Some(level) = known.levels.get_mut(bucket.key.as_str()) else { return };
+        change(&mut level.state, bucket, now);
+        let before = level.full_at;
+        let full_at = level.state.full_at(bucket, now);
+        level.full_at = full_at;
+        self.schedule((name, Some(key)), Some(before), full_at);
     }
 
     /// Schedules when a bucket, or the merged ones of a tenant, can be forgotten.
@@ -212,17 +315,12 @@ impl BucketTable {
     }
 }
 
-/// Returns the time in which a bucket regains the given number of tokens.
-fn seconds_of(tokens: f64, bucket: &Bucket) -> Duration {
-    Duration::from_secs_f64((tokens / bucket.refill_per_second.max(f64::MIN_POSITIVE)).min(LONGEST))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn bucket(key: &str, capacity: u64, refill_per_second: f64) -> Bucket {
-        Bucket { key: key.into(), capacity, refill_per_second }
+        Bucket { key: key.into(), capacity, refill_per_second, ..Bucket::default() }
     }
 
     #[tokio::test(start_paused = true)]

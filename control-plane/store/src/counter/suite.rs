@@ -18,7 +18,7 @@ const SLOW: f64 = 0.001;
 const LONG: Duration = Duration::from_secs(30);
 
 fn bucket(key: &str, capacity: u64, refill_per_second: f64) -> Bucket {
-    Bucket { key: key.into(), capacity, refill_per_second }
+    Bucket { key: key.into(), capacity, refill_per_second, ..Bucket::default() }
 }
 
 async fn take(counters: &dyn Counters, buckets: &[Bucket]) -> DrawOutcome {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::counter::{Bucket, Counters, DrawOutcome};
+use asp_store::counter::{Bucket, BucketKind, Counters, DrawOutcome};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -176,7 +176,7 @@ impl EventBudgets {
 
     fn bucket(&self, key: String, blocks: u32) -> Bucket {
         let refill_per_second = f64::from(blocks) / self.window.as_secs_f64();
-        Bucket { key, capacity: u64::from(blocks), refill_per_second }
+        Bucket { key, capacity: u64::from(blocks), refill_per_second, kind: BucketKind::Tokens }
     }
 
     /// Gives back what was taken of an org's budget and of those `common` ones, and not written.
