@@ -164,9 +164,11 @@ fn digest(encoded: &[u8]) -> Vec<u8> {
     Sha256::digest(encoded).to_vec()
 }
 
-fn limit_key(limit: &Limit) -> ([String; 6], bool) {
-    let Limit { org, server, primitive, user, wcit, issuer, .. } = limit;
-    ([org, server, primitive, user, wcit, issuer].map(String::clone), limit.observe)
+fn limit_key(limit: &Limit) -> ([String; 7], [u32; 2], [bool; 2]) {
+    let Limit { org, server, primitive, user, wcit, issuer, group, .. } = limit;
+    let names = [org, server, primitive, user, wcit, issuer, group].map(String::clone);
+    let windows = [limit.fixed_window_seconds, limit.sliding_window_seconds];
+    (names, windows, [limit.observe, limit.concurrent])
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use asp_proto::snapshot::{
     RecentRevocations, RevokedBefore, RevokedToken, TargetKind,
 };
 use asp_store::control::{
-    BindingRecord, CertificateName, ExposureRecord, LimitRecord, MachineCertificateRecord, MachineKeyRecord,
-    RevocationRecord,
+    BindingRecord, CONCURRENCY, CertificateName, ExposureRecord, FIXED_WINDOW, LimitRecord,
+    MachineCertificateRecord, MachineKeyRecord, RevocationRecord, SLIDING_WINDOW, TOKEN_BUCKET,
 };
 use sha2::{Digest, Sha256};
 
@@ -19,6 +19,7 @@ pub mod overlap;
 pub mod refill;
 pub mod replay;
 pub mod when;
+pub mod window;
 
 /// Type of a target that is a machine.
 pub const MACHINE: &str = "machine";
@@ -121,6 +122,14 @@ pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, UnknownValue> {
         (machine, "*", "*") => (machine, MACHINE_ISSUER),
         (machine, ..) => return unknown("limit of a user and the machine", machine),
     };
+    let window = u32::try_from(record.window_seconds).unwrap_or(u32::MAX);
+    let (fixed_window_seconds, sliding_window_seconds, concurrent) = match (record.kind.as_str(), window) {
+        (TOKEN_BUCKET, _) => (0, 0, false),
+        (FIXED_WINDOW, 1..) => (window, 0, false),
+        (SLIDING_WINDOW, 1..) => (0, window, false),
+        (CONCURRENCY, _) => (0, 0, true),
+        (kind, _) => return unknown("limit of the type", kind),
+    };
     Ok(Limit {
         org: org.to_owned(),
         server: record.server.clone(),
@@ -131,6 +140,10 @@ pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, UnknownValue> {
         capacity: record.capacity,
         refill_per_second,
         observe: record.observe,
+        group: if record.group == "*" { String::new() } else { record.group.clone() },
+        fixed_window_seconds,
+        sliding_window_seconds,
+        concurrent,
     })
 }
 
@@ -527,6 +540,7 @@ mod tests {
             capacity: 20,
             refill: "1/s".into(),
             observe: false,
+            ..LimitRecord::default()
         };
         let limit = limit("acme", &record).unwrap();
         assert_eq!((limit.org.as_str(), limit.capacity, limit.refill_per_second), ("acme", 20, 1.0));

@@ -16,6 +16,50 @@ pub struct LimitedCall<'a> {
     pub user: &'a str,
     pub wcit: &'a str,
     pub issuer: &'a str,
+    pub groups: &'a [String],
+}
+
+/// Name of the org under which a snapshot has the limits of all orgs together. No org has this name.
+pub const EVERY_ORG: &str = "*";
+
+/// The levels of the hierarchy, most specific first; also the closed set of metric labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Calls that run, by the limit of a spec.
+    Concurrency,
+    Primitive,
+    User,
+    Group,
+    Tenant,
+    Server,
+    Global,
+}
+
+impl Level {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Level::Concurrency => "concurrency",
+            Level::Primitive => "primitive",
+            Level::User => "user",
+            Level::Group => "group",
+            Level::Tenant => "tenant",
+            Level::Server => "server",
+            Level::Global => "global",
+        }
+    }
+}
+
+/// Returns the level of a limit: the most specific part of its selector. A limit of all orgs is of a server or global.
+pub fn level(limit: &Limit) -> Level {
+    match (limit.org.as_str(), limit.server.as_str()) {
+        (EVERY_ORG, "*") => Level::Global,
+        (EVERY_ORG, _) => Level::Server,
+        _ if limit.primitive != "*" => Level::Primitive,
+        _ if limit.user != "*" || limit.wcit != "*" => Level::User,
+        _ if !limit.group.is_empty() => Level::Group,
+        (_, "*") => Level::Tenant,
+        _ => Level::Server,
+    }
 }
 
 /// Whether the call draws from the limit. The selector `each` matches every user or token and gives each its own
@@ -27,6 +71,7 @@ pub fn applies(limit: &Limit, call: LimitedCall<'_>) -> bool {
         && covers_issuer(&limit.issuer, limit.user != "*", call.issuer)
         && one_of(&limit.user, call.user)
         && one_of(&limit.wcit, call.wcit)
+        && (limit.group.is_empty() || call.groups.contains(&limit.group))
 }
 
 /// Returns the limits that the call draws from, in the order of `of`. Lists stored before there was a check may match
@@ -53,8 +98,9 @@ pub fn tightest_first(one: (f64, u64), other: (f64, u64)) -> Ordering {
 /// selectors of users and tokens have a bucket for each issuer: the same name from two issuers means two callers.
 pub fn bucket_key(limit: &Limit, call: LimitedCall<'_>) -> String {
     let Limit { org, server, primitive, user, wcit, issuer, .. } = limit;
+    let window = limit.fixed_window_seconds.max(limit.sliding_window_seconds).to_string();
     let mut key = vec![org.as_str(), server, primitive, user, wcit, issuer];
-    if user != "*" || wcit != "*" {
+    if user != "*" || wcit != "*" || !limit.group.is_empty() {
         key.extend(["of", call.issuer]);
     }
     if user == names::EACH {
@@ -65,6 +111,16 @@ pub fn bucket_key(limit: &Limit, call: LimitedCall<'_>) -> String {
     }
     if limit.observe {
         key.push("observed");
+    }
+    if !limit.group.is_empty() {
+        key.extend(["in", &limit.group]);
+    }
+    // A limit of another kind or window begins anew.
+    match (limit.concurrent, limit.fixed_window_seconds, limit.sliding_window_seconds) {
+        (true, ..) => key.push("running"),
+        (_, 1.., _) => key.extend(["window", &window]),
+        (_, _, 1..) => key.extend(["sliding", &window]),
+        _ => {}
     }
     // Names contain no control characters.
     key.join("\u{0}")
@@ -90,7 +146,14 @@ mod tests {
             refill_per_second,
             ..Limit::default()
         };
-        let call = LimitedCall { server: "demo", primitive: "pay", user: "alice", wcit: "t", issuer: "i" };
+        let call = LimitedCall {
+            server: "demo",
+            primitive: "pay",
+            user: "alice",
+            wcit: "t",
+            issuer: "i",
+            groups: &[],
+        };
         let capacities = |limits: &[Limit]| -> Vec<u64> {
             matching(limits, call).into_iter().map(|limit| limit.capacity).collect()
         };
@@ -101,6 +164,46 @@ mod tests {
         assert_eq!(capacities(&limits), [100, 1, 2, 3, 4, 5, 6, 7], "the slowest refill, then the smallest");
         limits.extend((0..1_000).map(|_| limit(1, 2.0, "*")));
         assert_eq!(capacities(&limits), [100, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn a_limit_of_a_group_counts_its_members_and_kinds_do_not_share_buckets() {
+        let limit = Limit {
+            org: "acme".into(),
+            server: "*".into(),
+            primitive: "*".into(),
+            user: "*".into(),
+            wcit: "*".into(),
+            group: "finance".into(),
+            ..Limit::default()
+        };
+        let groups = ["sales".to_owned(), "finance".to_owned()];
+        let call = LimitedCall {
+            server: "demo",
+            primitive: "pay",
+            user: "alice",
+            wcit: "t",
+            issuer: "i",
+            groups: &groups,
+        };
+        let other = LimitedCall { groups: &groups[..1], ..call };
+        assert!(applies(&limit, call) && !applies(&limit, other));
+        assert_eq!(level(&limit), Level::Group);
+        let elsewhere = LimitedCall { issuer: "j", ..call };
+        assert_ne!(bucket_key(&limit, call), bucket_key(&limit, elsewhere), "the same name at two issuers");
+        let kinds = [
+            limit.clone(),
+            Limit { fixed_window_seconds: 60, ..limit.clone() },
+            Limit { fixed_window_seconds: 61, ..limit.clone() },
+            Limit { sliding_window_seconds: 60, ..limit.clone() },
+            Limit { concurrent: true, ..limit.clone() },
+            Limit { group: String::new(), ..limit.clone() },
+        ];
+        let keys: HashSet<String> = kinds.iter().map(|limit| bucket_key(limit, call)).collect();
+        assert_eq!(keys.len(), kinds.len());
+        let of_all = Limit { org: EVERY_ORG.into(), group: String::new(), ..limit };
+        assert_eq!(level(&of_all), Level::Global);
+        assert_eq!(level(&Limit { server: "shop".into(), ..of_all }), Level::Server);
     }
 
     /// The edge's coarse limits are tested with the same rows.
@@ -130,6 +233,7 @@ mod tests {
                     user: &user,
                     wcit: &wcit,
                     issuer: &issuer,
+                    groups: &[],
                 };
                 assert_eq!(applies(&limit, call), caller["bucket"].is_string(), "{row}: {caller}");
                 if applies(&limit, call) {

@@ -225,7 +225,16 @@ impl BindingRecord {
     }
 }
 
-/// A token-bucket limit of an org. Each selector is exact or a pattern; `*` matches anything.
+/// Kind of a limit: calls take tokens, which come back steadily.
+pub const TOKEN_BUCKET: &str = "token-bucket";
+/// Kind of a limit: calls of a window that begins at a multiple of its length since 1970, UTC.
+pub const FIXED_WINDOW: &str = "fixed-window";
+/// Kind of a limit: calls of any period of the window's length.
+pub const SLIDING_WINDOW: &str = "sliding-window";
+/// Kind of a limit: calls that run at the same time.
+pub const CONCURRENCY: &str = "concurrency";
+
+/// A limit of an org. Each selector is exact or a pattern; `*` matches anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitRecord {
     pub server: String,
@@ -238,23 +247,58 @@ pub struct LimitRecord {
     #[serde(default = "any")]
     pub machine: String,
     pub capacity: u64,
-    /// The text that the admin wrote, e.g. `100/s`.
+    /// The text that the admin wrote, e.g. `100/s`. Of another kind than a token bucket: what readers that know no kinds
+    /// enforce.
     pub refill: String,
     /// Whether the limit refuses nothing and is only counted.
     #[serde(default)]
     pub observe: bool,
+    /// Group of the callers.
+    #[serde(default = "any")]
+    pub group: String,
+    /// [`TOKEN_BUCKET`], [`FIXED_WINDOW`], [`SLIDING_WINDOW`] or [`CONCURRENCY`].
+    #[serde(default = "token_bucket")]
+    pub kind: String,
+    /// Length of the window; 0 without one.
+    #[serde(default)]
+    pub window_seconds: u64,
+}
+
+impl Default for LimitRecord {
+    /// A limit for every caller that admits nothing.
+    fn default() -> LimitRecord {
+        LimitRecord {
+            server: any(),
+            primitive: any(),
+            user: any(),
+            wcit: any(),
+            issuer: any(),
+            machine: any(),
+            capacity: 0,
+            refill: String::new(),
+            observe: false,
+            group: any(),
+            kind: token_bucket(),
+            window_seconds: 0,
+        }
+    }
 }
 
 impl LimitRecord {
-    /// Whether both have the same selector, and both or neither are observed.
+    /// Whether both have the same selector, kind and window, and both or neither are observed.
     pub fn same_key(&self, other: &LimitRecord) -> bool {
         self.key() == other.key()
     }
 
-    fn key(&self) -> ([&str; 6], bool) {
-        let LimitRecord { server, primitive, user, wcit, issuer, machine, .. } = self;
-        ([server, primitive, user, wcit, issuer, machine].map(String::as_str), self.observe)
+    fn key(&self) -> ([&str; 8], u64, bool) {
+        let LimitRecord { server, primitive, user, wcit, issuer, machine, group, kind, .. } = self;
+        let names = [server, primitive, user, wcit, issuer, machine, group, kind].map(String::as_str);
+        (names, self.window_seconds, self.observe)
     }
+}
+
+fn token_bucket() -> String {
+    TOKEN_BUCKET.to_owned()
 }
 
 fn any() -> String {

@@ -63,10 +63,14 @@ impl Bucket {
     }
 }
 
+/// Number of remaining draws if no bucket of a draw counts them: slots, and slices.
+pub const UNCOUNTED: u64 = u64::MAX;
+
 /// The outcome of a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrawOutcome {
-    /// One token was taken from every bucket; `remaining` is the fewest that any bucket has left.
+    /// One token was taken from every bucket; `remaining` is the fewest that any bucket without slots has left, or
+    /// [`UNCOUNTED`].
     Granted { remaining: u64 },
     /// No token was taken. Of the empty buckets, the one at `index` takes longest to have a token again; the time until then is
     /// when a draw can succeed.

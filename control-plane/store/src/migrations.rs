@@ -57,6 +57,7 @@ pub(crate) static CONTROL: Schema = Schema {
         (104, "undo", include_str!("../migrations/control/0104_undo.sql")),
         (105, "disabled", include_str!("../migrations/control/0105_disabled.sql")),
         (106, "observed limits", include_str!("../migrations/control/0106_observed_limits.sql")),
+        (109, "limit kinds", include_str!("../migrations/control/0109_limit_kinds.sql")),
         (120, "revocation events", include_str!("../migrations/control/0120_revocation_events.sql")),
     ],
 };

@@ -83,12 +83,15 @@ fn limits(answer: &Value) -> Vec<String> {
             named.filter(|(_, value)| *value != "*").map(|(name, value)| format!("{name} {value}")).collect();
         let about = if named.is_empty() { "all calls of the org".to_owned() } else { named.join(", ") };
         let capacity = number("capacity");
-        let refill = number("refillPerSecond");
+        let window = number("windowSeconds");
+        let amount = match text(limit, "type") {
+            "concurrency" => format!("at most {capacity} at once"),
+            "fixed-window" => format!("{capacity} in each {window} seconds"),
+            "sliding-window" => format!("{capacity} in any {window} seconds"),
+            _ => format!("{capacity} at once, then {} a second", number("refillPerSecond")),
+        };
         let observed = if is(limit, "observe") { "; observed, refuses nothing" } else { "" };
-        format!(
-            "limit: {capacity} at once, then {refill} a second ({about}); buckets: {}{observed}",
-            text(limit, "buckets")
-        )
+        format!("limit: {amount} ({about}); buckets: {}{observed}", text(limit, "buckets"))
     };
     list(answer, "limits").map(line).collect()
 }

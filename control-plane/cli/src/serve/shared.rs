@@ -27,7 +27,9 @@ fn redis_counters(url: &Secret, event_bytes: u64) -> anyhow::Result<(Arc<dyn Cou
 
     let Lanes { limits, directory, events } =
         Lanes::open(url.expose()).context("open the Redis that ASP_REDIS_URL names")?;
-    let counters = WithFallback::new(Arc::new(RedisCounters::new(limits)));
+    let limits = Arc::new(RedisCounters::new(limits));
+    let counters = Arc::new(WithFallback::new(limits.clone()));
+    counters.join(limits, uuid::Uuid::now_v7().to_string());
     let shared = Shared {
         directory: Arc::new(RedisDirectory::new(directory.clone())),
         bus: Arc::new(RedisBus::new(directory.clone())),
@@ -38,7 +40,8 @@ fn redis_counters(url: &Secret, event_bytes: u64) -> anyhow::Result<(Arc<dyn Cou
         answers: Arc::new(RedisAnswers::new(events.clone())),
         briefs: Arc::new(RedisBriefs::new(events)),
     };
-    Ok((Arc::new(counters), Some(shared)))
+    let counters: Arc<dyn Counters> = counters;
+    Ok((counters, Some(shared)))
 }
 
 #[cfg(not(feature = "cluster"))]

@@ -354,10 +354,16 @@ impl CallTask {
         for level in &grant.would_refuse {
             metrics.would_limit(level.as_str());
         }
-        if let Some(receiver) = input.receiver.take() {
-            self.store_receiver(receiver.as_ref()).await?;
-        }
-        self.stages_from_input(snapshot, entitled, input, &grant).await
+        let stored = match input.receiver.take() {
+            Some(receiver) => self.store_receiver(receiver.as_ref()).await,
+            None => Ok(()),
+        };
+        let result = match stored {
+            Ok(()) => self.stages_from_input(snapshot, entitled, input, &grant).await,
+            Err(refusal) => Err(refusal),
+        };
+        grant.end(result.as_ref().err()).await;
+        result
     }
 
     /// Runs the stages after the limits.
@@ -539,6 +545,7 @@ impl CallTask {
             _ => None,
         };
         let execution = self.execution(snapshot, arguments, grant.remaining, None);
+        grant.set_used();
         let started = Instant::now();
         let executed = execute::execute(self.pipeline.backends.as_ref(), execution).await;
         metrics.stage(&self.call, Stage::Execute, started);

@@ -208,6 +208,7 @@ async fn policy_limits_scopes_and_revocations_bound_a_machine_as_they_bound_user
         capacity: 1,
         refill_per_second: 0.001,
         observe: false,
+        ..Limit::default()
     });
     let fixture = through_envoy(inputs);
     assert!(done(&call(&shown(0x11, ""), "policy.open").send(&fixture).await));

@@ -27,6 +27,7 @@ pub(crate) fn star(capacity: u64) -> Limit {
         capacity,
         refill_per_second: 0.001,
         observe: false,
+        ..Limit::default()
     }
 }
 

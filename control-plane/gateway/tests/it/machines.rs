@@ -184,6 +184,7 @@ async fn policy_limits_and_scopes_bound_a_machine_as_they_bound_users() {
         capacity: 1,
         refill_per_second: 0.001,
         observe: false,
+        ..Limit::default()
     });
     let scopes = inputs.servers.iter().flat_map(|server| &server.primitives);
     let scopes =

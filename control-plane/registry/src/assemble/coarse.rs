@@ -45,9 +45,12 @@ pub(super) fn limits(inputs: &EdgeInputs<'_>) -> Vec<CoarseLimit> {
     // `max` also replaces NaN.
     let multiple = inputs.coarse_multiple.max(LEAST_PER_WORKER * workers);
     let mut orgs: BTreeMap<&str, Vec<&Limit>> = BTreeMap::new();
-    // Edges do not know machines as callers.
+    // Edges know neither machines nor groups, nor when a call ends. They count each org by itself: also for a limit of all orgs,
+    // where that is laxer.
     let is_enforced = |limit: &&Limit| {
-        limit.refill_per_second.is_finite() && limit.issuer != asp_edge::MACHINE_ISSUER && !limit.observe
+        let is_known =
+            limit.issuer != asp_edge::MACHINE_ISSUER && limit.group.is_empty() && !limit.concurrent;
+        limit.refill_per_second.is_finite() && is_known && !limit.observe
     };
     for limit in inputs.limits.iter().copied().filter(is_enforced) {
         orgs.entry(&limit.org).or_default().push(limit);

@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|line: &str| {
     let Ok(limit) = parse(line) else { return };
     assert!(refill::parse(&limit.refill).is_ok() && (1..=refill::MAX_CAPACITY).contains(&limit.capacity));
-    for name in [&limit.server, &limit.user, &limit.wcit, &limit.machine] {
+    for name in [&limit.server, &limit.user, &limit.wcit, &limit.machine, &limit.group] {
         assert!(patterns::valid_exact_or_any(name), "{name}");
     }
     assert!(patterns::valid(&limit.primitive), "{}", limit.primitive);

@@ -18,7 +18,7 @@ use asp_issuers::admin_role::valid_org;
 use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol, ServerPart};
 use asp_registry::CompiledServer;
 use asp_snapshot::ListedPrimitive;
-use asp_snapshot::limits::LimitedCall;
+use asp_snapshot::limits::{EVERY_ORG, LimitedCall};
 use asp_snapshot::policy::{
     Decision, Effect, Policy, Ruling, RulingReason, protocol_word, target_issuer, target_word,
 };
@@ -173,7 +173,8 @@ pub async fn explain(
         .await?
         .work(move || {
             let org = asked.org(&question.org);
-            let limits = limits::of(&org, call_of(&question));
+            let of_all = asked.org(EVERY_ORG);
+            let limits = limits::of(&[&org, &of_all], call_of(&question));
             let part = part.filter(|_| is_offered);
             let switches = part.map(|part| switches(&part, &org)).unwrap_or_default();
             let decided = match not_served {
@@ -313,8 +314,8 @@ fn holder<'a>(state: &AdminState, question: &'a Question) -> TokenHolder<'a> {
 }
 
 fn call_of(question: &Question) -> LimitedCall<'_> {
-    let Question { server, primitive, user, wcit, issuer, .. } = question;
-    LimitedCall { server, primitive, user, wcit, issuer }
+    let Question { server, primitive, user, wcit, issuer, groups, .. } = question;
+    LimitedCall { server, primitive, user, wcit, issuer, groups }
 }
 
 struct DecisionReport {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use asp_snapshot::limits::EVERY_ORG;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{AtRevision, Change, Commit, StoreError};
 use async_trait::async_trait;
@@ -95,6 +96,19 @@ impl FromRequestParts<Arc<AdminState>> for OrgRequest {
         let admin = Admin::from_request_parts(parts, state).await?;
         let Path(org) = Path::from_request_parts(parts, state).await?;
         Ok(OrgRequest { admin, state: Arc::clone(state), org, headers: parts.headers.clone() })
+    }
+}
+
+/// A request of the platform about the list that counts for all orgs together.
+pub struct PlatformRequest(pub OrgRequest);
+
+impl FromRequestParts<Arc<AdminState>> for PlatformRequest {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<PlatformRequest> {
+        let admin = Admin::from_request_parts(parts, state).await?;
+        let (state, headers) = (Arc::clone(state), parts.headers.clone());
+        Ok(PlatformRequest(OrgRequest { admin, state, org: EVERY_ORG.to_owned(), headers }))
     }
 }
 

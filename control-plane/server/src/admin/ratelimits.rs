@@ -2,7 +2,10 @@
 
 use asp_snapshot::limits::MAX_DRAWN;
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{AtRevision, Change, Commit, LimitRecord, StoreError};
+use asp_store::control::{
+    AtRevision, CONCURRENCY, Change, Commit, FIXED_WINDOW, LimitRecord, SLIDING_WINDOW, StoreError,
+    TOKEN_BUCKET,
+};
 use async_trait::async_trait;
 use axum::Json;
 use axum::response::Response;
@@ -10,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::lists::{self, OrgRequest, PolicyList};
+use super::lists::{self, OrgRequest, PlatformRequest, PolicyList};
 use super::name_checks::{ForceQuery, Mention};
 use super::problem::{Problem, Result};
 use super::request::{Body, Query};
@@ -18,9 +21,10 @@ use crate::admission::{Admission, AdmissionError};
 use crate::patterns;
 use crate::policy::overlap::{self, OverlapFault};
 use crate::policy::refill::{self, MAX_CAPACITY};
+use crate::policy::window;
 
-/// The only type of limits.
-const TOKEN_BUCKET: &str = "token-bucket";
+/// Refill that readers enforce which do not know limits on calls that run: practically none.
+pub const CONCURRENCY_REFILL: &str = "1000000/s";
 
 /// One limit.
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -52,18 +56,26 @@ pub struct Selector {
     /// Name of a machine; `each`: one bucket for each machine; `*`: the limit is not only for machines
     #[serde(default = "any", skip_serializing_if = "is_any")]
     pub machine: String,
+    /// Group of the callers, as their token or key names it; `*`: callers of every group
+    #[serde(default = "any", skip_serializing_if = "is_any")]
+    pub group: String,
 }
 
 /// Rate of calls that a limit allows.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// `token-bucket` [default]
+    /// `token-bucket` [default]; `fixed-window`: `capacity` calls in each `window`, counted from midnight UTC if it is a day;
+    /// `sliding-window`: `capacity` calls in any period of this length; `concurrency`: `capacity` calls that run at once
     #[serde(rename = "type", default = "token_bucket")]
     pub kind: String,
     pub capacity: u64,
-    /// e.g. `100/s`, `30/m`, `1000/h`
+    /// Of a token bucket: e.g. `100/s`, `30/m`, `1000/h`
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub refill: String,
+    /// Of a window: e.g. `60s`, `15m`, `1h`, `1d`
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub window: String,
     /// Counts calls and refuses none
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observe: bool,
@@ -104,6 +116,31 @@ pub async fn get(request: OrgRequest) -> Result<Response> {
 #[utoipa::path(delete, path = "/api/ratelimits/orgs/{org}", tag = "limits",
     params(("org" = String, Path)), responses((status = 200, body = Object)))]
 pub async fn delete(request: OrgRequest) -> Result<Json<Value>> {
+    lists::delete::<LimitList>(request, ()).await
+}
+
+/// Replaces the limits that count for all orgs together.
+#[utoipa::path(put, path = "/api/ratelimits/platform", tag = "limits", request_body = Vec<RateLimit>, params(ForceQuery),
+    responses((status = 200, body = Vec<RateLimit>), (status = 412, body = Problem), (status = 422, body = Problem)))]
+pub async fn put_platform(
+    PlatformRequest(request): PlatformRequest,
+    Query(forced): Query<ForceQuery>,
+    Body(body): Body<Vec<RateLimit>>,
+) -> Result<Response> {
+    lists::put::<LimitList>(request, forced, body).await
+}
+
+/// Lists the limits that count for all orgs together.
+#[utoipa::path(get, path = "/api/ratelimits/platform", tag = "limits",
+    responses((status = 200, body = Vec<RateLimit>)))]
+pub async fn get_platform(PlatformRequest(request): PlatformRequest) -> Result<Response> {
+    lists::get::<LimitList>(request).await
+}
+
+/// Removes the limits that count for all orgs together.
+#[utoipa::path(delete, path = "/api/ratelimits/platform", tag = "limits",
+    responses((status = 200, body = Object)))]
+pub async fn delete_platform(PlatformRequest(request): PlatformRequest) -> Result<Json<Value>> {
     lists::delete::<LimitList>(request, ()).await
 }
 
@@ -177,18 +214,16 @@ pub(super) fn check_overlap(records: &[LimitRecord]) -> Result<()> {
 fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord> {
     let bad = |what: &str| Err(Problem::params(format!("limit {position}: {what}")));
     let RateLimit { selector, policy } = limit;
-    if policy.kind != TOKEN_BUCKET {
-        return bad("policy.type must be token-bucket");
-    }
     if policy.capacity == 0 || policy.capacity > MAX_CAPACITY {
         return bad("policy.capacity must be from 1 to 1000000000");
     }
-    if let Err(error) = refill::parse(&policy.refill) {
-        return bad(&format!("policy.refill: {error}"));
-    }
-    let exact = [&selector.server, &selector.user, &selector.wcit, &selector.machine];
+    let (refill, window_seconds) = match rate(&policy) {
+        Ok(rate) => rate,
+        Err(fault) => return bad(&fault),
+    };
+    let exact = [&selector.server, &selector.user, &selector.wcit, &selector.machine, &selector.group];
     if !exact.iter().all(|text| patterns::valid_exact_or_any(text)) {
-        return bad("server must be exact or *, user, wcit and machine exact, each or *");
+        return bad("server and group must be exact or *, user, wcit and machine exact, each or *");
     }
     if selector.issuer != "*" && !patterns::is_issuer(&selector.issuer) {
         return bad("issuer must be an issuer's name or *");
@@ -199,16 +234,65 @@ fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord> {
     if !patterns::valid(&selector.primitive) {
         return bad("primitive must be exact, prefix* or *");
     }
-    let Selector { server, primitive, user, wcit, issuer, machine } = selector;
-    let Policy { capacity, refill, kind: _, observe } = policy;
-    Ok(LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe })
+    let Selector { server, primitive, user, wcit, issuer, machine, group } = selector;
+    let Policy { capacity, kind, observe, .. } = policy;
+    Ok(LimitRecord {
+        server,
+        primitive,
+        user,
+        wcit,
+        issuer,
+        machine,
+        capacity,
+        refill,
+        observe,
+        group,
+        kind,
+        window_seconds,
+    })
+}
+
+/// Returns the refill and the window's length of a limit, or what is wrong with them.
+fn rate(policy: &Policy) -> Result<(String, u64), String> {
+    let Policy { kind, capacity, refill, window, .. } = policy;
+    let only = |of: &str, name: &str, value: &str| match value.is_empty() {
+        true => Ok(()),
+        false => Err(format!("policy.{name} is only for limits of type {of}")),
+    };
+    match kind.as_str() {
+        TOKEN_BUCKET => {
+            only("fixed-window and sliding-window", "window", window)?;
+            refill::parse(refill).map_err(|error| format!("policy.refill: {error}"))?;
+            Ok((refill.clone(), 0))
+        }
+        FIXED_WINDOW | SLIDING_WINDOW => {
+            only(TOKEN_BUCKET, "refill", refill)?;
+            let seconds = window::parse(window).map_err(|error| format!("policy.window: {error}"))?;
+            Ok((window::refill(*capacity, seconds), seconds))
+        }
+        CONCURRENCY => {
+            only(TOKEN_BUCKET, "refill", refill)?;
+            only("fixed-window and sliding-window", "window", window)?;
+            if policy.observe {
+                return Err("a limit of type concurrency cannot be observed".to_owned());
+            }
+            Ok((CONCURRENCY_REFILL.to_owned(), 0))
+        }
+        _ => Err("policy.type must be token-bucket, fixed-window, sliding-window or concurrency".to_owned()),
+    }
 }
 
 /// Returns a limit in the form of the admin API.
 pub fn entry(limit: LimitRecord) -> RateLimit {
-    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe } = limit;
+    let LimitRecord { server, primitive, user, wcit, issuer, machine, group, capacity, observe, .. } = limit;
+    // The refill of another kind is for earlier versions.
+    let refill = if limit.kind == TOKEN_BUCKET { limit.refill } else { String::new() };
+    let window = match limit.window_seconds {
+        0 => String::new(),
+        seconds => window::text(seconds),
+    };
     RateLimit {
-        selector: Selector { server, primitive, user, wcit, issuer, machine },
-        policy: Policy { kind: token_bucket(), capacity, refill, observe },
+        selector: Selector { server, primitive, user, wcit, issuer, machine, group },
+        policy: Policy { kind: limit.kind, capacity, refill, window, observe },
     }
 }

@@ -77,6 +77,8 @@ fn of_orgs() -> Vec<Resource> {
     let exposure = put(policy::put_exposure).get(policy::get_exposure).delete(policy::delete_exposure);
     let bindings = put(policy::put_binding).get(policy::get_bindings).delete(policy::delete_bindings);
     let limits = put(ratelimits::put).get(ratelimits::get).delete(ratelimits::delete);
+    let of_all =
+        put(ratelimits::put_platform).get(ratelimits::get_platform).delete(ratelimits::delete_platform);
     let bound = put(bounds::put).get(bounds::get).delete(bounds::delete);
     let keys = post(machines::add).get(machines::list);
     let certificates = post(certificates::register).get(certificates::list);
@@ -93,6 +95,7 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/explain", Permission::Question, post(explain_token::explain_token)),
         resource("/api/orgs", Permission::Orgs, get(orgs::list)),
         resource("/api/ratelimits/orgs/{org}", Permission::Org, limits),
+        resource("/api/ratelimits/platform", Permission::Platform, of_all),
         resource("/api/ratelimits/orgs/{org}/usage", Permission::Org, get(limit_usage::get)),
         resource("/api/machines/orgs/{org}/bound", Permission::OrgBound, bound),
         resource("/api/machines/orgs/{org}/keys", Permission::Org, keys),

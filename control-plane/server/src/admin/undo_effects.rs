@@ -11,7 +11,7 @@ use asp_proto::snapshot::{Primitive, Protocol, TargetKind};
 use asp_registry::CompiledServer;
 use asp_snapshot::policy::{Policy, Ruling};
 use asp_store::control::{
-    BindingRecord, ExposureRecord, LimitRecord, ListDifference, OfferRecord, RevocationRecord,
+    BindingRecord, CONCURRENCY, ExposureRecord, LimitRecord, ListDifference, OfferRecord, RevocationRecord,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -23,7 +23,7 @@ use crate::admin::{AdminState, name_checks, offers};
 use crate::catalog::offers::OfferTable;
 use crate::catalog::orgs::{OrgPolicy, Records};
 use crate::policy;
-use crate::policy::{BLOCK_ORG, BLOCK_USER, refill};
+use crate::policy::{BLOCK_ORG, BLOCK_USER, refill, window};
 
 /// Maximum number of effects that are shown in each direction.
 const MAX_SHOWN: usize = 50;
@@ -329,6 +329,11 @@ fn is_wider(one: &LimitRecord, other: &LimitRecord) -> bool {
 }
 
 fn rate(limit: &LimitRecord) -> String {
+    match (limit.kind.as_str(), limit.window_seconds) {
+        (CONCURRENCY, _) => return format!("{} running at once", limit.capacity),
+        (_, seconds @ 1..) => return format!("{} each {}", limit.capacity, window::describe(seconds)),
+        (_, 0) => {}
+    }
     format!("{} at once, then {}", limit.capacity, limit.refill)
 }
 
@@ -340,7 +345,10 @@ fn limited(limit: &LimitRecord, from: String, to: String) -> AccessChange {
         .filter(|(_, name)| *name != ANY)
         .map(|(kind, name)| if name == "each" { format!("each {kind}") } else { format!("{kind} {name}") })
         .collect();
-    let who = if parts.is_empty() { "all callers together".to_owned() } else { parts.join(", ") };
+    let mut who = if parts.is_empty() { "all callers together".to_owned() } else { parts.join(", ") };
+    if limit.group != ANY {
+        who.push_str(&format!(" in {}", limit.group));
+    }
     AccessChange {
         who: format!("{who}{issuer}"),
         server: limit.server.clone(),
@@ -403,6 +411,7 @@ mod tests {
             capacity,
             refill: "1/s".into(),
             observe: false,
+            ..LimitRecord::default()
         }
     }
 

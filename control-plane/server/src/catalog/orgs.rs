@@ -206,6 +206,7 @@ mod tests {
             capacity: 1,
             refill: refill.into(),
             observe: false,
+            ..LimitRecord::default()
         }
     }
 

@@ -35,7 +35,9 @@ type Shape = [SelectorKind; 5];
 pub fn check(limits: &[LimitRecord]) -> Result<(), OverlapFault> {
     let mut places = HashMap::new();
     for (place, limit) in limits.iter().enumerate() {
-        if let Some(first) = places.insert((parts(limit), limit.primitive.as_str(), limit.observe), place) {
+        let kind = (limit.kind.as_str(), limit.window_seconds);
+        let names = (parts(limit), limit.group.as_str(), limit.primitive.as_str());
+        if let Some(first) = places.insert((names, kind, limit.observe), place) {
             return Err(OverlapFault::Twice(first, place));
         }
     }
@@ -84,20 +86,21 @@ fn meet(one: &LimitRecord, other: &LimitRecord) -> bool {
 
 /// Returns an upper bound for the number of limits that one call may draw from.
 fn max_drawn<'l>(limits: impl IntoIterator<Item = &'l LimitRecord>) -> usize {
-    let mut patterns: HashMap<[&str; 5], HashMap<(&str, bool), usize>> = HashMap::new();
+    let mut patterns: HashMap<([&str; 5], &str), HashMap<(&str, bool), usize>> = HashMap::new();
     for limit in limits {
-        let of_parts = patterns.entry(parts(limit)).or_default();
+        let of_parts = patterns.entry((parts(limit), limit.group.as_str())).or_default();
         *of_parts.entry(split(&limit.primitive)).or_default() += 1;
     }
-    let mut most: BTreeMap<Shape, usize> = BTreeMap::new();
-    for (parts, patterns) in &patterns {
+    // A caller may be in several groups, which therefore count together.
+    let mut most: BTreeMap<(Shape, &str), usize> = BTreeMap::new();
+    for ((parts, group), patterns) in &patterns {
         let nested = patterns.keys().map(|one| covering(patterns, *one)).max().unwrap_or_default();
-        let of_shape = most.entry(parts.map(how)).or_default();
+        let of_shape = most.entry((parts.map(how), *group)).or_default();
         *of_shape = nested.max(*of_shape);
     }
     // No caller is both a user and a machine.
     let sum = |about: fn(&Shape) -> bool| {
-        most.iter().filter(|(shape, _)| about(shape)).map(|(_, n)| n).sum::<usize>()
+        most.iter().filter(|((shape, _), _)| about(shape)).map(|(_, n)| n).sum::<usize>()
     };
     let of_user = sum(|[.., machine]| *machine == SelectorKind::Any);
     let of_machine =
@@ -150,6 +153,7 @@ mod tests {
             capacity: 1,
             refill: "1/s".into(),
             observe: false,
+            ..LimitRecord::default()
         }
     }
 
@@ -183,6 +187,17 @@ mod tests {
         assert_eq!(check(&ways), Ok(()), "nobody is a user and a machine");
         ways.push(limit(&[("server", "shop")]));
         assert_eq!(check(&ways), Err(OverlapFault::TooMany(9)));
+    }
+
+    #[test]
+    fn groups_count_together_and_kinds_may_stand_beside_each_other() {
+        let of = |group: &str| LimitRecord { group: group.into(), ..limit(&[]) };
+        let groups: Vec<LimitRecord> = (0..=MAX_DRAWN).map(|n| of(&format!("g{n}"))).collect();
+        assert_eq!(check(&groups[..MAX_DRAWN]), Ok(()));
+        assert_eq!(check(&groups), Err(OverlapFault::TooMany(MAX_DRAWN + 1)));
+        let daily = LimitRecord { kind: "fixed-window".into(), window_seconds: 86_400, ..limit(&[]) };
+        assert_eq!(check(&[limit(&[]), daily.clone(), of("g")]), Ok(()));
+        assert_eq!(check(&[daily.clone(), limit(&[]), daily]), Err(OverlapFault::Twice(0, 2)));
     }
 
     #[test]

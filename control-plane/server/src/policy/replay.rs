@@ -2,7 +2,7 @@
 //!
 //! Pure. A limit is replayed by itself, as if it had begun full; a refused call draws nothing, and is not repeated.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use asp_proto::snapshot::Limit;
 use asp_snapshot::limits::{self, LimitedCall};
@@ -16,6 +16,8 @@ const REFUSED_BEFORE: [&str; 2] = ["unknown_primitive", "insufficient_scope"];
 pub struct RecordedCall {
     /// Start of the call in Unix milliseconds.
     pub at_ms: i64,
+    /// End of the call in Unix milliseconds.
+    pub end_ms: i64,
     pub user: String,
     /// Name of the caller's issuer; "" in records of earlier versions.
     pub issuer: String,
@@ -62,6 +64,7 @@ impl RecordedCall {
         let id = record.primitive.rsplit_once('@').map_or(record.primitive.as_str(), |(id, _)| id);
         Some(RecordedCall {
             at_ms: at_ms.saturating_sub(i64::try_from(record.latency_us / 1_000).unwrap_or_default()),
+            end_ms: at_ms,
             primitive: id.to_owned(),
             user: record.user,
             issuer: record.issuer,
@@ -79,31 +82,103 @@ impl RecordedCall {
             user: &self.user,
             wcit: &self.wcit,
             issuer: &self.issuer,
+            // The log of calls has no groups.
+            groups: &[],
         }
     }
 }
 
 /// Counts the calls, given in the order of their time, by user and issuer.
 pub fn replay<'c>(limit: &Limit, calls: &'c [RecordedCall]) -> BTreeMap<(&'c str, &'c str), CallerCount> {
-    let capacity = limit.capacity.max(1) as f64;
-    let mut levels: HashMap<String, (f64, i64)> = HashMap::new();
+    let mut levels: HashMap<String, Level> = HashMap::new();
     let mut callers: BTreeMap<(&str, &str), CallerCount> = BTreeMap::new();
     for call in calls {
         let selected = call.selected();
         if (call.is_nested && limit.primitive == "*") || !limits::applies(limit, selected) {
             continue;
         }
-        let level = levels.entry(limits::bucket_key(limit, selected)).or_insert((capacity, call.at_ms));
-        let (tokens, since) = *level;
-        let seconds = call.at_ms.saturating_sub(since).max(0) as f64 / 1_000.0;
-        let tokens = (tokens + seconds * limit.refill_per_second).min(capacity);
-        let is_refused = tokens < 1.0;
-        *level = (if is_refused { tokens } else { tokens - 1.0 }, call.at_ms.max(since));
+        let level =
+            levels.entry(limits::bucket_key(limit, selected)).or_insert_with(|| Level::full(limit, call));
+        let is_refused = !level.admits(limit, call);
         let caller = callers.entry((&call.user, &call.issuer)).or_default();
         caller.calls += 1;
         caller.refused += u64::from(is_refused);
     }
     callers
+}
+
+/// Level of a bucket.
+enum Level {
+    Tokens {
+        tokens: f64,
+        since: i64,
+    },
+    /// Admitted calls of the window of this number.
+    Window {
+        number: i64,
+        used: u64,
+    },
+    /// Times until which admitted calls count, in their order: the end of a sliding window.
+    Recent(VecDeque<i64>),
+    /// Ends of admitted calls.
+    Running(Vec<i64>),
+}
+
+impl Level {
+    fn full(limit: &Limit, call: &RecordedCall) -> Level {
+        if limit.concurrent {
+            Level::Running(Vec::new())
+        } else if limit.fixed_window_seconds > 0 {
+            Level::Window { number: i64::MIN, used: 0 }
+        } else if limit.sliding_window_seconds > 0 {
+            Level::Recent(VecDeque::new())
+        } else {
+            Level::Tokens { tokens: limit.capacity.max(1) as f64, since: call.at_ms }
+        }
+    }
+
+    /// Draws from the bucket; returns whether the call is admitted.
+    fn admits(&mut self, limit: &Limit, call: &RecordedCall) -> bool {
+        let capacity = limit.capacity.max(1);
+        let at = call.at_ms;
+        match self {
+            Level::Tokens { tokens, since } => {
+                let seconds = at.saturating_sub(*since).max(0) as f64 / 1_000.0;
+                *tokens = (*tokens + seconds * limit.refill_per_second).min(capacity as f64);
+                *since = at.max(*since);
+                let is_admitted = *tokens >= 1.0;
+                *tokens -= if is_admitted { 1.0 } else { 0.0 };
+                is_admitted
+            }
+            Level::Window { number, used } => {
+                let current = at.div_euclid(i64::from(limit.fixed_window_seconds.max(1)) * 1_000);
+                if current > *number {
+                    (*number, *used) = (current, 0);
+                }
+                let is_admitted = *used < capacity;
+                *used += u64::from(is_admitted);
+                is_admitted
+            }
+            Level::Recent(ends) => {
+                while ends.front().is_some_and(|end| *end <= at) {
+                    ends.pop_front();
+                }
+                let is_admitted = (ends.len() as u64) < capacity;
+                if is_admitted {
+                    ends.push_back(at.saturating_add(i64::from(limit.sliding_window_seconds) * 1_000));
+                }
+                is_admitted
+            }
+            Level::Running(ends) => {
+                ends.retain(|end| *end > at);
+                let is_admitted = (ends.len() as u64) < capacity;
+                if is_admitted {
+                    ends.push(call.end_ms);
+                }
+                is_admitted
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -138,6 +213,22 @@ mod tests {
             assert!(replay(&limit(line), &calls).is_empty(), "{line}");
         }
         assert_eq!(replay(&limit("1/h on shop.* at shop from login"), &calls).len(), 2);
+    }
+
+    #[test]
+    fn windows_and_running_calls_are_replayed_too() {
+        let refused =
+            |line: &str, calls: &[RecordedCall]| replay(&limit(line), calls)[&("alice", "login")].refused;
+        // A minute begins at 60,000.
+        let calls: Vec<RecordedCall> =
+            [59_000, 59_500, 59_900, 60_000, 60_100].into_iter().map(|at| call(at, "alice")).collect();
+        assert_eq!(refused("2/min window fixed", &calls), 1, "two in each minute");
+        assert_eq!(refused("2/min window sliding", &calls), 3);
+        assert_eq!(refused("4/day", &calls), 1);
+        let long = RecordedCall { end_ms: 60_050, ..call(59_000, "alice") };
+        let calls = [long, call(59_500, "alice"), call(60_100, "alice")];
+        assert_eq!(refused("at most 1 at once", &calls), 1, "one ran while another did");
+        assert!(replay(&limit("1/min in finance"), &calls).is_empty(), "the log has no groups");
     }
 
     #[test]

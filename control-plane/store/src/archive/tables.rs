@@ -145,7 +145,7 @@ pub(super) const TABLES: [ArchiveTable; 28] = [
         protocol: Text, name: Text, allowed: Integer, observed: Integer, approval: Integer, conditions: Text),
     table!("limits", 2, org: Text, position: Integer, server: Text, primitive: Text, user_id: Text,
         wcit: Text, issuer: Text, machine: Text, capacity: Integer, refill: Text,
-        observe: Integer),
+        observe: Integer, caller_group: Text, kind: Text, window_seconds: Integer),
     table!("revocations", 1, id: Text, kind: Text, org: Text, target: Text, issuer: Text, reason: Text,
         created_at: Integer, until_at: Integer, by_platform: Integer),
     table!("issuers", 2, side: Text, name: Text, document: Text, updated_at: Integer),

@@ -18,9 +18,9 @@ mod undo;
 
 use super::sql::ControlStore;
 use super::{
-    AuditQuery, BindingRecord, Change, ExposureRecord, IssuerKeysRecord, KEEP_VERSIONS_OF_GONE, LimitRecord,
-    MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, MAX_VERSIONS, Note, Precondition, RevocationRecord, Side,
-    SourceFile, StoreError,
+    AuditQuery, BindingRecord, Change, ExposureRecord, FIXED_WINDOW, IssuerKeysRecord, KEEP_VERSIONS_OF_GONE,
+    LimitRecord, MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, MAX_VERSIONS, Note, Precondition, RevocationRecord,
+    Side, SourceFile, StoreError,
 };
 
 /// Runs the whole suite. Leaves the store with a few records.
@@ -414,11 +414,18 @@ fn limit(primitive: &str, capacity: u64) -> LimitRecord {
         capacity,
         refill: "100/s".into(),
         observe: false,
+        ..LimitRecord::default()
     }
 }
 
 async fn limits_are_replaced_as_a_list(store: &ControlStore) {
-    let list = [limit("z", 1), limit("a", 2), LimitRecord { observe: true, ..limit("a", 1) }];
+    let budget = LimitRecord {
+        group: "finance".into(),
+        kind: FIXED_WINDOW.into(),
+        window_seconds: 86_400,
+        ..limit("a", 5)
+    };
+    let list = [limit("z", 1), limit("a", 2), LimitRecord { observe: true, ..limit("a", 1) }, budget];
     let first = store.put_limits(&change(), "acme", &list).await.unwrap();
     assert!(!store.put_limits(&change(), "acme", &list).await.unwrap().changed);
     let read = store.limits("acme").await.unwrap();

@@ -12,7 +12,7 @@ use asp_platform::clock::now_ms;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::{Bucket, CounterError, Counters, DrawOutcome, GatewayShare, MemoryCounters, Membership};
+use super::{Bucket, CounterError, Counters, DrawOutcome, GatewayShare, Membership, MemoryCounters};
 use crate::availability::{Attempt, Availability};
 
 /// Interval at which a gateway records that it is there, and learns of the others.
@@ -133,12 +133,7 @@ impl Counters for WithFallback {
         }
     }
 
-    async fn give_back(
-        &self,
-        tenant: &str,
-        buckets: &[Bucket],
-        drawn_ms: u64,
-    ) -> Result<(), CounterError> {
+    async fn give_back(&self, tenant: &str, buckets: &[Bucket], drawn_ms: u64) -> Result<(), CounterError> {
         self.own.give_back(tenant, &self.parts(buckets), drawn_ms).await?;
         // Tokens of a draw before the last change may be another counter's.
         let is_of_now = drawn_ms > self.changed_ms.load(Ordering::Relaxed);

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::state::{Now, State, seconds_of, tokens_left};
-use super::{Bucket, BucketKind, CounterError, Counters, DrawOutcome, milliseconds};
+use super::{Bucket, BucketKind, CounterError, Counters, DrawOutcome, UNCOUNTED, milliseconds};
 
 /// Buckets guaranteed to each tenant: more than one call draws from.
 const OWN: usize = 16;
@@ -111,10 +111,11 @@ impl Counters for MemoryCounters {
     async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
         let now = self.clock.now();
         let mut table = self.table.lock();
-        let mut remaining = u64::MAX;
+        let mut remaining = UNCOUNTED;
         let mut empty: Option<(usize, f64)> = None;
         for (index, bucket) in buckets.iter().enumerate() {
             match table.room(tenant, bucket, now) {
+                Ok(_) if bucket.is_slots() => {}
                 Ok(left) => remaining = remaining.min(left),
                 Err(wait) if empty.is_none_or(|(_, longest)| wait > longest) => empty = Some((index, wait)),
                 Err(_) => {}
@@ -135,12 +136,7 @@ impl Counters for MemoryCounters {
         Ok(DrawOutcome::Granted { remaining })
     }
 
-    async fn give_back(
-        &self,
-        tenant: &str,
-        buckets: &[Bucket],
-        drawn_ms: u64,
-    ) -> Result<(), CounterError> {
+    async fn give_back(&self, tenant: &str, buckets: &[Bucket], drawn_ms: u64) -> Result<(), CounterError> {
         self.change(tenant, buckets, |state, bucket, now| state.give_back(bucket, drawn_ms, now));
         Ok(())
     }
@@ -207,10 +203,10 @@ impl BucketTable {
         }
         let key = key.unwrap_or_else(|| Arc::from(bucket.key.as_str()));
         let is_new = !known.levels.contains_key(&key);
-        let level = known.levels.entry(Arc::clone(&key)).or_insert_with(|| Level {
-            state: State::new(bucket, tokens, now),
-            full_at: now.instant,
-        });
+        let level = known
+            .levels
+            .entry(Arc::clone(&key))
+            .or_insert_with(|| Level { state: State::new(bucket, tokens, now), full_at: now.instant });
         level.state.draw(bucket, now);
         let before = level.full_at;
         let full_at = level.state.full_at(bucket, now);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Bucket, BucketKind, CounterError, Counters, DrawOutcome};
+use super::{Bucket, BucketKind, CounterError, Counters, DrawOutcome, UNCOUNTED};
 
 /// Name of the tenant of limits that all orgs share; no org has it.
 pub const EVERY_ORG: &str = "*";
@@ -39,7 +39,8 @@ impl Slices {
         let mut direct = Vec::new();
         let mut refused = None;
         for (index, bucket) in buckets.iter().enumerate() {
-            let Some((reduced, size)) = sliced(bucket, gateways).filter(|_| self.has_room(&bucket.key)) else {
+            let Some((reduced, size)) = sliced(bucket, gateways).filter(|_| self.has_room(&bucket.key))
+            else {
                 direct.push(index);
                 continue;
             };
@@ -100,7 +101,7 @@ impl Slices {
     async fn take_directly(&self, all: &[Bucket], places: &[usize]) -> Result<DrawOutcome, CounterError> {
         let buckets: Vec<Bucket> = places.iter().filter_map(|place| all.get(*place).cloned()).collect();
         if buckets.is_empty() {
-            return Ok(DrawOutcome::Granted { remaining: u64::MAX });
+            return Ok(DrawOutcome::Granted { remaining: UNCOUNTED });
         }
         match self.counters.take(EVERY_ORG, &buckets).await? {
             DrawOutcome::Denied { index, retry_after_ms } => {

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::Redis;
 use crate::clock::milliseconds;
 use crate::counter::{
-    Bucket, BucketKind, CounterError, Counters, DrawOutcome, GatewayShare, Membership,
+    Bucket, BucketKind, CounterError, Counters, DrawOutcome, GatewayShare, Membership, UNCOUNTED,
 };
 use crate::hex::hex;
 
@@ -21,6 +21,8 @@ const TENANT: usize = 8;
 /// Bytes of a bucket's hash; collisions are practically impossible.
 const BUCKET: usize = 16;
 
+/// Answer of the script if no bucket counts the remaining draws.
+const MOST: u64 = 9_007_199_254_740_991;
 /// Set of the gateways that share the counters.
 const GATEWAYS: &str = "asp:limit:{gateways}";
 
@@ -68,17 +70,13 @@ impl Counters for RedisCounters {
         }
         let said: Result<(usize, u64), _> = self.redis.run(&place, &take).await;
         match said.map_err(|fault| CounterError(fault.to_string()))? {
+            (0, MOST) => Ok(DrawOutcome::Granted { remaining: UNCOUNTED }),
             (0, remaining) => Ok(DrawOutcome::Granted { remaining }),
             (empty, retry_after_ms) => Ok(DrawOutcome::Denied { index: empty - 1, retry_after_ms }),
         }
     }
 
-    async fn give_back(
-        &self,
-        tenant: &str,
-        buckets: &[Bucket],
-        drawn_ms: u64,
-    ) -> Result<(), CounterError> {
+    async fn give_back(&self, tenant: &str, buckets: &[Bucket], drawn_ms: u64) -> Result<(), CounterError> {
         let place = place(tenant);
         let mut give_back = self.give_back.prepare_invoke();
         for bucket in buckets {

@@ -10,6 +10,8 @@
 -- milliseconds until then}.
 local DAY = 86400000
 local PARTS = 10
+-- Answered if no bucket counts: the largest whole number that is exact.
+local MOST = 9007199254740991
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 local ms = math.floor(clock / 1000)
@@ -89,7 +91,7 @@ for i, key in ipairs(KEYS) do
   if wait > longest then empty, longest = i, wait end
   one.value, one.keep = value, keep
   found[i] = one
-  least = math.min(least, left)
+  if one.kind ~= 'c' then least = math.min(least, left) end
 end
 if empty > 0 then return {empty, math.min(DAY, math.max(1, math.ceil(longest * 1000)))} end
 for i, key in ipairs(KEYS) do
@@ -101,4 +103,4 @@ for i, key in ipairs(KEYS) do
     redis.call('SET', key, one.value, 'PX', string.format('%.0f', one.keep))
   end
 end
-return {0, math.floor(least)}
+return {0, math.min(MOST, math.floor(least))}

@@ -5,9 +5,11 @@ use asp_proto::snapshot::{Limit, OrgPart};
 use asp_snapshot::limits::{self, LimitedCall};
 use serde_json::{Value, json};
 
-/// Lists the limits that the call would draw from, each with its kind of buckets.
-pub(super) fn of(org: &OrgPart, call: LimitedCall<'_>) -> Vec<Value> {
-    limits::matching(&org.limits, call).into_iter().map(limit_json).collect()
+/// Lists the limits that the call would draw from, each with its level and kind of buckets, most specific first.
+pub(super) fn of(parts: &[&OrgPart], call: LimitedCall<'_>) -> Vec<Value> {
+    let mut drawn: Vec<&Limit> = parts.iter().flat_map(|part| limits::matching(&part.limits, call)).collect();
+    drawn.sort_by_key(|limit| limits::level(limit));
+    drawn.into_iter().map(limit_json).collect()
 }
 
 fn limit_json(limit: &Limit) -> Value {
@@ -32,14 +34,27 @@ fn limit_json(limit: &Limit) -> Value {
     };
     let mut shown = json!({
         "selector": selector,
+        "level": limits::level(limit).as_str(),
         "capacity": capacity,
-        "refillPerSecond": refill_per_second,
         "buckets": buckets,
     });
-    if limit.observe
-        && let Some(members) = shown.as_object_mut()
+    let (fixed, sliding) = (limit.fixed_window_seconds, limit.sliding_window_seconds);
+    let kind = match (limit.concurrent, fixed, sliding) {
+        (true, ..) => json!({ "type": "concurrency" }),
+        (_, 1.., _) => json!({ "type": "fixed-window", "windowSeconds": fixed }),
+        (_, _, 1..) => json!({ "type": "sliding-window", "windowSeconds": sliding }),
+        _ => json!({ "refillPerSecond": refill_per_second }),
+    };
+    if let (Some(members), Value::Object(kind)) = (shown.as_object_mut(), kind) {
+        members.extend(kind);
+        if limit.observe {
+            members.insert("observe".to_owned(), true.into());
+        }
+    }
+    if !limit.group.is_empty()
+        && let Some(selector) = shown.get_mut("selector").and_then(Value::as_object_mut)
     {
-        members.insert("observe".to_owned(), true.into());
+        selector.insert("group".to_owned(), limit.group.clone().into());
     }
     shown
 }
@@ -62,9 +77,15 @@ mod tests {
         };
         let limits = vec![limit("each", "cc.*"), limit("*", "*"), limit("bob", "*"), limit("each", "other")];
         let org = OrgPart { limits, ..OrgPart::default() };
-        let call =
-            LimitedCall { server: "demo", primitive: "cc.pay", user: "alice", wcit: "", issuer: "login" };
-        let shown = of(&org, call);
+        let call = LimitedCall {
+            server: "demo",
+            primitive: "cc.pay",
+            user: "alice",
+            wcit: "",
+            issuer: "login",
+            groups: &[],
+        };
+        let shown = of(&[&org], call);
         let said: Vec<_> =
             shown.iter().map(|limit| (&limit["selector"]["user"], &limit["buckets"])).collect();
         assert_eq!(said, [(&json!("each"), &json!("one for each user")), (&json!("*"), &json!("one"))]);

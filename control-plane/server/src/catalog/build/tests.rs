@@ -248,6 +248,7 @@ fn limits_that_do_not_count_for_every_call_are_named_and_published_as_they_are_s
         capacity: 1,
         refill: format!("{n}/s"),
         observe: false,
+        ..asp_store::control::LimitRecord::default()
     };
     let state = |count: usize| ControlState {
         revision: 1,

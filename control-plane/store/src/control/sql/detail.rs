@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::control::{BindingRecord, ExposureRecord, LimitRecord, ListDifference};
+use crate::control::{BindingRecord, ExposureRecord, LimitRecord, ListDifference, TOKEN_BUCKET};
 
 /// Maximum size of the detail of an audit row, in bytes; entries that do not fit are counted.
 const MAX_BYTES: usize = 4_000;
@@ -76,15 +76,20 @@ pub(super) fn bindings_gone(gone: &[BindingRecord]) -> String {
 }
 
 fn describe_limit(limit: &LimitRecord) -> String {
-    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe } = limit;
+    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe, .. } = limit;
     let mut text = format!("server={server} primitive={primitive} user={user} wcit={wcit}");
-    for (name, value) in [("issuer", issuer), ("machine", machine)] {
+    for (name, value) in [("issuer", issuer), ("machine", machine), ("group", &limit.group)] {
         if value != "*" {
             text.push_str(&format!(" {name}={value}"));
         }
     }
     let observed = if *observe { " observed" } else { "" };
-    format!("{text} capacity={capacity} refill={refill}{observed}")
+    let rate = match (limit.kind.as_str(), limit.window_seconds) {
+        (TOKEN_BUCKET, _) => format!("refill={refill}"),
+        (kind, 0) => format!("type={kind}"),
+        (kind, seconds) => format!("type={kind} window={seconds}s"),
+    };
+    format!("{text} capacity={capacity} {rate}{observed}")
 }
 
 fn lines(entries: impl Iterator<Item = String>) -> String {
@@ -122,6 +127,7 @@ mod tests {
             capacity,
             refill: "1/s".into(),
             observe: false,
+            ..LimitRecord::default()
         }
     }
 

@@ -347,8 +347,8 @@ fn binding_record(row: &AnyRow) -> Result<BindingRecord> {
 
 pub(super) async fn all_limits(tx: &mut Tx) -> Result<Vec<(String, LimitRecord)>> {
     let rows = sqlx::query(
-        "SELECT org, server, primitive, user_id, wcit, issuer, machine, capacity, refill, observe FROM limits \
-         ORDER BY org, position",
+        "SELECT org, server, primitive, user_id, wcit, issuer, machine, capacity, refill, observe, \
+         caller_group, kind, window_seconds FROM limits ORDER BY org, position",
     )
     .fetch_all(&mut **tx)
     .await?;
@@ -381,17 +381,19 @@ impl ControlStore {
             for some in numbered.chunks(rows::MAX_ROWS) {
                 let statement = format!(
                     "INSERT INTO limits \
-                     (org, position, server, primitive, user_id, wcit, issuer, machine, capacity, refill, observe) {}",
-                    rows::values(some.len(), 11)
+                     (org, position, server, primitive, user_id, wcit, issuer, machine, capacity, refill, observe, \
+                      caller_group, kind, window_seconds) {}",
+                    rows::values(some.len(), 14)
                 );
                 let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
                 for (position, limit) in some {
-                    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe } = limit;
+                    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill, observe, .. } = limit;
                     insert = insert.bind(org).bind(position);
                     for text in [server, primitive, user, wcit, issuer, machine] {
                         insert = insert.bind(text);
                     }
                     insert = insert.bind(rows::signed(*capacity)?).bind(refill).bind(i64::from(*observe));
+                    insert = insert.bind(&limit.group).bind(&limit.kind).bind(rows::signed(limit.window_seconds)?);
                 }
                 insert.execute(&mut *write.tx).await.map_err(busy_error)?;
             }
@@ -411,14 +413,27 @@ fn busy_error(error: sqlx::Error) -> StoreError {
 }
 
 pub(super) async fn limits_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>> {
-    let of_org = "SELECT server, primitive, user_id, wcit, issuer, machine, capacity, refill, observe FROM limits \
-         WHERE org = $1 ORDER BY position";
+    let of_org = "SELECT server, primitive, user_id, wcit, issuer, machine, capacity, refill, observe, \
+         caller_group, kind, window_seconds FROM limits WHERE org = $1 ORDER BY position";
     query!(of_org, org).fetch_all(&mut **tx).await?.iter().map(limit_record).collect()
 }
 
 fn limit_record(row: &AnyRow) -> Result<LimitRecord> {
     record!(
         row,
-        LimitRecord { server, primitive, user: "user_id", wcit, issuer, machine, capacity, refill, observe }
+        LimitRecord {
+            server,
+            primitive,
+            user: "user_id",
+            wcit,
+            issuer,
+            machine,
+            capacity,
+            refill,
+            observe,
+            group: "caller_group",
+            kind,
+            window_seconds,
+        }
     )
 }

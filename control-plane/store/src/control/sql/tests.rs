@@ -53,6 +53,7 @@ fn limit(capacity: u64) -> LimitRecord {
         capacity,
         refill: "1/s".into(),
         observe: false,
+        ..LimitRecord::default()
     }
 }
 

@@ -1,0 +1,109 @@
+//! What a granted call has drawn, to give it back.
+//!
+//! Keeps true: a slot is held while its call runs, however that ends, and for a bounded time after its gateway is lost; a draw is
+//! given back at most once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_store::counter::{Bucket, Counters, EVERY_ORG, Slices};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+/// Time for which a slot is held without a word of its gateway.
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+/// Interval at which a gateway extends the leases of the slots that its calls hold.
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+
+/// Draws of one call.
+pub(super) struct Draws {
+    counters: Arc<dyn Counters>,
+    slices: Arc<Slices>,
+    org: String,
+    /// Unix milliseconds.
+    drawn_ms: u64,
+    of_org: Vec<Bucket>,
+    of_every_org: Vec<Bucket>,
+    /// Task that extends the leases of slots.
+    renewal: Option<AbortHandle>,
+}
+
+impl Draws {
+    pub(super) fn new(
+        (counters, slices): (Arc<dyn Counters>, Arc<Slices>),
+        org: &str,
+        drawn_ms: u64,
+        (of_org, of_every_org): (Vec<Bucket>, Vec<Bucket>),
+    ) -> Draws {
+        let org = org.to_owned();
+        let mut draws = Draws { counters, slices, org, drawn_ms, of_org, of_every_org, renewal: None };
+        draws.renewal = draws.renew_slots();
+        draws
+    }
+
+    /// Starts to extend the leases of the slots, if there are any.
+    fn renew_slots(&self) -> Option<AbortHandle> {
+        let held = self.slots();
+        if held.iter().all(|(_, slots)| slots.is_empty()) {
+            return None;
+        }
+        let counters = Arc::clone(&self.counters);
+        let renewing = async move {
+            loop {
+                tokio::time::sleep(RENEW_EVERY).await;
+                for (tenant, slots) in held.iter().filter(|(_, slots)| !slots.is_empty()) {
+                    // The next attempt is before the lease ends.
+                    let _ = counters.renew(tenant, slots).await;
+                }
+            }
+        };
+        Handle::try_current().ok().map(|runtime| runtime.spawn(renewing).abort_handle())
+    }
+
+    /// Returns the slots by their tenant.
+    fn slots(&self) -> [(String, Vec<Bucket>); 2] {
+        let of = |buckets: &[Bucket]| buckets.iter().filter(|bucket| bucket.is_slots()).cloned().collect();
+        [(self.org.clone(), of(&self.of_org)), (EVERY_ORG.to_owned(), of(&self.of_every_org))]
+    }
+
+    /// Gives all draws back.
+    pub(super) async fn refund(mut self) {
+        let (of_org, of_every_org) =
+            (std::mem::take(&mut self.of_org), std::mem::take(&mut self.of_every_org));
+        // Without an answer a slot is held until its lease ends, and a token comes back by itself.
+        if !of_org.is_empty() {
+            let _ = self.counters.give_back(&self.org, &of_org, self.drawn_ms).await;
+        }
+        if !of_every_org.is_empty() {
+            let _ = self.slices.give_back(&of_every_org, self.drawn_ms).await;
+        }
+    }
+
+    /// Gives the slots back before the call's answer, so that its client's next call finds them free.
+    pub(super) async fn release(mut self) {
+        let held = self.slots();
+        (self.of_org, self.of_every_org) = (Vec::new(), Vec::new());
+        for (tenant, slots) in held.iter().filter(|(_, slots)| !slots.is_empty()) {
+            let _ = self.counters.give_back(tenant, slots, self.drawn_ms).await;
+        }
+    }
+}
+
+impl Drop for Draws {
+    fn drop(&mut self) {
+        let Some(renewal) = self.renewal.take() else { return };
+        renewal.abort();
+        let drawn_ms = self.drawn_ms;
+        for (tenant, slots) in self.slots() {
+            if slots.is_empty() || self.counters.give_back_now(&tenant, &slots) {
+                continue;
+            }
+            let counters = Arc::clone(&self.counters);
+            let giving = async move { counters.give_back(&tenant, &slots, drawn_ms).await };
+            // Without a runtime the gateway ends, and so does the lease.
+            if let Ok(runtime) = Handle::try_current() {
+                drop(runtime.spawn(giving));
+            }
+        }
+    }
+}
