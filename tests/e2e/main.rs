@@ -32,6 +32,7 @@ mod documents;
 mod doors;
 mod embedded;
 mod faithful;
+mod first_routes;
 mod freeze;
 mod gateway_loss;
 mod hosted_calls;
@@ -160,6 +161,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     plugin_wire::trials,
     a2a_sweep::trials,
     slow_store::trials,
+    first_routes::trials,
     hostile_plugins::trials,
     plugin_lists::trials,
     plugin_watches::trials,

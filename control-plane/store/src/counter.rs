@@ -6,6 +6,8 @@
 use async_trait::async_trait;
 
 mod fallback;
+#[cfg(test)]
+mod interleavings;
 mod memory;
 mod share;
 mod slices;

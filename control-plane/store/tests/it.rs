@@ -14,6 +14,8 @@ mod postgres;
 mod private;
 #[path = "it/redis.rs"]
 mod redis;
+#[path = "it/redis_limits.rs"]
+mod redis_limits;
 #[path = "it/s3.rs"]
 mod s3;
 #[path = "it/several_control_planes.rs"]

@@ -5,6 +5,7 @@
 //! valid again only if the request says so.
 
 use asp_platform::shell;
+use asp_snapshot::limits::EVERY_ORG;
 use asp_store::control::{
     AtRevision, AuditRecord, BindingRecord, Change, Commit, ExposureRecord, LimitRecord, ListChange,
     ListDifference, MAX_UNDO_BYTES, OfferRecord, Precondition, RevocationRecord, StoreError,
@@ -148,7 +149,7 @@ impl Undoable {
         match &self.change {
             // Their resource is the server, which is no org's.
             ListChange::Offers(_) => admin.platform(),
-            _ if self.record.org.is_empty() => admin.platform(),
+            _ if self.record.org.is_empty() || self.record.org == EVERY_ORG => admin.platform(),
             ListChange::Revocations(change) => {
                 change.after.iter().try_for_each(|record| check_may_lift(admin, record))?;
                 admin.of_org(&self.record.org)

@@ -16,7 +16,7 @@ use super::{Bucket, CounterError, Counters, DrawOutcome, GatewayShare, Membershi
 use crate::availability::{Attempt, Availability};
 
 /// Interval at which a gateway records that it is there, and learns of the others.
-const ENTER_EVERY: Duration = Duration::from_secs(5);
+const ENTER_EVERY: Duration = Duration::from_secs(1);
 /// Time after which a gateway that says nothing has no share any more.
 const LEASE: Duration = Duration::from_secs(30);
 /// Wait that is proposed to a caller whose limit has fewer calls than there are gateways.
@@ -59,7 +59,10 @@ impl WithFallback {
     }
 
     pub fn set_share(&self, share: GatewayShare) {
-        *self.share.lock() = share;
+        let before = std::mem::replace(&mut *self.share.lock(), share);
+        if before.gateways != share.gateways {
+            tracing::info!(gateways = share.gateways, "limits are shared by another number of gateways");
+        }
     }
 
     /// Returns this gateway's parts of buckets, without those of which it has none.

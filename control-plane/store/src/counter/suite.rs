@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Bucket, Counters, DrawOutcome};
+use super::{Bucket, BucketKind, Counters, DrawOutcome, UNCOUNTED};
 
 const TENANT: &str = "acme";
 /// Tokens per second of a bucket that stays empty.
@@ -34,6 +34,104 @@ pub async fn run(counters: Arc<dyn Counters>) {
     knows_names_of_any_form_apart(&*counters).await;
     follows_a_limit_that_changes(&*counters).await;
     admits_nobody_twice(&counters).await;
+    counts_in_windows(&*counters).await;
+    holds_slots_until_they_are_given_back_or_their_lease_ends(&*counters).await;
+    gives_back_what_a_refused_call_drew(&*counters).await;
+    takes_several_at_once(&*counters).await;
+}
+
+fn of_kind(key: &str, capacity: u64, kind: BucketKind) -> Bucket {
+    Bucket { key: key.into(), capacity, refill_per_second: SLOW, kind }
+}
+
+fn is_granted(drawn: DrawOutcome) -> bool {
+    matches!(drawn, DrawOutcome::Granted { .. })
+}
+
+/// Windows are longer than the test, so that at most one of them begins meanwhile.
+async fn counts_in_windows(counters: &dyn Counters) {
+    const DAYS: u64 = 31;
+    let longest_ms = 86_400_000;
+    for kind in [BucketKind::Fixed { seconds: DAYS * 86_400 }, BucketKind::Sliding { seconds: DAYS * 86_400 }]
+    {
+        let window = [of_kind(&format!("{kind:?}"), 3, kind)];
+        for remaining in [2, 1, 0] {
+            assert_eq!(take(counters, &window).await, DrawOutcome::Granted { remaining });
+        }
+        let denied = take(counters, &window).await;
+        assert!(
+            matches!(denied, DrawOutcome::Denied { index: 0, retry_after_ms } if retry_after_ms <= longest_ms),
+            "{denied:?}"
+        );
+    }
+    // A caller that waits as told is admitted.
+    for kind in [BucketKind::Fixed { seconds: 1 }, BucketKind::Sliding { seconds: 1 }] {
+        let window = [of_kind(&format!("short {kind:?}"), 2, kind)];
+        let mut granted = 0;
+        while granted < 5 {
+            match take(counters, &window).await {
+                DrawOutcome::Granted { .. } => granted += 1,
+                DrawOutcome::Denied { retry_after_ms, .. } => {
+                    assert!((1..=1_100).contains(&retry_after_ms), "{retry_after_ms}");
+                    tokio::time::sleep(Duration::from_millis(retry_after_ms + 1)).await;
+                    assert!(is_granted(take(counters, &window).await), "it waited as told");
+                    granted += 1;
+                }
+            }
+        }
+    }
+}
+
+async fn holds_slots_until_they_are_given_back_or_their_lease_ends(counters: &dyn Counters) {
+    let slot = |holder: &str, lease_ms: u64| {
+        [of_kind("slots", 2, BucketKind::Slots { holder: holder.into(), lease_ms })]
+    };
+    let long = 3_600_000;
+    assert_eq!(take(counters, &slot("a", long)).await, DrawOutcome::Granted { remaining: UNCOUNTED });
+    assert!(is_granted(take(counters, &slot("b", long)).await));
+    assert!(matches!(take(counters, &slot("c", long)).await, DrawOutcome::Denied { index: 0, .. }));
+    assert!(is_granted(take(counters, &slot("b", long)).await), "the same holder takes no second one");
+    counters.give_back(TENANT, &slot("a", long), 0).await.unwrap();
+    // This holder is lost after a tenth of a second.
+    assert!(is_granted(take(counters, &slot("c", 100)).await));
+    assert!(!is_granted(take(counters, &slot("d", long)).await));
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    counters.renew(TENANT, &slot("b", long)).await.unwrap();
+    assert!(is_granted(take(counters, &slot("d", long)).await));
+    assert!(!is_granted(take(counters, &slot("e", long)).await), "one was renewed");
+}
+
+async fn gives_back_what_a_refused_call_drew(counters: &dyn Counters) {
+    let both = [
+        bucket("refunded", 2, SLOW),
+        of_kind("refunded slot", 1, BucketKind::Slots { holder: "h".into(), lease_ms: 3_600_000 }),
+    ];
+    assert_eq!(take(counters, &both).await, DrawOutcome::Granted { remaining: 1 });
+    counters.give_back(TENANT, &both, 0).await.unwrap();
+    assert_eq!(take(counters, &both).await, DrawOutcome::Granted { remaining: 1 });
+    counters.give_back(TENANT, &both, 0).await.unwrap();
+    counters.give_back(TENANT, &both, 0).await.unwrap();
+    assert_eq!(
+        take(counters, &both[..1]).await,
+        DrawOutcome::Granted { remaining: 1 },
+        "never more than full"
+    );
+    // A draw of a window that has ended stays: the current window is another.
+    let window = [of_kind("refunded window", 1, BucketKind::Fixed { seconds: 31 * 86_400 })];
+    assert!(is_granted(take(counters, &window).await));
+    counters.give_back(TENANT, &window, 0).await.unwrap();
+    assert!(!is_granted(take(counters, &window).await));
+}
+
+async fn takes_several_at_once(counters: &dyn Counters) {
+    let many = bucket("several", 10, SLOW);
+    assert_eq!(counters.take_many(TENANT, &many, 4).await.unwrap(), 4);
+    assert_eq!(counters.take_many(TENANT, &many, 100).await.unwrap(), 6);
+    assert_eq!(counters.take_many(TENANT, &many, 1).await.unwrap(), 0);
+    assert!(!is_granted(take(counters, std::slice::from_ref(&many)).await));
+    let window = of_kind("several of a window", 5, BucketKind::Fixed { seconds: 31 * 86_400 });
+    assert_eq!(counters.take_many(TENANT, &window, 3).await.unwrap(), 3);
+    assert_eq!(counters.take_many(TENANT, &window, 3).await.unwrap(), 2);
 }
 
 async fn admits_the_capacity_and_says_when_to_come_back(counters: &dyn Counters) {

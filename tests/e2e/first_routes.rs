@@ -1,0 +1,112 @@
+//! The routes of the admin API that were agreed first, from `tests/vectors/admin`, on a running stack: each is taken with its
+//! field names, and a client of MCP sees what it has done.
+
+use anyhow::{Context, Result, bail, ensure};
+use asp_e2e::http1::{self, Response};
+use asp_e2e::stack::Stack;
+use asp_e2e::{tool, wait};
+use serde_json::{Value, json};
+
+use crate::message::modern;
+use crate::policy::{as_role, caller};
+use crate::trial::{Shared, trials};
+
+/// Org of the vectors.
+const ORG: &str = "illustrated";
+
+trials! { first_routes:
+    each_is_taken_with_its_field_names_and_seen_by_a_client,
+}
+
+async fn each_is_taken_with_its_field_names_and_seen_by_a_client(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let token = caller(stack, ORG).await?;
+    let steps = std::fs::read_to_string(tool::root()?.join("tests/vectors/admin/routes.json"))?;
+    let steps: Vec<Value> = serde_json::from_str(&steps)?;
+    ensure!(steps.len() > 6, "all of them");
+    for step in &steps {
+        let name = text(step, "name");
+        take(stack, step).await.with_context(|| format!("{name}: the request"))?;
+        for (place, seen) in step["seen"].as_array().into_iter().flatten().enumerate() {
+            see(stack, &token, seen, place == 0).await.with_context(|| format!("{name}: {seen}"))?;
+        }
+    }
+    for path in [format!("/api/ratelimits/orgs/{ORG}"), format!("/api/policy/orgs/{ORG}/bindings")] {
+        let gone = as_role(stack, "platform", "DELETE", &path, "").await?;
+        ensure!(gone.status < 300, "{path}: {}", gone.text());
+    }
+    Ok(())
+}
+
+fn text<'a>(of: &'a Value, member: &str) -> &'a str {
+    of[member].as_str().unwrap_or_default()
+}
+
+/// Sends the request of a step; its answer must have what the step says.
+async fn take(stack: &Stack, step: &Value) -> Result<()> {
+    let body = match step["file"].as_str() {
+        Some(file) => std::fs::read_to_string(tool::root()?.join(file))?,
+        None if step["body"].is_null() => String::new(),
+        None => step["body"].to_string(),
+    };
+    let answer = as_role(stack, "platform", text(step, "method"), text(step, "path"), &body).await?;
+    ensure!(answer.status == 200, "{}: {}", answer.status, answer.text());
+    let said = answer.json()?;
+    for (pointer, wanted) in step["has"].as_object().into_iter().flatten() {
+        let found = said.pointer(pointer).unwrap_or(&Value::Null);
+        let is_so = match wanted["is"].as_str() {
+            Some("array") => found.is_array(),
+            Some("object") => found.is_object(),
+            Some("string") => found.is_string(),
+            Some(other) => bail!("no kind of value is {other}"),
+            None => found == wanted,
+        };
+        ensure!(is_so, "{pointer} is {found}, not {wanted}: {said}");
+    }
+    Ok(())
+}
+
+/// What a client of MCP sees; the first thing after a change may take a moment.
+async fn see(stack: &Stack, token: &str, seen: &Value, is_first: bool) -> Result<()> {
+    if let Some(tool) = seen["call"].as_str() {
+        if is_first {
+            // A call would draw from the limit before it is in force everywhere.
+            in_force(stack).await?;
+        }
+        let answer = call(stack, token, tool).await?.json()?;
+        let result = &answer["result"];
+        let is = if result["isError"] == false { "ok" } else { text(&result["_meta"], "asp/limit") };
+        ensure!(is == text(seen, "is"), "{answer}");
+        return Ok(());
+    }
+    let list = modern(token, "tools/list", json!({}), &[]);
+    let wanted = seen["list"].as_object().context("a call or a list")?;
+    let matches = |answer: &Response| {
+        let said = answer.text();
+        let has =
+            |(name, is): (&String, &Value)| said.contains(&format!("\"{name}\"")) == (is == &json!(true));
+        Some(u64::from(answer.status)) == seen["status"].as_u64() && wanted.iter().all(has)
+    };
+    wait::until("the client sees it", wait::CONVERGE, || async {
+        let answer = http1::send(stack.edge(), &list).await.ok()?;
+        matches(&answer).then_some(())
+    })
+    .await
+}
+
+async fn call(stack: &Stack, token: &str, tool: &str) -> Result<Response> {
+    let params = json!({"name": tool, "arguments": {"message": "m"}});
+    http1::send(stack.edge(), &modern(token, "tools/call", params, &[("mcp-name", tool)])).await
+}
+
+/// Waits until the gateway has the newest revision.
+async fn in_force(stack: &Stack) -> Result<()> {
+    wait::until("every subscriber has the newest revision", wait::CONVERGE, || async {
+        let snapshot = as_role(stack, "platform", "GET", "/api/snapshot", "").await.ok()?.json().ok()?;
+        let is_published = snapshot["coversRevision"] == snapshot["storeRevision"];
+        let subscribers = snapshot["subscribers"].as_array()?;
+        let is_current = |one: &Value| one["behind"] == 0;
+        (is_published && subscribers.iter().all(is_current)).then_some(())
+    })
+    .await
+}
