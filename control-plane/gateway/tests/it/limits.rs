@@ -115,6 +115,65 @@ async fn each_user_and_each_token_has_a_limit_of_its_own() {
     assert_eq!(granted(each_token, &tokens).await, [true, true, true, false, true, false]);
 }
 
+/// Levels that refused the calls of a user in this order; "" for a call that was admitted.
+async fn refused_by(limits: Vec<Limit>, groups: &[&str], calls: usize) -> Vec<String> {
+    let mut inputs = inputs();
+    inputs.limits.extend(limits);
+    let fixture = Fixture::of(assemble(inputs));
+    let mut claims = crate::support::claims("alice");
+    claims["groups"] = json!(groups);
+    let call = Modern::new("demo", &crate::support::sign(&claims), "tools/call", json!({"name": "clock"}));
+    let mut levels = Vec::new();
+    for _ in 0..calls {
+        let answer = call.send(&fixture).await.json();
+        levels.push(answer["result"]["_meta"]["asp/limit"].as_str().unwrap_or_default().to_owned());
+    }
+    levels
+}
+
+#[tokio::test]
+async fn groups_all_orgs_and_windows_have_limits_and_the_answer_names_the_level() {
+    let of_group = Limit { group: "finance".into(), ..star(1) };
+    assert_eq!(refused_by(vec![of_group.clone()], &["sales", "finance"], 2).await, ["", "group"]);
+    assert_eq!(refused_by(vec![of_group], &["sales"], 2).await, ["", ""]);
+    let of_all = Limit { org: "*".into(), ..star(1) };
+    let at_server = Limit { server: "demo".into(), ..of_all.clone() };
+    assert_eq!(refused_by(vec![of_all.clone()], &[], 2).await, ["", "global"]);
+    assert_eq!(refused_by(vec![at_server], &[], 2).await, ["", "server"]);
+    let month = 31 * 86_400;
+    let fixed = Limit { user: "each".into(), fixed_window_seconds: month, ..star(1) };
+    let sliding = Limit { sliding_window_seconds: month, ..star(2) };
+    assert_eq!(refused_by(vec![fixed], &[], 2).await, ["", "user"]);
+    assert_eq!(refused_by(vec![sliding], &[], 3).await, ["", "", "tenant"]);
+    // A call that the org's limit refuses draws nothing from that of all orgs.
+    let large = Limit { capacity: 3, ..of_all };
+    let own = Limit { refill_per_second: 1e-9, ..star(1) };
+    assert_eq!(
+        refused_by(vec![large, own], &[], 6).await,
+        ["", "tenant", "tenant", "tenant", "tenant", "tenant"]
+    );
+}
+
+#[tokio::test]
+async fn calls_that_run_hold_a_slot_and_give_it_back_when_they_end() {
+    let mut inputs = inputs();
+    inputs.limits.push(Limit { concurrent: true, ..star(1) });
+    let fixture = Fixture::of(assemble(inputs));
+    let (running, takes) = (remembered(1, 60), fixture.clone());
+    let running = tokio::spawn(async move { running.send(&takes).await });
+    active(&fixture, 1).await;
+    let call = Modern::new("demo", &token("bob"), "tools/call", json!({"name": "clock"}));
+    let refused = call.send(&fixture).await.json();
+    assert_eq!(refused["result"]["_meta"]["asp/limit"], "tenant", "{refused}");
+    assert_eq!(refused["result"]["_meta"]["asp/retryAfterMs"], 1000);
+    // Its client is gone, and so is the call.
+    running.abort();
+    active(&fixture, 0).await;
+    for _ in 0..3 {
+        assert_eq!(call.send(&fixture).await.json()["result"]["isError"], false, "one after the other");
+    }
+}
+
 #[tokio::test]
 async fn an_observed_limit_counts_what_it_would_refuse_and_refuses_nothing() {
     let mut inputs = inputs();

@@ -19,6 +19,7 @@ mod issuer_outage;
 mod issuers;
 mod kafka;
 mod known;
+mod limit_kinds;
 mod limit_usage;
 mod machines;
 mod offers;

@@ -49,10 +49,10 @@ async fn a_limit_is_tried_on_the_calls_of_the_last_day_before_it_is_stored() {
     assert_eq!(limit["limit"]["selector"]["user"], "each");
     let stored = api.get("org:acme", "/api/ratelimits/orgs/acme").await;
     assert_eq!(stored.body, json!([]), "nothing is stored");
-    let bad = api.get("org:acme", &format!("{USAGE}?limit=2/day")).await;
+    let bad = api.get("org:acme", &format!("{USAGE}?limit=2/week")).await;
     assert_eq!(bad.status, StatusCode::BAD_REQUEST);
     let detail = bad.body["detail"].as_str().unwrap();
-    assert!(detail.starts_with("limit: `2/day` is not a rate per s, min or h"), "{detail}");
+    assert!(detail.starts_with("limit: `2/week` is not a rate per s, min, h or day"), "{detail}");
 }
 
 #[tokio::test]

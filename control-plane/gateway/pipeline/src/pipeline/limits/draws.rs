@@ -107,3 +107,56 @@ impl Drop for Draws {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use asp_store::counter::{BucketKind, DrawOutcome, MemoryCounters};
+
+    use super::*;
+
+    fn buckets() -> Vec<Bucket> {
+        let slot = BucketKind::Slots { holder: "h".into(), lease_ms: 30_000 };
+        let bucket = |key: &str, kind: BucketKind| Bucket {
+            key: key.into(),
+            capacity: 1,
+            refill_per_second: 1e-9,
+            kind,
+        };
+        vec![bucket("tokens", BucketKind::Tokens), bucket("slots", slot)]
+    }
+
+    async fn drawn(counters: &Arc<dyn Counters>) -> Draws {
+        let taken = counters.take("acme", &buckets()).await.unwrap();
+        assert!(matches!(taken, DrawOutcome::Granted { .. }), "{taken:?}");
+        let slices = Arc::new(Slices::new(counters.clone()));
+        Draws::new((counters.clone(), slices), "acme", 0, (buckets(), Vec::new()))
+    }
+
+    async fn is_free(counters: &Arc<dyn Counters>, of: usize) -> bool {
+        let mut other = buckets().swap_remove(of);
+        if let BucketKind::Slots { holder, .. } = &mut other.kind {
+            *holder = "other".into();
+        }
+        matches!(counters.take("acme", &[other]).await, Ok(DrawOutcome::Granted { .. }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refund_gives_back_all_and_the_end_of_a_call_its_slots() {
+        let counters: Arc<dyn Counters> = Arc::new(MemoryCounters::default());
+        drawn(&counters).await.refund().await;
+        drawn(&counters).await.release().await;
+        assert!(is_free(&counters, 1).await && !is_free(&counters, 0).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_is_held_beyond_its_lease_while_its_call_runs() {
+        let counters: Arc<dyn Counters> = Arc::new(MemoryCounters::default());
+        let draws = drawn(&counters).await;
+        for _ in 0..10 {
+            tokio::time::sleep(LEASE / 2).await;
+            assert!(!is_free(&counters, 1).await);
+        }
+        drop(draws);
+        assert!(is_free(&counters, 1).await, "whoever drops it");
+    }
+}
