@@ -66,7 +66,7 @@ async fn take(stack: &Stack, step: &Value) -> Result<()> {
     Ok(())
 }
 
-/// What a client of MCP sees; the first thing after a change may take a moment.
+/// Checks what a client of MCP sees; the first look after a change may take a moment.
 async fn see(stack: &Stack, token: &str, seen: &Value, is_first: bool) -> Result<()> {
     if let Some(tool) = seen["call"].as_str() {
         if is_first {

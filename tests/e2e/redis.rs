@@ -23,7 +23,7 @@ const COUNTED: usize = 3;
 const ALONE: &str = "limits count for this gateway alone";
 const LATE: [&str; 2] = ["does not answer within", "timed out"];
 const TOGETHER: &str = "all gateways together again";
-/// What a gateway says when it learns that there are two.
+/// Log line of a gateway that learns that there are two.
 const BOTH: &str = "limits are shared by another number of gateways";
 
 trials! { redis:

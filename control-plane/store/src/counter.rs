@@ -23,7 +23,7 @@ pub use slices::{EVERY_ORG, Slices};
 /// Time from the beginning and to the end of a fixed window in which draws are not given back, because clocks differ.
 const SKEW_MS: u64 = 5_000;
 
-/// What a bucket counts.
+/// Kind of a bucket: the draws that it counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum BucketKind {
     /// Tokens that come back steadily.

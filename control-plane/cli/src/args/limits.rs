@@ -14,6 +14,7 @@ Examples:
   asp limits acme                                        the limits of the org
   asp limits acme --usage                                who used them in the last day, and whom each would have refused
   asp limits acme --remove 2                             removes the second of them
+  asp limits '*'                                         the limits of all orgs together, which the platform's admins write
 
 Example of a file:
   - {selector: {user: each}, policy: {capacity: 20, refill: 5/s}}                 20 at once, then 5 a second, for each user
@@ -21,8 +22,10 @@ Example of a file:
 
   - {selector: {machine: each}, policy: {capacity: 5, refill: 1/s}}               for each machine; `user` never matches one
   - {selector: {user: bob, issuer: login}, policy: {capacity: 5, refill: 1/s}}    only that issuer's bob
+  - {selector: {user: each}, policy: {type: fixed-window, capacity: 1000, window: 1d}}  a budget of a day for each user
+  - {selector: {group: interns}, policy: {type: concurrency, capacity: 3}}        3 running calls of the group
 
-A selector has the fields server, primitive, user, machine, wcit (a token's id) and issuer; a missing field is `*`. `each` as
+A selector has the fields server, primitive, user, machine, wcit (a token's id), issuer and group; a missing field is `*`. `each` as
 user, machine or wcit gives each of them its own bucket. The same user or token id from two issuers counts as two."
 )]
 pub struct LimitsArgs {
@@ -62,12 +65,17 @@ Examples:
   asp limits add acme '5/s for each token at shop burst 20'     each token at one server, up to 20 calls at once
   asp limits add acme '1000/h for everyone on pay'              all callers of the org together
   asp limits add acme '10/s for user \"Ann B\" from login'        one user, of one issuer
+  asp limits add acme '1000/day in interns'                     a budget of a day for each user of a group
+  asp limits add acme 'at most 5 at once on report'             calls that run at the same time
+  asp limits add '*' '5000/s for everyone at shop'              all orgs together
 
-A limit is a rate (a whole number per s, min or h) and then, in any order:
+A limit is a rate (a whole number per s, min, h or day), or `at most COUNT at once`, and then, in any order:
   for each user|machine|token, for user|machine|token NAME, for everyone   [default: for each user]
   on PRIMITIVE   an id, an exposed name or prefix*                         [default: every primitive]
   at SERVER      [default: every server]
   from ISSUER    [default: every issuer]
+  in GROUP       [default: every group]
+  window fixed|sliding   counts the calls of each unit of the rate, or of any period of its length; a day is fixed
   burst COUNT    calls that a caller may make at once                      [default: the number of the rate]
   observed       the limit counts calls and refuses none
 Quotation marks keep a name with spaces together. A new limit begins full. The answer says which callers of the last day the limit

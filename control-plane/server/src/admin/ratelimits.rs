@@ -20,11 +20,8 @@ use super::request::{Body, Query};
 use crate::admission::{Admission, AdmissionError};
 use crate::patterns;
 use crate::policy::overlap::{self, OverlapFault};
-use crate::policy::refill::{self, MAX_CAPACITY};
+use crate::policy::refill::{self, CONCURRENCY_REFILL, MAX_CAPACITY};
 use crate::policy::window;
-
-/// Refill that readers enforce which do not know limits on calls that run: practically none.
-pub const CONCURRENCY_REFILL: &str = "1000000/s";
 
 /// One limit.
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -70,10 +67,10 @@ pub struct Policy {
     #[serde(rename = "type", default = "token_bucket")]
     pub kind: String,
     pub capacity: u64,
-    /// Of a token bucket: e.g. `100/s`, `30/m`, `1000/h`
+    /// Rate of a token bucket, e.g. `100/s`, `30/m`, `1000/h`
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub refill: String,
-    /// Of a window: e.g. `60s`, `15m`, `1h`, `1d`
+    /// Length of a window, e.g. `60s`, `15m`, `1h`, `1d`
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub window: String,
     /// Counts calls and refuses none

@@ -6,9 +6,8 @@
 use asp_edge::names;
 use asp_store::control::{CONCURRENCY, FIXED_WINDOW, LimitRecord, SLIDING_WINDOW};
 
-use super::refill::{self, MAX_CAPACITY};
+use super::refill::{self, CONCURRENCY_REFILL, MAX_CAPACITY};
 use super::window;
-use crate::admin::ratelimits::CONCURRENCY_REFILL;
 use crate::patterns;
 
 /// Maximum length of a line in bytes: five names of the maximum length, and the words around them.

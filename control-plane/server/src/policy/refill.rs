@@ -12,6 +12,9 @@ pub const MAX_CAPACITY: u64 = 1_000_000_000;
 /// Maximum number per unit; more than any limit needs, and small enough for exact arithmetic.
 pub const MAX_PER_UNIT: u64 = 1_000_000;
 
+/// Refill of a limit on calls that run, which readers enforce that know token buckets alone: practically none.
+pub const CONCURRENCY_REFILL: &str = "1000000/s";
+
 /// Parses a rate; returns tokens per second.
 pub fn parse(text: &str) -> Result<f64, BadRefill> {
     let bad = || BadRefill(text.chars().take(64).collect());

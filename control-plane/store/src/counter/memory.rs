@@ -32,22 +32,22 @@ const MAX_FORGOTTEN: usize = 64;
 #[derive(Default)]
 pub struct MemoryCounters {
     table: Mutex<BucketTable>,
-    clock: Clock,
+    clock: WindowClock,
 }
 
 /// The process's clock, with the time of day at which it was read first: no step of the system's clock moves windows.
-struct Clock {
+struct WindowClock {
     began: Instant,
     began_ms: u64,
 }
 
-impl Default for Clock {
-    fn default() -> Clock {
-        Clock { began: Instant::now(), began_ms: asp_platform::clock::now_ms() }
+impl Default for WindowClock {
+    fn default() -> WindowClock {
+        WindowClock { began: Instant::now(), began_ms: asp_platform::clock::now_ms() }
     }
 }
 
-impl Clock {
+impl WindowClock {
     fn now(&self) -> Now {
         let instant = Instant::now();
         let passed = instant.saturating_duration_since(self.began).as_millis();

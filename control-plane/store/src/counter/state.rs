@@ -64,13 +64,13 @@ impl State {
                 let current = number_of(now, *seconds, 1).max(*window);
                 let used = if current == *window { *used } else { 0 };
                 let end = current.saturating_add(1).saturating_mul(seconds.saturating_mul(1000));
-                left(bucket.capacity, used).ok_or_else(|| seconds_until(end, now))
+                draws_after(bucket.capacity, used).ok_or_else(|| seconds_until(end, now))
             }
             (State::Sliding(parts), BucketKind::Sliding { seconds }) => {
                 let counted = counted(parts, number_of(now, *seconds, PARTS));
                 let used = counted.iter().map(|(_, used)| used).sum();
                 let end = |part: u64| part.saturating_add(PARTS + 1).saturating_mul(part_ms(*seconds));
-                left(bucket.capacity, used).ok_or_else(|| {
+                draws_after(bucket.capacity, used).ok_or_else(|| {
                     // More parts must leave if the limit became smaller.
                     let mut rest: u64 = used;
                     let freed = counted.iter().find(|(_, used)| {
@@ -82,10 +82,10 @@ impl State {
             }
             (State::Slots(holders), BucketKind::Slots { holder, .. }) => {
                 let others = holders.iter().filter(|(of, until)| *of != holder && **until > now.unix_ms);
-                left(bucket.capacity, others.count() as u64).ok_or(SLOT_WAIT)
+                draws_after(bucket.capacity, others.count() as u64).ok_or(SLOT_WAIT)
             }
             // A limit whose kind changed has another key.
-            _ => left(bucket.capacity, 0).ok_or(SLOT_WAIT),
+            _ => draws_after(bucket.capacity, 0).ok_or(SLOT_WAIT),
         }
     }
 
@@ -189,7 +189,7 @@ fn refilled(tokens: f64, at: Instant, bucket: &Bucket, now: Now) -> f64 {
     (tokens + back).min(bucket.capacity as f64)
 }
 
-fn left(capacity: u64, used: u64) -> Option<u64> {
+fn draws_after(capacity: u64, used: u64) -> Option<u64> {
     capacity.checked_sub(used)?.checked_sub(1)
 }
 

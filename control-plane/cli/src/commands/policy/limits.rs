@@ -11,6 +11,7 @@ use asp_command::print;
 use asp_control::admin::ratelimits;
 use asp_control::policy::limit_line;
 use asp_platform::time::rfc3339;
+use asp_snapshot::limits::EVERY_ORG;
 use serde_json::{Value, json};
 
 use super::{how_to_undo, read_list, with_force};
@@ -44,7 +45,11 @@ pub fn run(args: &LimitsArgs) -> Result<(), Failure> {
     })
 }
 
+/// Returns the path of an org's limits, or of those of all orgs together.
 fn path(org: &str) -> String {
+    if org == EVERY_ORG {
+        return api_path(&["api", "ratelimits", "platform"]);
+    }
     api_path(&["api", "ratelimits", "orgs", org])
 }
 
@@ -110,6 +115,9 @@ async fn add(api: &AdminClient, args: &AddLimitArgs) -> Result<(), Failure> {
     let limit = limit_line::parse(&args.limit).map_err(|fault| Failure::bad("LIMIT", fault.to_string()))?;
     let words = limit_line::describe(&limit);
     let usage = api.get(&with_query(&usage_path(org), &[("limit", args.limit.clone())])?).await?;
+    if args.dry_run && org == EVERY_ORG {
+        return Err(Failure::bad("--dry-run", "the calls of the last day are counted for one org at a time"));
+    }
     if args.dry_run {
         let usage = usage.accepted()?;
         show(&usage, args.json, &format!("{org}: not stored: {words}\n{}", describe_usage(&usage)));

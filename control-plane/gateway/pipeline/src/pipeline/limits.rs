@@ -68,9 +68,9 @@ fn is_of_platform(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Upstream(_) | Refusal::Internal(_) | Refusal::Limited { .. })
 }
 
-/// What a request draws from.
+/// Kind of a request, which decides the limits that it draws from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Charged {
+enum RequestKind {
     /// A call: every limit, and slots.
     Call,
     /// A request about a call, which does not run: every limit without slots.
@@ -93,7 +93,7 @@ impl Limiter {
         caller: &Caller,
         entry: &ListedPrimitive,
     ) -> Result<Grant, Refusal> {
-        self.take(caller, buckets(snapshot, server, caller, &entry.primitive, Charged::Call)).await
+        self.take(caller, buckets(snapshot, server, caller, &entry.primitive, RequestKind::Call)).await
     }
 
     /// Draws from every bucket that applies to a call, for a request about one.
@@ -104,7 +104,7 @@ impl Limiter {
         caller: &Caller,
         primitive: &Primitive,
     ) -> Result<(), Refusal> {
-        self.take(caller, buckets(snapshot, server, caller, primitive, Charged::Request)).await.map(drop)
+        self.take(caller, buckets(snapshot, server, caller, primitive, RequestKind::Request)).await.map(drop)
     }
 
     /// Draws from the limits on a delegate: the spec's own, and those that name it. The outer call has drawn from the
@@ -116,7 +116,8 @@ impl Limiter {
         caller: &Caller,
         delegate: &ListedPrimitive,
     ) -> Result<Grant, Refusal> {
-        self.take(caller, buckets(snapshot, server, caller, &delegate.primitive, Charged::Delegation)).await
+        self.take(caller, buckets(snapshot, server, caller, &delegate.primitive, RequestKind::Delegation))
+            .await
     }
 
     async fn take(&self, caller: &Caller, drawn: CallBuckets) -> Result<Grant, Refusal> {
@@ -245,7 +246,7 @@ fn buckets(
     server: &VirtualServer,
     caller: &Caller,
     primitive: &Primitive,
-    charged: Charged,
+    request: RequestKind,
 ) -> CallBuckets {
     let call = LimitedCall {
         server: &server.message.name,
@@ -255,14 +256,14 @@ fn buckets(
         issuer: &caller.issuer,
         groups: &caller.groups,
     };
-    let mut found = of_spec(caller, primitive, charged);
+    let mut found = of_spec(caller, primitive, request);
     let mut of_every_org = Vec::new();
     let mut observed = Vec::new();
     for (org, kept) in [(caller.org.as_str(), &mut found), (limits::EVERY_ORG, &mut of_every_org)] {
-        let is_charged = |limit: &&Limit| match charged {
-            Charged::Call => true,
-            Charged::Request => !limit.concurrent,
-            Charged::Delegation => level(limit) == Level::Primitive,
+        let is_charged = |limit: &&Limit| match request {
+            RequestKind::Call => true,
+            RequestKind::Request => !limit.concurrent,
+            RequestKind::Delegation => level(limit) == Level::Primitive,
         };
         let drawn = limits::matching(snapshot.limits(org).iter().filter(is_charged), call);
         for limit in drawn {
@@ -277,7 +278,7 @@ fn buckets(
 }
 
 /// Returns the buckets of the limits in the spec.
-fn of_spec(caller: &Caller, primitive: &Primitive, charged: Charged) -> Vec<(Level, Bucket)> {
+fn of_spec(caller: &Caller, primitive: &Primitive, request: RequestKind) -> Vec<(Level, Bucket)> {
     let mut found = Vec::new();
     let Some(limit) = primitive.limit else { return found };
     if limit.invocation_count > 0 && limit.window_seconds > 0 {
@@ -289,7 +290,7 @@ fn of_spec(caller: &Caller, primitive: &Primitive, charged: Charged) -> Vec<(Lev
         };
         found.push((Level::Primitive, bucket));
     }
-    if limit.concurrent_invocations > 0 && charged != Charged::Request {
+    if limit.concurrent_invocations > 0 && request != RequestKind::Request {
         let bucket = Bucket {
             key: format!("{}\u{0}running\u{0}{}", caller.org, primitive.id),
             capacity: u64::from(limit.concurrent_invocations),

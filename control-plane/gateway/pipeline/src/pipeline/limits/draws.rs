@@ -1,4 +1,4 @@
-//! What a granted call has drawn, to give it back.
+//! Draws of a granted call, to give them back.
 //!
 //! Keeps true: a slot is held while its call runs, however that ends, and for a bounded time after its gateway is lost; a draw is
 //! given back at most once.
