@@ -8,6 +8,7 @@ mod backend;
 mod beside;
 mod chain;
 mod compare;
+mod decisions;
 mod echo;
 mod edge;
 mod enforcement;
@@ -58,6 +59,8 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let beside = if plan.measures(Part::Peer) { Some(Box::pin(beside::measure(plan)).await?) } else { None };
     let identity =
         if plan.measures(Part::Identity) { Some(Box::pin(identity::measure(plan)).await?) } else { None };
+    let decisions =
+        if plan.measures(Part::Decisions) { Some(Box::pin(decisions::measure(plan)).await?) } else { None };
     let plugins = if plan.measures(Part::Plugins) { Some(plugins::measure(plan).await?) } else { None };
     let streams =
         if plan.measures(Part::Streams) { Some(Box::pin(streams::measure(plan)).await?) } else { None };
@@ -74,6 +77,7 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
         edge: edge.unwrap_or_default(),
         beside,
         identity,
+        decisions,
         plugins,
         streams,
         agents,

@@ -48,6 +48,8 @@ pub(crate) enum Part {
     Peer,
     /// Who calls, and what proves a call to its service.
     Identity,
+    /// Decisions of policy and limits, without HTTP.
+    Decisions,
     /// The plugin runtime.
     Plugins,
     /// Clients that only wait: ten minutes, so only where it is asked for.
@@ -208,6 +210,7 @@ mod tests {
             Part::Edge,
             Part::Peer,
             Part::Identity,
+            Part::Decisions,
             Part::Plugins,
             Part::Streams,
             Part::Agents,
@@ -219,12 +222,12 @@ mod tests {
 
     #[test]
     fn an_earlier_commit_is_measured_only_where_one_is_named() {
-        assert_eq!(measured(&[]), [Part::Edge, Part::Peer, Part::Identity, Part::Plugins]);
+        assert_eq!(measured(&[]), [Part::Edge, Part::Peer, Part::Identity, Part::Decisions, Part::Plugins]);
         assert_eq!(measured(&["--only", "edge", "--only", "plugins"]), [Part::Edge, Part::Plugins]);
         assert_eq!(measured(&["--only", "compare", "--baseline", "x"]), [Part::Compare]);
         assert_eq!(measured(&["--only", "streams", "--only", "scale"]), [Part::Streams, Part::Scale]);
         assert_eq!(measured(&["--only", "agents"]), [Part::Agents]);
-        assert_eq!(measured(&["--baseline", "x"]).len(), 5);
+        assert_eq!(measured(&["--baseline", "x"]).len(), 6);
         let error = plan(&["--only", "compare"]).unwrap_err();
         assert!(error.to_string().contains("scripts/bench-against"), "{error}");
     }

@@ -10,6 +10,7 @@ use crate::agents::Agents;
 use crate::agreement::Agreement;
 use crate::beside::Beside;
 use crate::compare::Comparison;
+use crate::decisions::Decisions;
 use crate::enforcement::Enforcement;
 use crate::goal::{self, Goal};
 use crate::identity::Identity;
@@ -27,6 +28,7 @@ pub(crate) struct Parts {
     pub edge: Found,
     pub beside: Option<Beside>,
     pub identity: Option<Identity>,
+    pub decisions: Option<Decisions>,
     pub plugins: Option<Plugins>,
     pub streams: Option<Streams>,
     pub agents: Option<Agents>,
@@ -50,6 +52,7 @@ pub(crate) struct Report {
     pub enforcement: Vec<Enforcement>,
     pub beside: Option<Beside>,
     pub identity: Option<Identity>,
+    pub decisions: Option<Decisions>,
     pub plugins: Option<Plugins>,
     pub streams: Option<Streams>,
     pub agents: Option<Agents>,
@@ -61,7 +64,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(plan: Plan, machine: [Machine; 2], parts: Parts) -> Report {
-        let Parts { edge, beside, identity, plugins, streams, agents, scale, comparison } = parts;
+        let Parts { edge, beside, identity, decisions, plugins, streams, agents, scale, comparison } = parts;
         let Found { rate, agreements, measurements, enforcement } = edge;
         let summaries = summarise(&measurements);
         Report {
@@ -72,6 +75,7 @@ impl Report {
             goals: [
                 goal::judge(&summaries, &enforcement),
                 beside.as_ref().map(Beside::judge).unwrap_or_default(),
+                decisions.as_ref().map(Decisions::judge).unwrap_or_default(),
                 plugins.as_ref().map(plugins::judge).unwrap_or_default(),
                 streams.as_ref().map(Streams::judge).unwrap_or_default(),
                 agents.as_ref().map(Agents::judge).unwrap_or_default(),
@@ -84,6 +88,7 @@ impl Report {
             enforcement,
             beside,
             identity,
+            decisions,
             plugins,
             streams,
             agents,

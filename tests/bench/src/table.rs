@@ -45,6 +45,9 @@ pub(crate) fn render(report: &Report) -> String {
     if let Some(identity) = &report.identity {
         let _ = identity.render(&mut text);
     }
+    if let Some(decisions) = &report.decisions {
+        let _ = decisions.render(&mut text);
+    }
     if let Some(plugins) = &report.plugins {
         let _ = plugins::render(&mut text, plugins);
     }
