@@ -141,7 +141,7 @@ fn usage(org: &str, limit: LimitRecord, recorded: &[RecordedCall]) -> Option<Lim
     let counts = replay::replay(&policy::limit(org, &limit).ok()?, recorded);
     let sum = |of: fn(&CallerCount) -> u64| counts.values().map(of).sum::<u64>();
     Some(LimitUsage {
-        words: limit_line::describe(&limit),
+        words: describe(&limit),
         limit: ratelimits::entry(limit),
         calls: sum(|count| count.calls),
         callers: counts.len() as u64,
@@ -149,6 +149,15 @@ fn usage(org: &str, limit: LimitRecord, recorded: &[RecordedCall]) -> Option<Lim
         would_refuse_callers: counts.values().filter(|count| count.refused > 0).count() as u64,
         refused: most_refused(&counts),
     })
+}
+
+/// Describes a limit; one of a group also with why it counts nothing.
+fn describe(limit: &LimitRecord) -> String {
+    let words = limit_line::describe(limit);
+    match limit.group.as_str() {
+        "*" => words,
+        _ => format!("{words}; recorded calls have no groups, so none is counted"),
+    }
 }
 
 fn most_refused(counts: &BTreeMap<(&str, &str), CallerCount>) -> Vec<CallerUsage> {

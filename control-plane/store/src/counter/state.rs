@@ -68,7 +68,7 @@ impl State {
             }
             (State::Sliding(parts), BucketKind::Sliding { seconds }) => {
                 let counted = counted(parts, number_of(now, *seconds, PARTS));
-                let used = counted.iter().map(|(_, used)| used).sum();
+                let used: u64 = counted.iter().map(|(_, used)| used).sum();
                 let end = |part: u64| part.saturating_add(PARTS + 1).saturating_mul(part_ms(*seconds));
                 draws_after(bucket.capacity, used).ok_or_else(|| {
                     // More parts must leave if the limit became smaller.
