@@ -112,8 +112,8 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub revocations: Vec<Value>,
-    /// The org's rate limits that the call would draw from, at most 8, each with its `buckets`: `one`, or one for each
-    /// user, token or both
+    /// The rate limits of the org, at most 8, and of all orgs that the call would draw from, most specific first, each with
+    /// its `level` and its `buckets`: `one`, or one for each user, token or both
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub limits: Vec<Value>,

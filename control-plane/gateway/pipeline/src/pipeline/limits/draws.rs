@@ -43,10 +43,11 @@ impl Draws {
 
     /// Starts to extend the leases of the slots, if there are any.
     fn renew_slots(&self) -> Option<AbortHandle> {
-        let held = self.slots();
-        if held.iter().all(|(_, slots)| slots.is_empty()) {
+        let mut all = self.of_org.iter().chain(&self.of_every_org);
+        if !all.any(Bucket::is_slots) {
             return None;
         }
+        let held = self.slots();
         let counters = Arc::clone(&self.counters);
         let renewing = async move {
             loop {
@@ -81,6 +82,9 @@ impl Draws {
 
     /// Gives the slots back before the call's answer, so that its client's next call finds them free.
     pub(super) async fn release(mut self) {
+        if self.renewal.is_none() {
+            return;
+        }
         let held = self.slots();
         (self.of_org, self.of_every_org) = (Vec::new(), Vec::new());
         for (tenant, slots) in held.iter().filter(|(_, slots)| !slots.is_empty()) {
