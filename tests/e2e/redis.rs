@@ -30,6 +30,7 @@ trials! { redis:
     a_limit_is_one_for_all_gateways_in_a_cluster_too,
     over_tls_it_is_used_with_the_authority_that_the_operator_names,
     while_it_is_away_each_gateway_admits_its_share_and_no_call_fails,
+    a_call_that_runs_at_one_gateway_counts_at_the_other,
 }
 
 /// Two gateways over one Redis, and the limit of each user of an org.
@@ -205,4 +206,34 @@ async fn while_it_is_away_each_gateway_admits_its_share_and_no_call_fails(_: &Sh
     let wanted = [LIMIT - 2, 2];
     counted(&cluster, &mut users, async |user| at_each(gateways, user, [LIMIT - 2, LIMIT]).await, wanted)
         .await
+}
+
+async fn a_call_that_runs_at_one_gateway_counts_at_the_other(_: &Shared) -> Result<()> {
+    let redis = Redis::start().await?;
+    let cluster = start(&redis, Vec::new()).await?;
+    let limits = json!([{"selector": {"user": "each"}, "policy": {"type": "concurrency", "capacity": 1}}]);
+    cluster.put("/api/ratelimits/orgs/acme", &limits).await?;
+    let [first, second] = [cluster.gateways[0].address, cluster.gateways[1].address];
+    let token = token(&cluster, "alice").await?;
+    // A minute of progress.
+    let params =
+        json!({"name": "count", "arguments": {"to": 100, "delayMs": 600}, "_meta": {"progressToken": 1}});
+    let running = modern(&token, "tools/call", params, &[("mcp-name", "count")]);
+    let running = http1::open(first, &running, "notifications/progress").await?;
+    let call = || async {
+        let params = json!({"name": "echo", "arguments": {"message": "m"}});
+        let call = modern(&token, "tools/call", params, &[("mcp-name", "echo")]);
+        anyhow::Ok(http1::send(second, &call).await?.json()?["result"].clone())
+    };
+    let refused = call().await?;
+    ensure!(refused["_meta"]["asp/limit"] == "user", "{refused}");
+    // Its client is gone, and so is the call.
+    drop(running);
+    wait::until("its slot is free at the other gateway", wait::CONVERGE, || async {
+        let answer = call().await.ok()?;
+        (answer["isError"] == false).then_some(())
+    })
+    .await?;
+    ensure!(call().await?["isError"] == false, "a call that has ended holds no slot");
+    Ok(())
 }
