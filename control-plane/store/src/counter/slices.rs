@@ -45,26 +45,26 @@ impl Slices {
                 continue;
             };
             if self.spend(&bucket.key) {
-                spent.push(&bucket.key);
+                spent.push((&bucket.key, size));
                 continue;
             }
             match self.counters.take_many(EVERY_ORG, &reduced, size).await? {
                 0 => {
-                    refused = Some((index, reduced));
+                    refused = Some((index, reduced, size));
                     break;
                 }
                 taken => {
-                    self.keep(&bucket.key, taken.saturating_sub(1));
-                    spent.push(&bucket.key);
+                    self.keep(&bucket.key, taken.saturating_sub(1), size);
+                    spent.push((&bucket.key, size));
                 }
             }
         }
         let drawn = match refused {
-            Some((index, reduced)) => self.wait_for(index, &reduced).await,
+            Some((index, reduced, size)) => self.wait_for(index, &reduced, size).await,
             None => self.take_directly(buckets, &direct).await,
         };
         if !matches!(drawn, Ok(DrawOutcome::Granted { .. })) {
-            spent.into_iter().for_each(|key| self.keep(key, 1));
+            spent.into_iter().for_each(|(key, size)| self.keep(key, 1, size));
         }
         drawn
     }
@@ -76,7 +76,9 @@ impl Slices {
         for bucket in buckets {
             match sliced(bucket, gateways) {
                 // A token of a window may be spent in a later one: fewer are drawn from that.
-                Some(_) if self.held.lock().contains_key(&bucket.key) => self.keep(&bucket.key, 1),
+                Some((_, size)) if self.held.lock().contains_key(&bucket.key) => {
+                    self.keep(&bucket.key, 1, size);
+                }
                 _ => direct.push(bucket.clone()),
             }
         }
@@ -87,10 +89,10 @@ impl Slices {
     }
 
     /// Asks how long an empty bucket takes; a token that has come back since stays in the slice.
-    async fn wait_for(&self, index: usize, reduced: &Bucket) -> Result<DrawOutcome, CounterError> {
+    async fn wait_for(&self, index: usize, reduced: &Bucket, size: u64) -> Result<DrawOutcome, CounterError> {
         match self.counters.take(EVERY_ORG, std::slice::from_ref(reduced)).await? {
             DrawOutcome::Granted { .. } => {
-                self.keep(&reduced.key, 1);
+                self.keep(&reduced.key, 1, size);
                 Ok(DrawOutcome::Denied { index, retry_after_ms: 1 })
             }
             DrawOutcome::Denied { retry_after_ms, .. } => Ok(DrawOutcome::Denied { index, retry_after_ms }),
@@ -123,10 +125,11 @@ impl Slices {
         }
     }
 
-    fn keep(&self, key: &str, tokens: u64) {
+    /// Adds tokens to the slice. What exceeds its size is lost, so that all gateways hold no more than they may.
+    fn keep(&self, key: &str, tokens: u64, size: u64) {
         let mut held = self.held.lock();
         let left = held.entry(key.to_owned()).or_default();
-        *left = left.saturating_add(tokens);
+        *left = left.saturating_add(tokens).min(size);
     }
 
     /// Whether the bucket has a slice or can have one. Buckets without tokens are forgotten first.
@@ -198,7 +201,9 @@ mod tests {
             assert!(matches!(slices.take(&both).await, Ok(DrawOutcome::Denied { index: 1, .. })));
         }
         assert_eq!(slices.held.lock()["all"], before);
-        slices.give_back(&[bucket(1_600)], 0).await.unwrap();
-        assert_eq!(slices.held.lock()["all"], before + 1);
+        for _ in 0..3 {
+            slices.give_back(&[bucket(1_600)], 0).await.unwrap();
+            assert_eq!(slices.held.lock()["all"], before + 1, "no more than a slice");
+        }
     }
 }
