@@ -7,7 +7,7 @@ use asp_e2e::stack::Stack;
 use asp_e2e::{tool, wait};
 use serde_json::{Value, json};
 
-use crate::message::modern;
+use crate::message::{modern, rest};
 use crate::policy::{as_role, caller};
 use crate::trial::{Shared, trials};
 
@@ -44,12 +44,17 @@ fn text<'a>(of: &'a Value, member: &str) -> &'a str {
 
 /// Sends the request of a step; its answer must have what the step says.
 async fn take(stack: &Stack, step: &Value) -> Result<()> {
-    let body = match step["file"].as_str() {
-        Some(file) => std::fs::read_to_string(tool::root()?.join(file))?,
-        None if step["body"].is_null() => String::new(),
-        None => step["body"].to_string(),
+    let (kind, body) = match step["file"].as_str() {
+        Some(file) => ("application/yaml", std::fs::read_to_string(tool::root()?.join(file))?),
+        None if step["body"].is_null() => ("application/json", String::new()),
+        None => ("application/json", step["body"].to_string()),
     };
-    let answer = as_role(stack, "platform", text(step, "method"), text(step, "path"), &body).await?;
+    let token = stack.token(&["--admin", "--user", "root", "--role", "platform"]).await?;
+    let mut request = rest(text(step, "method"), text(step, "path"), &token, &Value::Null);
+    request.headers.retain(|(name, _)| name != "content-type");
+    request.headers.push(("content-type".into(), kind.as_bytes().to_vec()));
+    request.body = body.into_bytes();
+    let answer = http1::send(stack.admin(), &request).await?;
     ensure!(answer.status == 200, "{}: {}", answer.status, answer.text());
     let said = answer.json()?;
     for (pointer, wanted) in step["has"].as_object().into_iter().flatten() {
