@@ -56,6 +56,10 @@ impl fmt::Display for Secret {
 pub struct SecretBytes(Zeroizing<Vec<u8>>);
 
 impl SecretBytes {
+    pub fn new(bytes: Vec<u8>) -> SecretBytes {
+        SecretBytes(Zeroizing::new(bytes))
+    }
+
     /// Generates 256 random bits.
     pub fn random() -> SecretBytes {
         let bytes = Zeroizing::new(rand::random::<[u8; RANDOM_BYTES]>());
