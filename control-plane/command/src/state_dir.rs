@@ -17,7 +17,8 @@ const SEARCH: u32 = 0o011;
 const STICKY: u32 = 0o1000;
 /// Files whose permissions are tightened at start: they are created private, but an operator or a copy may have opened
 /// them. The databases are tightened by the code that opens them.
-const SECRETS: [&str; 5] = ["seal-key", "dev-issuer.json", "break-glass.json", "env", "ports.json"];
+const SECRETS: [&str; 6] =
+    ["seal-key", "vault-key", "dev-issuer.json", "break-glass.json", "env", "ports.json"];
 
 /// Returns the path of a per-user file: `asp/NAME` below `$XDG_CONFIG_HOME` or `~/.config`; `None` without a home
 /// directory. `variable` reads the environment; an empty value counts as unset.

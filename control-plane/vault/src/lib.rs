@@ -8,6 +8,7 @@
 mod cache;
 mod error;
 mod key_service;
+pub mod local;
 mod place;
 mod record;
 mod vault;

@@ -131,7 +131,7 @@ fn aead_key(data_key: &DataKey) -> Result<LessSafeKey, VaultError> {
 /// Returns the associated data of a record.
 fn associated(header: &[u8], place: &Place<'_>) -> Vec<u8> {
     let length = (header.len() as u64).to_be_bytes();
-    [LABEL, &length, header, &place.to_bytes()].concat()
+    [LABEL, length.as_slice(), header, place.to_bytes().as_slice()].concat()
 }
 
 /// Splits off a field that follows its length.

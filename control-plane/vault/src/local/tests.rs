@@ -1,0 +1,121 @@
+use super::*;
+use crate::vault::Vault;
+
+const PLACE: Place<'static> = Place { tenant: "acme", table: "linked_accounts", row: "bob/github" };
+
+fn vault(path: &Path) -> Vault {
+    Vault::new(Arc::new(LocalKeys::of_this_machine(path)))
+}
+
+#[tokio::test]
+async fn a_record_opens_at_its_place_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let vault = vault(&dir.path().join("vault-key"));
+    let sealed = vault.seal(&PLACE, b"token").await.unwrap();
+    let opened = vault.open(&PLACE, &sealed).await.unwrap();
+    assert_eq!((opened.plain.expose(), opened.outdated), (&b"token"[..], false));
+    for place in [
+        Place { tenant: "other", ..PLACE },
+        Place { table: "other", ..PLACE },
+        Place { row: "eve/github", ..PLACE },
+    ] {
+        assert_eq!(vault.open(&place, &sealed).await.unwrap_err(), VaultError::NotOpened, "{place:?}");
+    }
+}
+
+#[tokio::test]
+async fn each_record_has_a_data_key_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let vault = vault(&dir.path().join("vault-key"));
+    let one = vault.seal(&PLACE, b"token").await.unwrap();
+    let other = vault.seal(&PLACE, b"token").await.unwrap();
+    let wrapped = |sealed: &[u8]| crate::record::Record::parse(sealed).unwrap().wrapped_key();
+    assert_ne!(wrapped(&one).bytes, wrapped(&other).bytes);
+    assert_eq!(wrapped(&one).key_id, wrapped(&other).key_id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_rotation_old_records_open_and_are_outdated_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vault-key");
+    // Two processes with one file.
+    let (here, there) = (vault(&path), vault(&path));
+    let old = here.seal(&PLACE, b"token").await.unwrap();
+    there.open(&PLACE, &old).await.unwrap();
+    let new_key = rotate(&path, 0).unwrap();
+    assert!(new_key.from_ms > 0);
+    tokio::time::advance(CHECK_EVERY).await;
+    wait_until_current(&new_key).await;
+    let new = here.seal(&PLACE, b"token").await.unwrap();
+    assert_eq!(crate::key_id_of(&new), Some(format!("local:{}", new_key.id)));
+    for vault in [&here, &there] {
+        let opened = vault.open(&PLACE, &old).await.unwrap();
+        assert_eq!((opened.plain.expose(), opened.outdated), (&b"token"[..], true));
+        let opened = vault.open(&PLACE, &new).await.unwrap();
+        assert_eq!((opened.plain.expose(), opened.outdated), (&b"token"[..], false));
+    }
+}
+
+/// The new key becomes current a millisecond after the former one, which may have been created in this millisecond.
+async fn wait_until_current(key: &KeyEntry) {
+    while asp_platform::clock::now_ms() < key.from_ms {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_not_known_yet_is_looked_for_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vault-key");
+    let (here, there) = (vault(&path), vault(&path));
+    let old = here.seal(&PLACE, b"token").await.unwrap();
+    there.open(&PLACE, &old).await.unwrap();
+    let new_key = rotate(&path, 0).unwrap();
+    wait_until_current(&new_key).await;
+    let new = vault(&path).seal(&PLACE, b"token").await.unwrap();
+    tokio::time::advance(RETRY_EVERY).await;
+    assert!(there.open(&PLACE, &new).await.is_ok(), "its keys were read less than five seconds ago");
+}
+
+#[tokio::test]
+async fn a_record_of_a_lost_key_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vault-key");
+    let sealed = vault(&path).seal(&PLACE, b"token").await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let lost = vault(&path).open(&PLACE, &sealed).await.unwrap_err();
+    assert!(matches!(&lost, VaultError::KeyFile(cause) if cause.contains("restore it")), "{lost}");
+    assert!(!path.exists(), "opening creates no key");
+    rotate(&path, 0).unwrap();
+    let unknown = vault(&path).open(&PLACE, &sealed).await.unwrap_err();
+    assert!(matches!(unknown, VaultError::UnknownKey { .. }), "{unknown}");
+}
+
+#[tokio::test]
+async fn a_shared_file_is_never_created() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vault-key");
+    let vault = Vault::new(Arc::new(LocalKeys::shared(&path)));
+    assert!(matches!(vault.seal(&PLACE, b"token").await, Err(VaultError::KeyFile(_))));
+    assert!(!path.exists());
+    rotate(&path, 0).unwrap();
+    assert!(vault.seal(&PLACE, b"token").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_wrapped_key_that_was_altered_or_moved_stays_shut() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = LocalKeys::of_this_machine(&dir.path().join("vault-key"));
+    let data_key = DataKey::random().unwrap();
+    let wrapped = keys.wrap(&data_key, &PLACE).await.unwrap();
+    assert_eq!(keys.unwrap(&wrapped, &PLACE).await.unwrap().expose(), data_key.expose());
+    let elsewhere = Place { tenant: "other", ..PLACE };
+    assert_eq!(keys.unwrap(&wrapped, &elsewhere).await.unwrap_err(), VaultError::NotOpened);
+    for at in 0..wrapped.bytes.len() {
+        let mut altered = wrapped.clone();
+        altered.bytes[at] ^= 1;
+        assert_eq!(keys.unwrap(&altered, &PLACE).await.unwrap_err(), VaultError::NotOpened, "byte {at}");
+        altered.bytes.truncate(at);
+        assert_eq!(keys.unwrap(&altered, &PLACE).await.unwrap_err(), VaultError::NotOpened, "{at} bytes");
+    }
+}
