@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "xds",
         "a2a",
         "otlp",
+        "kms",
     ] {
         println!("cargo:rerun-if-changed={file}");
     }
@@ -22,6 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     prost_build::Config::new().compile_fds(protox::compile(["otlp/trace.proto"], ["."])?)?;
     grpc()?;
     a2a()?;
+    kms()?;
     xds()
 }
 
@@ -81,5 +83,22 @@ fn a2a() -> Result<(), Box<dyn std::error::Error>> {
 #[cfg(not(feature = "a2a"))]
 #[expect(clippy::unnecessary_wraps, reason = "the other build of this function can fail")]
 fn a2a() -> Result<(), Box<dyn std::error::Error>> {
+    Ok(())
+}
+
+/// Compiles the KMS plugin API of Kubernetes.
+#[cfg(feature = "kms")]
+fn kms() -> Result<(), Box<dyn std::error::Error>> {
+    let mut config = prost_build::Config::new();
+    // They hold data keys: `src/kms_plaintext.rs` limits what is printed.
+    config.skip_debug([".v2.EncryptRequest", ".v2.DecryptResponse"]);
+    let descriptors = protox::compile(["kms/v2.proto"], ["."])?;
+    tonic_prost_build::configure().btree_map(".").compile_fds_with_config(descriptors, config)?;
+    Ok(())
+}
+
+#[cfg(not(feature = "kms"))]
+#[expect(clippy::unnecessary_wraps, reason = "the other build of this function can fail")]
+fn kms() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! the grace periods of a cancelled call and the bounds of the storage of plugins: the `.proto` files in this crate document the
 //! messages. Builds for `wasm32-wasip1`, because the edge filter reads the edge snapshot; the gRPC contracts require the feature
 //! `grpc`, the APIs of Envoy and of the control plane the feature `xds`, the gRPC binding of A2A the feature `a2a`, OTLP the
-//! feature `otlp`.
+//! feature `otlp`, the KMS plugin API of Kubernetes the feature `kms`.
 
 /// The compiled configuration that the control plane pushes (`snapshot.proto`).
 pub mod snapshot {
@@ -68,6 +68,13 @@ pub mod otlp {
     }
 }
 
+/// The KMS plugin API v2 of Kubernetes (`kms/v2.proto`).
+#[cfg(feature = "kms")]
+pub mod kms {
+    #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
+    include!(concat!(env!("OUT_DIR"), "/v2.rs"));
+}
+
 #[cfg(feature = "grpc")]
 mod credential;
 #[cfg(feature = "grpc")]
@@ -75,6 +82,8 @@ pub mod envelope;
 pub mod grace;
 #[cfg(feature = "grpc")]
 mod init_request;
+#[cfg(feature = "kms")]
+mod kms_plaintext;
 pub mod mcp_revision;
 mod service;
 #[cfg(feature = "grpc")]

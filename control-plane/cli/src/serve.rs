@@ -18,6 +18,7 @@ mod standing;
 pub(crate) mod stop;
 pub(crate) mod stores;
 mod traces;
+mod vault;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -38,6 +39,7 @@ use asp_pipeline::pipeline::EndListener;
 use asp_platform::telemetry;
 use asp_proto::grace::DRAIN_LIMIT;
 use asp_store::published_keys::{MemoryKeys, PublishedKeys};
+use asp_vault::Vault;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -98,6 +100,8 @@ struct Process {
     /// Keys of the platform's tokens; `None` if this process neither signs nor publishes any.
     token_keys: Option<Arc<TokenKeys>>,
     certificates: Certificates,
+    /// Seals what must not be readable in the database, such as the tokens of linked accounts.
+    vault: Vault,
     /// The gateway, once it has started, for queries about its state.
     gateway: Arc<OnceLock<Weak<Gateway>>>,
     /// Language runtime that `--stack` starts.
@@ -151,6 +155,7 @@ async fn serve(settings: Settings, certificates: Certificates, session: Option<D
     let absent = languages.absent.clone();
     let runtime = settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack, languages));
     let process = Process {
+        vault: vault::open(&settings)?,
         settings,
         certificates,
         gateway: Arc::default(),

@@ -22,6 +22,7 @@ pub mod suggestions;
 pub mod tls;
 pub mod traces;
 mod values;
+pub mod vault;
 
 use std::path::PathBuf;
 
@@ -45,6 +46,7 @@ use stack::StackSection;
 use tls::{Tls, TlsArgs};
 use traces::TraceSection;
 use values::{List, absolute, choice, is_origin, list_entries, number, origin, origins, server_name};
+use vault::VaultSection;
 
 pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
 pub const ENV_PUBLIC_URL: &str = "ASP_PUBLIC_URL";
@@ -124,6 +126,8 @@ pub struct Settings {
     pub traces: TraceSection,
     #[command(flatten)]
     pub kafka: KafkaSection,
+    #[command(flatten)]
+    pub vault: VaultSection,
     #[arg(skip = Database::Memory)]
     pub database: Database,
     /// Hosts, private or plain http, that requests of some primitives may reach

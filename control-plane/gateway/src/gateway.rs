@@ -20,10 +20,10 @@ use asp_backends::plugin::{PluginDeps, SavedCalls};
 use asp_call::call::registry::CallRegistry;
 use asp_call::seal::Sealer;
 use asp_call::telemetry::audit::Audit;
-use asp_call::telemetry::metrics::{Metrics, RevocationStage};
+use asp_call::telemetry::metrics::RevocationStage;
 use asp_edge::{Edge, EdgeRole};
 use asp_identity::issuers::{IssuerDeps, Issuers};
-use asp_identity::minting::{self, CardKeys, Minter, TokenAudiences, TokenKeys};
+use asp_identity::minting::{self, CardKeys, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
 use asp_pipeline::pipeline::limits::Limiter;
 use asp_pipeline::pipeline::{Pipeline, PipelineDeps};
@@ -43,6 +43,7 @@ use asp_store::ledger::Ledger;
 use asp_store::plugin_storage::PluginStorage;
 use asp_store::push::PushStore;
 use asp_store::records::CallRecords;
+use asp_vault::Vault;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -78,6 +79,8 @@ const WAITING: AdmissionBounds = AdmissionBounds { whole: 10_000, per_org: 4_000
 pub struct Config {
     /// Seals data that travels through clients or rests in a store.
     pub sealer: Arc<Sealer>,
+    /// Seals the records of linked accounts.
+    pub vault: Vault,
     pub settings: Settings,
     pub stores: Stores,
     /// Signing keys of the platform's tokens. Their owner is this run of the gateway.
@@ -131,6 +134,8 @@ pub struct Gateway {
     artifacts: Artifacts,
     backends: Arc<BackendTable>,
     edge: Edge,
+    /// Seals the records of linked accounts.
+    pub vault: Vault,
     /// The revision up to which everything is in force, for requests that wait for one.
     applied: watch::Sender<u64>,
     /// Serializes `apply`, so that revisions are compared and swapped together.
@@ -152,12 +157,11 @@ impl Gateway {
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
         let settings = config.settings;
         let sealer = config.sealer;
-        let metrics = Arc::new(Metrics::default());
+        let metrics = wiring::metrics(&config.vault);
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
         let issuers = Issuers::new(config.issuers)?;
-        let minter =
-            Arc::new(Minter::new(config.token_keys, settings.public_url.clone(), config.token_audiences));
+        let minter = wiring::minter(config.token_keys, &settings, config.token_audiences);
         let registry = Arc::new(CallRegistry::default());
         let counters = config.stores.counters;
         let (replicas, of_calls, answers) =
@@ -206,6 +210,7 @@ impl Gateway {
             artifacts,
             backends,
             edge: Edge::new(EdgeRole::Gateway),
+            vault: config.vault,
             applied: watch::Sender::new(0),
             applying: Mutex::default(),
             refused_by_store: AtomicBool::new(false),

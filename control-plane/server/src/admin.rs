@@ -56,6 +56,7 @@ use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, Precondition};
 use asp_store::packages::Packages;
 use asp_store::push::PushStore;
+use asp_vault::Vault;
 use asp_xds::subscribers::Subscribers;
 use async_trait::async_trait;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -120,6 +121,8 @@ pub struct AdminState {
     pub jwks: Arc<dyn PublicKeys>,
     /// The topic of revocations; `None` if this process reads none.
     pub feed: Option<Arc<Feed>>,
+    /// Opens and seals the records of linked accounts.
+    pub vault: Vault,
     /// Whether only loopback names are allowed in Host.
     pub dev: bool,
 }

@@ -136,3 +136,44 @@ fn make_room(entries: &mut HashMap<CacheKey, Entry>, now: Instant) {
         entries.remove(&oldest);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> CacheKey {
+        [byte; 32]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_of_keys_is_bounded_and_the_oldest_makes_room() {
+        let bounds = CacheBounds { keys: 3, ..CacheBounds::default() };
+        let cache = Cache::new(bounds);
+        for byte in 0..5 {
+            cache.put(key(byte), DataKey::random().unwrap());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(cache.len(), 3);
+        let held: Vec<bool> = (0..5).map(|byte| cache.get(&key(byte)).is_some()).collect();
+        assert_eq!(held, [false, false, true, true, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_gone_from_memory_after_its_time() {
+        let cache = Cache::new(CacheBounds::for_outage(Duration::from_secs(60)));
+        cache.put(key(1), DataKey::random().unwrap());
+        cache.sweep();
+        assert_eq!(cache.len(), 1);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(cache.get(&key(1)).is_none());
+        cache.sweep();
+        assert_eq!(cache.len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_key_is_kept_where_no_outage_is_to_be_survived() {
+        let cache = Cache::new(CacheBounds::for_outage(Duration::ZERO));
+        cache.put(key(1), DataKey::random().unwrap());
+        assert_eq!(cache.len(), 0);
+    }
+}

@@ -5,12 +5,16 @@
 //! (AES-256-GCM), and opens only for the tenant, table and row for which it was sealed; a data key leaves this process
 //! only wrapped by a key service; while the key service is away, data keys used recently stay usable for a stated time.
 
+pub mod aws;
 mod cache;
 mod error;
 mod key_service;
 pub mod local;
+mod metrics;
 mod place;
+pub mod plugin;
 mod record;
+mod unconfigured;
 mod vault;
 
 pub use cache::CacheBounds;
@@ -18,4 +22,5 @@ pub use error::VaultError;
 pub use key_service::{DataKey, KeyService, WrappedKey};
 pub use place::Place;
 pub use record::{MAX_KEY_ID, MAX_PLAIN, MAX_SEALED, MAX_WRAPPED, key_id_of};
+pub use unconfigured::Unconfigured;
 pub use vault::{Opened, Vault};

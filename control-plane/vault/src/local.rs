@@ -34,7 +34,8 @@ const LABEL: &[u8] = b"asp/vault-key/1\0";
 
 /// Key service whose keys are in a file.
 pub struct LocalKeys {
-    path: PathBuf,
+    /// `None`: the keys are in memory only.
+    path: Option<PathBuf>,
     /// Whether the file is created at first use, because no other machine needs it.
     creates: bool,
     loaded: Mutex<Option<Loaded>>,
@@ -49,12 +50,19 @@ struct Loaded {
 impl LocalKeys {
     /// Uses the keys of a file, which is created with a first key when something is sealed.
     pub fn of_this_machine(path: &Path) -> LocalKeys {
-        LocalKeys { path: path.to_owned(), creates: true, loaded: Mutex::default() }
+        LocalKeys { path: Some(path.to_owned()), creates: true, loaded: Mutex::default() }
     }
 
     /// Uses the keys of a file that an operator gives to several machines; it is never created here.
     pub fn shared(path: &Path) -> LocalKeys {
-        LocalKeys { path: path.to_owned(), creates: false, loaded: Mutex::default() }
+        LocalKeys { path: Some(path.to_owned()), creates: false, loaded: Mutex::default() }
+    }
+
+    /// Creates a key that ends with this process, for records that do so too.
+    pub fn in_memory() -> Result<LocalKeys, VaultError> {
+        let keys = Arc::new(KeyRing::generate()?);
+        let loaded = Loaded { keys, at: Instant::now() };
+        Ok(LocalKeys { path: None, creates: false, loaded: Mutex::new(Some(loaded)) })
     }
 
     /// Returns the keys, read at most `within` ago.
@@ -63,7 +71,9 @@ impl LocalKeys {
         if let Some(loaded) = loaded.as_ref().filter(|loaded| loaded.at.elapsed() < within) {
             return Ok(Arc::clone(&loaded.keys));
         }
-        let path = self.path.clone();
+        let Some(path) = self.path.clone() else {
+            return loaded.map(|loaded| loaded.keys).ok_or(VaultError::Crypto);
+        };
         let reading = tokio::task::spawn_blocking(move || match creates {
             true => key_file::read_or_create(&path),
             false => key_file::read(&path),

@@ -2,13 +2,18 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use asp_platform::secret::SecretBytes;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use crate::cache::{Cache, CacheBounds, CacheKey, CachedKey};
 use crate::error::VaultError;
 use crate::key_service::{DataKey, KeyService, WrappedKey};
+use crate::local::LocalKeys;
+use crate::metrics::{KeyRequest, Metrics, Operation};
 use crate::place::Place;
 use crate::record::{self, MAX_PLAIN, Record};
 
@@ -31,6 +36,9 @@ struct Inner {
     /// Services that were current before; they only unwrap.
     former: Vec<Arc<dyn KeyService>>,
     cache: Cache,
+    metrics: Metrics,
+    /// Whether the last request failed because a service is unavailable, so that the log names the change only.
+    is_offline: AtomicBool,
 }
 
 impl fmt::Debug for Vault {
@@ -45,28 +53,54 @@ impl Vault {
         Vault::with_services(current, Vec::new(), CacheBounds::default())
     }
 
+    /// Creates a vault whose only key ends with this process.
+    pub fn in_memory() -> Result<Vault, VaultError> {
+        Ok(Vault::new(Arc::new(LocalKeys::in_memory()?)))
+    }
+
     /// Creates a vault that seals with `current`, and opens with `former` too.
     pub fn with_services(
         current: Arc<dyn KeyService>,
         former: Vec<Arc<dyn KeyService>>,
         bounds: CacheBounds,
     ) -> Vault {
-        Vault(Arc::new(Inner { current, former, cache: Cache::new(bounds) }))
+        let inner = Inner {
+            current,
+            former,
+            cache: Cache::new(bounds),
+            metrics: Metrics::default(),
+            is_offline: AtomicBool::new(false),
+        };
+        Vault(Arc::new(inner))
+    }
+
+    /// Adds the metrics of the vault to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        self.0.metrics.register(registry);
+    }
+
+    /// Checks with one request whether the current key service wraps data keys.
+    pub async fn check(&self) -> Result<(), VaultError> {
+        let place = Place { tenant: "", table: "check", row: "" };
+        self.wrap(&DataKey::random()?, &place).await.map(drop)
+    }
+
+    /// Whether a key service outside of this process wraps data keys.
+    pub fn is_remote(&self) -> bool {
+        self.0.current.is_remote()
+    }
+
+    /// Removes cached data keys that are no longer usable from memory. The owner calls it at intervals.
+    pub fn sweep(&self) {
+        self.0.cache.sweep();
+        self.0.metrics.set_cached(self.0.cache.len());
     }
 
     /// Seals a record under a data key of its own.
     pub async fn seal(&self, place: &Place<'_>, plain: &[u8]) -> Result<Vec<u8>, VaultError> {
-        if plain.len() > MAX_PLAIN {
-            return Err(VaultError::TooLarge { length: plain.len(), limit: MAX_PLAIN });
-        }
-        let data_key = DataKey::random()?;
-        let service = &self.0.current;
-        let wrapped = service.wrap(&data_key, place).await?;
-        let sealed = record::encrypt((service.name(), &wrapped), &data_key, place, plain)?;
-        if service.is_remote() {
-            self.0.cache.put(Cache::key(&Record::parse(&sealed)?, place), data_key);
-        }
-        Ok(sealed)
+        let sealed = self.seal_new(place, plain).await;
+        self.0.metrics.ended(Operation::Seal, &sealed, false);
+        sealed
     }
 
     /// Seals a new version of a record, given its former version. Needs no key service if the data key of the former
@@ -77,19 +111,48 @@ impl Vault {
         former: &[u8],
         plain: &[u8],
     ) -> Result<Vec<u8>, VaultError> {
-        let Some((wrapped, data_key)) = self.cached_key_of(place, former).await else {
-            return self.seal(place, plain).await;
+        let sealed = match self.cached_key_of(place, former).await {
+            Some((wrapped, data_key)) => {
+                record::encrypt((self.0.current.name(), &wrapped), &data_key, place, plain)
+            }
+            None => self.seal_new(place, plain).await,
         };
-        record::encrypt((self.0.current.name(), &wrapped), &data_key, place, plain)
+        self.0.metrics.ended(Operation::Seal, &sealed, false);
+        sealed
     }
 
     /// Opens a record at its place.
     pub async fn open(&self, place: &Place<'_>, sealed: &[u8]) -> Result<Opened, VaultError> {
+        let mut offline = false;
+        let opened = self.open_record(place, sealed, &mut offline).await;
+        self.0.metrics.ended(Operation::Open, &opened, offline);
+        opened
+    }
+
+    async fn seal_new(&self, place: &Place<'_>, plain: &[u8]) -> Result<Vec<u8>, VaultError> {
+        if plain.len() > MAX_PLAIN {
+            return Err(VaultError::TooLarge { length: plain.len(), limit: MAX_PLAIN });
+        }
+        let data_key = DataKey::random()?;
+        let wrapped = self.wrap(&data_key, place).await?;
+        let service = &self.0.current;
+        let sealed = record::encrypt((service.name(), &wrapped), &data_key, place, plain)?;
+        if service.is_remote() {
+            self.cache(Cache::key(&Record::parse(&sealed)?, place), data_key);
+        }
+        Ok(sealed)
+    }
+
+    async fn open_record(
+        &self,
+        place: &Place<'_>,
+        sealed: &[u8],
+        offline: &mut bool,
+    ) -> Result<Opened, VaultError> {
         let record = Record::parse(sealed)?;
-        let service = self.service_of(&record)?;
-        let mut plain = match service.is_remote() {
-            true => self.open_cached(service.as_ref(), &record, place).await?,
-            false => record.decrypt(&service.unwrap(&record.wrapped_key(), place).await?, place)?,
+        let mut plain = match self.is_cacheable(&record) {
+            true => self.open_cached(&record, place, offline).await?,
+            false => record.decrypt(&self.unwrap(&record, place).await?, place)?,
         };
         let outdated = !self.is_current(&record).await;
         Ok(Opened { plain: SecretBytes::new(std::mem::take(&mut *plain)), outdated })
@@ -98,37 +161,40 @@ impl Vault {
     /// Opens a record whose service is remote, with its cached data key if that is fresh or the service unavailable.
     async fn open_cached(
         &self,
-        service: &dyn KeyService,
         record: &Record<'_>,
         place: &Place<'_>,
+        offline: &mut bool,
     ) -> Result<Zeroizing<Vec<u8>>, VaultError> {
         let key = Cache::key(record, place);
         let cached = self.0.cache.get(&key);
         if let Some(cached) = cached.as_ref().filter(|cached| cached.is_fresh) {
             return record.decrypt(&cached.data_key, place);
         }
-        match service.unwrap(&record.wrapped_key(), place).await {
+        match self.unwrap(record, place).await {
             Ok(data_key) => {
                 let plain = record.decrypt(&data_key, place)?;
-                self.0.cache.put(key, data_key);
+                self.cache(key, data_key);
                 Ok(plain)
             }
-            Err(error) => self.open_offline(record, place, (&key, cached), error),
+            Err(error) => {
+                let data_key = self.offline_key(&key, cached, error)?;
+                *offline = true;
+                record.decrypt(&data_key, place)
+            }
         }
     }
 
-    /// Opens a record although its service failed, if the failure is temporary and the data key cached.
-    fn open_offline(
+    /// Returns the cached data key of a record whose service failed, if the failure is temporary.
+    fn offline_key(
         &self,
-        record: &Record<'_>,
-        place: &Place<'_>,
-        (key, cached): (&CacheKey, Option<CachedKey>),
+        key: &CacheKey,
+        cached: Option<CachedKey>,
         error: VaultError,
-    ) -> Result<Zeroizing<Vec<u8>>, VaultError> {
+    ) -> Result<DataKey, VaultError> {
         match cached {
             Some(cached) if error.is_temporary() => {
                 self.0.cache.postpone(key);
-                record.decrypt(&cached.data_key, place)
+                Ok(cached.data_key)
             }
             // The service answered that the key must not be used any more, or not by this process.
             Some(_) => {
@@ -142,19 +208,57 @@ impl Vault {
     /// Returns the wrapped and the plain data key of a record, if it is cached and under the current key.
     async fn cached_key_of(&self, place: &Place<'_>, sealed: &[u8]) -> Option<(WrappedKey, DataKey)> {
         let record = Record::parse(sealed).ok()?;
-        if record.service != self.0.current.name() || !self.is_current(&record).await {
+        if !self.is_current(&record).await {
             return None;
         }
         let cached = self.0.cache.get(&Cache::key(&record, place))?;
+        // Only a key that opens the record is the record's.
+        record.decrypt(&cached.data_key, place).ok()?;
         Some((record.wrapped_key(), cached.data_key))
     }
 
-    /// Returns the configured service that a record names.
-    fn service_of(&self, record: &Record<'_>) -> Result<&Arc<dyn KeyService>, VaultError> {
-        let mut services = std::iter::once(&self.0.current).chain(&self.0.former);
-        let unknown =
-            || VaultError::UnknownKey { key_id: record::full_key_id(record.service, record.key_id) };
-        services.find(|service| service.name() == record.service).ok_or_else(unknown)
+    fn cache(&self, key: CacheKey, data_key: DataKey) {
+        self.0.cache.put(key, data_key);
+        self.0.metrics.set_cached(self.0.cache.len());
+    }
+
+    /// Returns the configured services that may have the key of a record: those of its kind.
+    fn services_of(&self, record: &Record<'_>) -> impl Iterator<Item = &Arc<dyn KeyService>> {
+        let name = record.service;
+        let services = std::iter::once(&self.0.current).chain(&self.0.former);
+        services.filter(move |service| service.name() == name)
+    }
+
+    fn is_cacheable(&self, record: &Record<'_>) -> bool {
+        self.services_of(record).any(|service| service.is_remote())
+    }
+
+    async fn wrap(&self, data_key: &DataKey, place: &Place<'_>) -> Result<WrappedKey, VaultError> {
+        let service = &self.0.current;
+        let started = Instant::now();
+        let wrapped = service.wrap(data_key, place).await;
+        self.0.metrics.requested(service.name(), KeyRequest::Wrap, &wrapped, started.elapsed());
+        self.note(service.as_ref(), wrapped.as_ref().err());
+        wrapped
+    }
+
+    /// Unwraps the data key of a record at the first service that has its key.
+    async fn unwrap(&self, record: &Record<'_>, place: &Place<'_>) -> Result<DataKey, VaultError> {
+        let wrapped = record.wrapped_key();
+        let mut failed =
+            VaultError::UnknownKey { key_id: record::full_key_id(record.service, record.key_id) };
+        for service in self.services_of(record) {
+            let started = Instant::now();
+            let unwrapped = service.unwrap(&wrapped, place).await;
+            self.0.metrics.requested(service.name(), KeyRequest::Unwrap, &unwrapped, started.elapsed());
+            self.note(service.as_ref(), unwrapped.as_ref().err());
+            match unwrapped {
+                Ok(data_key) => return Ok(data_key),
+                Err(VaultError::UnknownKey { .. }) => {}
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
     }
 
     /// Whether a record is sealed under the current key. If the service cannot tell, the record counts as current: it
@@ -166,8 +270,23 @@ impl Vault {
         self.0.current.current_key().await.map_or(true, |current| current == record.key_id)
     }
 
-    /// Removes cached data keys that are no longer usable from memory. The owner calls it at intervals.
-    pub fn sweep(&self) {
-        self.0.cache.sweep();
+    /// Logs that a service became unavailable, or answers again.
+    fn note(&self, service: &dyn KeyService, error: Option<&VaultError>) {
+        if !service.is_remote() {
+            return;
+        }
+        let is_offline = error.is_some_and(VaultError::is_temporary);
+        let was_offline = self.0.is_offline.swap(is_offline, Ordering::Relaxed);
+        match error {
+            Some(error) if is_offline && !was_offline => tracing::warn!(
+                %error,
+                "key service does not answer; records used recently still open for ASP_VAULT_OFFLINE_SECONDS, others do not"
+            ),
+            None if was_offline => tracing::info!(service = service.name(), "key service answers again"),
+            Some(_) | None => {}
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

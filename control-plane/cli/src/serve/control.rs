@@ -139,6 +139,7 @@ pub(super) async fn start(
         queues: OrgQueues::with_write_rate(settings.calls.writes()),
         jwks: Arc::new(Keys::of(process)),
         feed,
+        vault: process.vault.clone(),
         dev: settings.dev,
     };
     serve_admin(process, listeners.admin, admin, drains);

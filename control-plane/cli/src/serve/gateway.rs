@@ -73,6 +73,7 @@ pub(super) async fn start(
     let (counters, shared) = shared::open(&settings.gateway)?;
     let gateway = Gateway::new(asp_gateway::gateway::Config {
         sealer: Arc::new(sealer(settings)?),
+        vault: process.vault.clone(),
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
         token_audiences: settings.gateway.token_audiences.clone(),
         push_origins: settings.gateway.push_origins.clone(),

@@ -51,6 +51,7 @@ impl Settings {
         self.check_exposure(checks);
         self.s3.check(checks, self);
         self.kafka.check(checks, self);
+        self.vault.check(checks, self);
         for fault in self.issuers.iter().flat_map(|path| asp_issuers::faults(path, self.dev)) {
             checks.fault(ENV_ISSUERS, fault);
         }

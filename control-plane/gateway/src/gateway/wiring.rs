@@ -19,12 +19,26 @@ use asp_call::durable::storage::SealedStorage;
 use asp_call::seal::Sealer;
 use asp_call::telemetry::metrics::Metrics;
 use asp_identity::issuers::Issuers;
-use asp_identity::minting::Minter;
+use asp_identity::minting::{Minter, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::Pipeline;
 use asp_pipeline::pipeline::ledger::Ledgers;
 use asp_pipeline::subscriptions::{self, Subscriptions};
 use asp_protocols::push::{PushOrigins, PushService};
+use asp_protocols::replica::Settings;
 use asp_runtime_client::runtimes::Runtimes;
+use asp_vault::Vault;
+
+/// Returns the metrics of the gateway, with those of its vault.
+pub(super) fn metrics(vault: &Vault) -> Arc<Metrics> {
+    let mut metrics = Metrics::default();
+    vault.register(metrics.registry_mut());
+    Arc::new(metrics)
+}
+
+/// Returns what mints the platform's tokens.
+pub(super) fn minter(keys: Arc<TokenKeys>, settings: &Settings, audiences: TokenAudiences) -> Arc<Minter> {
+    Arc::new(Minter::new(keys, settings.public_url.clone(), audiences))
+}
 
 pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: CallHeaders) -> Authorizer {
     Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)

@@ -194,6 +194,7 @@ impl Parts {
             push_origins: PushOrigins::Every,
             told: self.told,
             sealer: Arc::new(Sealer::new(&[self.key; 32], None).unwrap()),
+            vault: asp_vault::Vault::in_memory().unwrap(),
             settings: Settings {
                 public_url: PUBLIC_URL.into(),
                 dev: true,

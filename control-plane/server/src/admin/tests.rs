@@ -235,6 +235,7 @@ impl Api {
             queues: Arc::clone(&queues),
             jwks: Arc::new(Keys(issuer.jwk().clone())),
             feed: None,
+            vault: asp_vault::Vault::in_memory().unwrap(),
             dev: true,
         };
         Api {

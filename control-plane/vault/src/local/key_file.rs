@@ -50,6 +50,11 @@ pub struct KeyEntry {
 pub(super) struct KeyRing(Vec<LocalKey>);
 
 impl KeyRing {
+    /// Creates a first key.
+    pub(super) fn generate() -> Result<KeyRing, VaultError> {
+        Ok(KeyRing(vec![new_key(clock::now_ms())?]))
+    }
+
     /// Returns the key with an id.
     pub(super) fn key(&self, id: &str) -> Option<&LocalKey> {
         self.0.iter().find(|key| key.id == id)
@@ -146,7 +151,7 @@ pub(super) fn read_or_create(path: &Path) -> Result<KeyRing, VaultError> {
     if let Some(keys) = read_if_there(path)? {
         return Ok(keys);
     }
-    let keys = KeyRing(vec![new_key(clock::now_ms())?]);
+    let keys = KeyRing::generate()?;
     replace(path, &keys)?;
     tracing::info!(
         path = %path.display(),

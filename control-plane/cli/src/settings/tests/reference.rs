@@ -42,6 +42,7 @@ fn every_name_in_these_files_is_a_declared_setting() {
         include_str!("../source.rs"),
         include_str!("../stack.rs"),
         include_str!("../tls.rs"),
+        include_str!("../vault.rs"),
         include_str!("../../commands/config.rs"),
     ]
     .concat();
@@ -66,6 +67,7 @@ fn every_setting_that_is_a_secret_hides_its_value() {
         include_str!("../gateway.rs"),
         include_str!("../kafka.rs"),
         include_str!("../s3.rs"),
+        include_str!("../vault.rs"),
     ]
     .concat();
     let mut count = 0;

@@ -193,6 +193,11 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Returns the registry, for metrics that others own.
+    pub fn registry_mut(&mut self) -> &mut Registry {
+        &mut self.registry
+    }
+
     fn register_calls(&mut self) {
         let registry = &mut self.registry;
         registry.register_collector(Box::new(Arc::clone(&self.primitives)));
