@@ -22,6 +22,7 @@ pub mod push;
 pub mod servers;
 pub mod tools;
 pub mod upgrade;
+pub mod vault;
 
 use std::path::PathBuf;
 
@@ -145,6 +146,9 @@ pub enum Command {
     /// Shows, moves and backs up the database of `asp serve` (ASP_DATABASE_URL)
     #[command(subcommand)]
     Db(db::DbCommand),
+    /// Lists, rotates and removes the keys of the vault, with which linked accounts are sealed (ASP_VAULT_KMS)
+    #[command(subcommand)]
+    Vault(vault::VaultCommand),
     /// Connects a client that speaks MCP over standard input and output to a server
     Mcp(McpArgs),
     /// Lists the tools of a server with their arguments or, without one, the stored servers with their tools

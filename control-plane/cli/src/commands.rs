@@ -39,6 +39,7 @@ pub mod stored_login;
 pub mod token;
 pub mod tools;
 pub mod upgrade;
+pub mod vault;
 
 use std::process::ExitCode;
 
@@ -99,6 +100,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Servers(command) => servers::run(&command),
         Command::Status(args) => status::run(&args),
         Command::Upgrade(command) => upgrade::run(&command),
+        Command::Vault(command) => vault::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -247,7 +247,8 @@ impl Vault {
         let wrapped = record.wrapped_key();
         let mut failed =
             VaultError::UnknownKey { key_id: record::full_key_id(record.service, record.key_id) };
-        for service in self.services_of(record) {
+        let services: Vec<Arc<dyn KeyService>> = self.services_of(record).cloned().collect();
+        for service in services {
             let started = Instant::now();
             let unwrapped = service.unwrap(&wrapped, place).await;
             self.0.metrics.requested(service.name(), KeyRequest::Unwrap, &unwrapped, started.elapsed());

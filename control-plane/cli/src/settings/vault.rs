@@ -5,14 +5,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asp_command::environment::Environment;
+use asp_command::failure::SettingFault;
 use asp_platform::address;
 use asp_platform::secret::Secret;
 use clap::Args;
 
-use super::Settings;
-use super::database::Database;
+use super::database::{Database, DatabaseArgs};
 use super::source::Checks;
 use super::values::{List, list, number, origin};
+use super::{DEFAULT_STATE_DIR, ENV_STATE_DIR, Settings};
 
 pub const ENV_VAULT_KMS: &str = "ASP_VAULT_KMS";
 /// File of local keys, below the state directory.
@@ -65,6 +67,35 @@ pub struct VaultSection {
     pub vault_aws_endpoint: Option<String>,
 }
 
+/// Location of local keys, for commands that need no other settings
+#[derive(Clone, Debug, Args)]
+pub struct KeyFileSettings {
+    #[arg(long, env = ENV_STATE_DIR, default_value = DEFAULT_STATE_DIR)]
+    pub state_dir: PathBuf,
+    #[command(flatten)]
+    database_args: DatabaseArgs,
+    #[command(flatten)]
+    vault: VaultSection,
+    #[arg(skip = Database::Memory)]
+    database: Database,
+}
+
+impl KeyFileSettings {
+    pub fn read(environment: &dyn Environment) -> Result<KeyFileSettings, Vec<SettingFault>> {
+        let mut checks = Checks::new(environment, false);
+        let mut settings = checks.read::<KeyFileSettings>();
+        if let Some(settings) = &mut settings {
+            settings.database = settings.database_args.database(&mut checks, &settings.state_dir);
+        }
+        checks.finish(settings)
+    }
+
+    /// Returns the file; `None` if the key service is another.
+    pub fn key_file(&self) -> Option<PathBuf> {
+        self.vault.key_file(&self.database, &self.state_dir)
+    }
+}
+
 impl VaultSection {
     /// Returns the service that wraps new data keys. Without a setting it is the file of the state directory, unless
     /// PostgreSQL shows that there may be several machines.
@@ -77,7 +108,7 @@ impl VaultSection {
     }
 
     /// Returns the file of local keys that `asp vault` works on; `None` if the service is another.
-    pub fn key_file(&self, database: &Database, state_dir: &Path) -> Option<PathBuf> {
+    fn key_file(&self, database: &Database, state_dir: &Path) -> Option<PathBuf> {
         match self.current(database) {
             KeyServiceChoice::StateFile => Some(state_dir.join(VAULT_KEY_FILE)),
             KeyServiceChoice::File(path) => Some(path),

@@ -275,6 +275,7 @@ fn register_standing(registry: &mut Registry, publisher: &Handle) {
 pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response> {
     let mut registry = Registry::default();
     process_metrics::register(&mut registry);
+    state.vault.register(&mut registry);
     let acked = Family::<SubscriberLabel, Gauge>::default();
     let streams = Family::<SubscriberLabel, Gauge>::default();
     let overdue = Family::<SubscriberLabel, Gauge>::default();

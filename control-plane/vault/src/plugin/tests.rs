@@ -190,13 +190,10 @@ fn a_status_is_checked_before_its_key_is_used() {
     };
     assert_eq!(checked(status("v2", "ok", "k")).unwrap(), "k");
     assert_eq!(checked(status("v2beta1", "ok", "k")).unwrap(), "k");
-    for (version, healthz, key_id) in [
-        ("v1", "ok", "k"),
-        ("", "ok", "k"),
-        ("v2", "", "k"),
-        ("v2", "ok", ""),
-        ("v2", "ok", &"k".repeat(MAX_FIELD + 1)),
-    ] {
+    let long = "k".repeat(MAX_FIELD + 1);
+    for (version, healthz, key_id) in
+        [("v1", "ok", "k"), ("", "ok", "k"), ("v2", "", "k"), ("v2", "ok", ""), ("v2", "ok", long.as_str())]
+    {
         assert!(checked(status(version, healthz, key_id)).is_err(), "{version} {healthz}");
     }
 }

@@ -154,7 +154,7 @@ async fn a_former_service_opens_and_its_records_are_outdated() {
     let current = Arc::new(LocalKeys::in_memory().unwrap());
     let alone = Vault::new(Arc::clone(&current) as Arc<dyn KeyService>);
     assert!(matches!(alone.open(&PLACE, &old).await, Err(VaultError::UnknownKey { .. })));
-    let both = Vault::with_services(current, vec![former], CacheBounds::default());
+    let both = Vault::with_services(current, vec![former as Arc<dyn KeyService>], CacheBounds::default());
     let opened = both.open(&PLACE, &old).await.unwrap();
     assert_eq!((opened.plain.expose(), opened.outdated), (&b"token"[..], true));
     let again = both.reseal(&PLACE, &old, opened.plain.expose()).await.unwrap();
