@@ -22,7 +22,7 @@ use crate::place::Place;
 mod client;
 mod signature;
 
-use client::{Client, Fault};
+use client::{KmsClient, KmsFault};
 
 /// Name of this service in records.
 const NAME: &str = "aws";
@@ -88,7 +88,7 @@ pub struct ClientError(String);
 /// Key service with one key of AWS KMS.
 pub struct AwsKms {
     key: KeyArn,
-    client: Client,
+    client: KmsClient,
 }
 
 impl AwsKms {
@@ -99,7 +99,7 @@ impl AwsKms {
         credentials: AwsCredentials,
     ) -> Result<AwsKms, ClientError> {
         let endpoint = endpoint.map_or_else(|| key.endpoint(), str::to_owned);
-        let client = Client::new(&endpoint, key.region.clone(), credentials).map_err(ClientError)?;
+        let client = KmsClient::new(&endpoint, key.region.clone(), credentials).map_err(ClientError)?;
         Ok(AwsKms { key, client })
     }
 }
@@ -205,14 +205,14 @@ impl AwsKms {
         VaultError::UnknownKey { key_id: format!("{NAME}:{key_id}") }
     }
 
-    fn error(&self, fault: Fault) -> VaultError {
+    fn error(&self, fault: KmsFault) -> VaultError {
         let unavailable = |cause| VaultError::Unavailable { service: NAME, cause };
         match fault {
-            Fault::Silent(cause) => unavailable(cause),
-            Fault::Resting => {
+            KmsFault::Silent(cause) => unavailable(cause),
+            KmsFault::Resting => {
                 unavailable("it has failed repeatedly and is tried again in some seconds".into())
             }
-            Fault::Refused { status, code } => match code.as_str() {
+            KmsFault::Refused { status, code } => match code.as_str() {
                 "InvalidCiphertextException" | "IncorrectKeyException" => VaultError::NotOpened,
                 "NotFoundException" => self.unknown(&self.key.text),
                 // Not a word about the key: its data keys stay usable while an operator renews the credentials.

@@ -51,7 +51,7 @@ pub(crate) struct CachedKey {
     pub(crate) is_fresh: bool,
 }
 
-struct Entry {
+struct CacheEntry {
     data_key: DataKey,
     fresh_until: Instant,
     usable_until: Instant,
@@ -59,7 +59,7 @@ struct Entry {
 
 pub(crate) struct Cache {
     bounds: CacheBounds,
-    entries: Mutex<HashMap<CacheKey, Entry>>,
+    entries: Mutex<HashMap<CacheKey, CacheEntry>>,
 }
 
 impl Cache {
@@ -99,7 +99,7 @@ impl Cache {
         }
         let usable_until = now + self.bounds.usable;
         let fresh_until = now + self.bounds.fresh.min(self.bounds.usable);
-        entries.insert(key, Entry { data_key, fresh_until, usable_until });
+        entries.insert(key, CacheEntry { data_key, fresh_until, usable_until });
     }
 
     /// Notes that the service could not confirm a key, so that it is not asked again at once.
@@ -125,7 +125,7 @@ impl Cache {
 }
 
 /// Removes the keys that are no longer usable; if there are none, the one confirmed longest ago.
-fn make_room(entries: &mut HashMap<CacheKey, Entry>, now: Instant) {
+fn make_room(entries: &mut HashMap<CacheKey, CacheEntry>, now: Instant) {
     let before = entries.len();
     entries.retain(|_, entry| now < entry.usable_until);
     if entries.len() < before {

@@ -20,7 +20,7 @@ use crate::place::Place;
 
 mod key_file;
 
-pub use key_file::{KeyEntry, forget, list, rotate};
+pub use key_file::{KeyDescription, forget, list, rotate};
 use key_file::{KeyRing, LocalKey};
 
 /// Name of this service in records.

@@ -30,15 +30,15 @@ pub(crate) enum KeyRequest {
     Unwrap,
 }
 
-pub(crate) struct Metrics {
+pub(crate) struct VaultMetrics {
     operations: Family<Labels<2>, Counter>,
     requests: Family<Labels<3>, Histogram, fn() -> Histogram>,
     cached: Gauge,
 }
 
-impl Default for Metrics {
-    fn default() -> Metrics {
-        Metrics {
+impl Default for VaultMetrics {
+    fn default() -> VaultMetrics {
+        VaultMetrics {
             operations: Family::default(),
             requests: Family::new_with_constructor(|| Histogram::new(LATENCY)),
             cached: Gauge::default(),
@@ -46,7 +46,7 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
+impl VaultMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "asp_vault_operations",

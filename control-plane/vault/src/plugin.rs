@@ -39,11 +39,11 @@ const CONCURRENT: usize = 64;
 /// Length of the id of a request in bytes, before hex.
 const UID_BYTES: usize = 16;
 
-type Client = KeyManagementServiceClient<Channel>;
+type PluginClient = KeyManagementServiceClient<Channel>;
 
 /// Key service of a KMS plugin.
 pub struct KmsPlugin {
-    client: Client,
+    client: PluginClient,
     permits: Semaphore,
     current: Mutex<Option<CurrentKey>>,
 }
@@ -61,9 +61,9 @@ impl KmsPlugin {
         let address = format!("unix:{}", socket.display());
         let endpoint = Endpoint::from_shared(address).map_err(|error| VaultError::Unavailable {
             service: NAME,
-            cause: format!("{} is no socket: {error}", socket.display()),
+            cause: format!("{} is not a socket: {error}", socket.display()),
         })?;
-        let client = Client::new(endpoint.connect_timeout(ANSWER_WITHIN).connect_lazy())
+        let client = PluginClient::new(endpoint.connect_timeout(ANSWER_WITHIN).connect_lazy())
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
         Ok(KmsPlugin { client, permits: Semaphore::new(CONCURRENT), current: Mutex::default() })

@@ -13,13 +13,13 @@ use crate::cache::{Cache, CacheBounds, CacheKey, CachedKey};
 use crate::error::VaultError;
 use crate::key_service::{DataKey, KeyService, WrappedKey};
 use crate::local::LocalKeys;
-use crate::metrics::{KeyRequest, Metrics, Operation};
+use crate::metrics::{KeyRequest, Operation, VaultMetrics};
 use crate::place::Place;
 use crate::record::{self, MAX_PLAIN, Record};
 
 /// An opened record.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedRecord {
     pub plain: SecretBytes,
     /// Sealed under a key that is not the current one: the user seals the record again and stores it if it has not
     /// changed since.
@@ -36,7 +36,7 @@ struct Inner {
     /// Services that were current before; they only unwrap.
     former: Vec<Arc<dyn KeyService>>,
     cache: Cache,
-    metrics: Metrics,
+    metrics: VaultMetrics,
     /// Whether the last request failed because a service is unavailable, so that the log names the change only.
     is_offline: AtomicBool,
 }
@@ -68,7 +68,7 @@ impl Vault {
             current,
             former,
             cache: Cache::new(bounds),
-            metrics: Metrics::default(),
+            metrics: VaultMetrics::default(),
             is_offline: AtomicBool::new(false),
         };
         Vault(Arc::new(inner))
@@ -122,7 +122,7 @@ impl Vault {
     }
 
     /// Opens a record at its place.
-    pub async fn open(&self, place: &Place<'_>, sealed: &[u8]) -> Result<Opened, VaultError> {
+    pub async fn open(&self, place: &Place<'_>, sealed: &[u8]) -> Result<OpenedRecord, VaultError> {
         let mut offline = false;
         let opened = self.open_record(place, sealed, &mut offline).await;
         self.0.metrics.ended(Operation::Open, &opened, offline);
@@ -148,14 +148,14 @@ impl Vault {
         place: &Place<'_>,
         sealed: &[u8],
         offline: &mut bool,
-    ) -> Result<Opened, VaultError> {
+    ) -> Result<OpenedRecord, VaultError> {
         let record = Record::parse(sealed)?;
         let mut plain = match self.is_cacheable(&record) {
             true => self.open_cached(&record, place, offline).await?,
             false => record.decrypt(&self.unwrap(&record, place).await?, place)?,
         };
         let outdated = !self.is_current(&record).await;
-        Ok(Opened { plain: SecretBytes::new(std::mem::take(&mut *plain)), outdated })
+        Ok(OpenedRecord { plain: SecretBytes::new(std::mem::take(&mut *plain)), outdated })
     }
 
     /// Opens a record whose service is remote, with its cached data key if that is fresh or the service unavailable.

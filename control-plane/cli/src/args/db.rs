@@ -40,7 +40,8 @@ pub struct DbRaiseArgs {
 #[command(after_help = "\
 Stop `asp serve` first: SQLite's files are read one after the other.
 The file contains policy, key hashes and the sealed results of calls; it is readable by its owner only.
-It does not contain the seal key (ASP_SEAL_KEY, or seal-key in the state directory), artifacts or packages.")]
+It does not contain the seal key (ASP_SEAL_KEY, or seal-key in the state directory), the keys of the vault (docs/vault.md), artifacts
+or packages.")]
 pub struct DbExportArgs {
     /// File to create, which must not exist; `-` writes to standard output
     #[arg(value_name = "FILE")]

@@ -7,7 +7,7 @@ use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_command::failure::Failure;
 use asp_command::state_dir;
 use asp_platform::{clock, time};
-use asp_vault::local::{self, KeyEntry};
+use asp_vault::local::{self, KeyDescription};
 use serde_json::{Value, json};
 
 use super::answer::{self, is, text};
@@ -61,7 +61,7 @@ fn key_file(given: Option<&Path>, environment: &dyn Environment) -> Result<PathB
     Ok(file)
 }
 
-fn entry(key: &KeyEntry) -> Value {
+fn entry(key: &KeyDescription) -> Value {
     json!({"key": key.id, "from": time::rfc3339(key.from_ms), "current": key.is_current})
 }
 
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn a_line_has_the_id_and_names_the_current_key() {
-        let key = KeyEntry { id: "k1".into(), from_ms: 0, is_current: true };
+        let key = KeyDescription { id: "k1".into(), from_ms: 0, is_current: true };
         assert_eq!(line(&entry(&key)), "k1 seals from 1970-01-01T00:00:00.000Z (current)");
-        let key = KeyEntry { is_current: false, ..key };
+        let key = KeyDescription { is_current: false, ..key };
         assert_eq!(line(&entry(&key)), "k1 seals from 1970-01-01T00:00:00.000Z");
     }
 

@@ -9,7 +9,7 @@ use asp_platform::secret::Secret;
 use asp_vault::aws::{AwsCredentials, AwsKms, KeyArn};
 use asp_vault::local::LocalKeys;
 use asp_vault::plugin::KmsPlugin;
-use asp_vault::{CacheBounds, KeyService, Unconfigured, Vault};
+use asp_vault::{CacheBounds, KeyService, NoKeyService, Vault};
 
 use crate::settings::Settings;
 use crate::settings::database::Database;
@@ -43,7 +43,7 @@ fn service(settings: &Settings, choice: &KeyServiceChoice) -> anyhow::Result<Arc
         KeyServiceChoice::File(path) => Arc::new(LocalKeys::shared(path)),
         KeyServiceChoice::Aws(arn) => Arc::new(aws(settings, arn)?),
         KeyServiceChoice::Plugin(socket) => Arc::new(KmsPlugin::open(socket)?),
-        KeyServiceChoice::Missing => Arc::new(Unconfigured),
+        KeyServiceChoice::Missing => Arc::new(NoKeyService),
     };
     Ok(service)
 }

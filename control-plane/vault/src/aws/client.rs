@@ -36,7 +36,7 @@ const TYPE: &str = "application/x-amz-json-1.1";
 
 /// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum KmsFault {
     /// No answer, or none that can be read.
     Silent(String),
     /// HTTP status and the name of the exception.
@@ -45,17 +45,17 @@ pub(super) enum Fault {
     Resting,
 }
 
-impl Fault {
+impl KmsFault {
     fn may_pass(&self) -> bool {
         match self {
-            Fault::Silent(_) => true,
-            Fault::Refused { status, code } => fault_may_pass(*status, code),
-            Fault::Resting => false,
+            KmsFault::Silent(_) => true,
+            KmsFault::Refused { status, code } => fault_may_pass(*status, code),
+            KmsFault::Resting => false,
         }
     }
 }
 
-pub(super) struct Client {
+pub(super) struct KmsClient {
     client: reqwest::Client,
     url: reqwest::Url,
     /// Value of the header `host`.
@@ -67,8 +67,12 @@ pub(super) struct Client {
     permits: Semaphore,
 }
 
-impl Client {
-    pub(super) fn new(endpoint: &str, region: String, credentials: AwsCredentials) -> Result<Client, String> {
+impl KmsClient {
+    pub(super) fn new(
+        endpoint: &str,
+        region: String,
+        credentials: AwsCredentials,
+    ) -> Result<KmsClient, String> {
         let url = reqwest::Url::parse(endpoint).map_err(|error| error.to_string())?;
         let host = url.host_str().ok_or("the endpoint has no host")?;
         let host = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
@@ -82,7 +86,7 @@ impl Client {
             .user_agent(concat!("asp/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Client {
+        Ok(KmsClient {
             client,
             url,
             host,
@@ -99,33 +103,34 @@ impl Client {
         &self,
         action: &'static str,
         request: &(impl Serialize + Sync),
-    ) -> Result<T, Fault> {
+    ) -> Result<T, KmsFault> {
         let body =
-            Zeroizing::new(serde_json::to_vec(request).map_err(|error| Fault::Silent(error.to_string()))?);
+            Zeroizing::new(serde_json::to_vec(request).map_err(|error| KmsFault::Silent(error.to_string()))?);
         let attempt = || async { self.admit()?.judged(self.attempt(action, &body)).await };
         let answer = attempt
             .retry(PAUSES)
             .sleep(tokio::time::sleep)
-            .when(Fault::may_pass)
+            .when(KmsFault::may_pass)
             .notify(|fault, _| tracing::debug!(?fault, action, "a request to AWS KMS is retried"))
             .await?;
         serde_json::from_slice(&answer)
-            .map_err(|_| Fault::Silent(format!("response to {action} cannot be read")))
+            .map_err(|_| KmsFault::Silent(format!("response to {action} cannot be read")))
     }
 
-    async fn attempt(&self, action: &str, body: &[u8]) -> Result<Zeroizing<Vec<u8>>, Fault> {
+    async fn attempt(&self, action: &str, body: &[u8]) -> Result<Zeroizing<Vec<u8>>, KmsFault> {
         let attempt = async {
             // Err: the semaphore is never closed.
-            let _permit = self.permits.acquire().await.map_err(|error| Fault::Silent(error.to_string()))?;
+            let _permit =
+                self.permits.acquire().await.map_err(|error| KmsFault::Silent(error.to_string()))?;
             let response = self.request(action, body).send().await.map_err(silent)?;
             let status = response.status();
             let answer = bounded(response).await?;
             match status.is_success() {
                 true => Ok(answer),
-                false => Err(Fault::Refused { status: status.as_u16(), code: exception(&answer) }),
+                false => Err(KmsFault::Refused { status: status.as_u16(), code: exception(&answer) }),
             }
         };
-        let timeout = || Fault::Silent(format!("no answer within {} s", ANSWER_WITHIN.as_secs()));
+        let timeout = || KmsFault::Silent(format!("no answer within {} s", ANSWER_WITHIN.as_secs()));
         tokio::time::timeout(ANSWER_WITHIN, attempt).await.map_err(|_| timeout())?
     }
 
@@ -151,11 +156,11 @@ impl Client {
     }
 
     /// Admits a request unless the circuit breaker is open.
-    fn admit(&self) -> Result<Admitted<'_>, Fault> {
+    fn admit(&self) -> Result<Admitted<'_>, KmsFault> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         match self.breaker.lock().admit(number, Instant::now()) {
             true => Ok(Admitted { breaker: &self.breaker, number, outcome: Outcome::Abandoned }),
-            false => Err(Fault::Resting),
+            false => Err(KmsFault::Resting),
         }
     }
 }
@@ -168,7 +173,7 @@ struct Admitted<'a> {
 }
 
 impl Admitted<'_> {
-    async fn judged<T>(mut self, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    async fn judged<T>(mut self, answer: impl Future<Output = Result<T, KmsFault>>) -> Result<T, KmsFault> {
         let answer = answer.await;
         self.outcome = match &answer {
             Err(fault) if fault.may_pass() => Outcome::Failure,
@@ -184,11 +189,11 @@ impl Drop for Admitted<'_> {
     }
 }
 
-async fn bounded(mut response: Response) -> Result<Zeroizing<Vec<u8>>, Fault> {
+async fn bounded(mut response: Response) -> Result<Zeroizing<Vec<u8>>, KmsFault> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(4_096));
     while let Some(piece) = response.chunk().await.map_err(silent)? {
         if bytes.len() + piece.len() > MAX_ANSWER {
-            return Err(Fault::Silent(format!("response has more than {MAX_ANSWER} bytes")));
+            return Err(KmsFault::Silent(format!("response has more than {MAX_ANSWER} bytes")));
         }
         bytes.extend_from_slice(&piece);
     }
@@ -206,14 +211,14 @@ fn exception(answer: &[u8]) -> String {
 }
 
 /// Converts a client's error, without the URL.
-fn silent(error: reqwest::Error) -> Fault {
+fn silent(error: reqwest::Error) -> KmsFault {
     let error = error.without_url();
     // The root cause is at the end of the chain.
     let mut cause: &dyn Error = &error;
     while let Some(next) = cause.source() {
         cause = next;
     }
-    Fault::Silent(cause.to_string())
+    KmsFault::Silent(cause.to_string())
 }
 
 #[cfg(test)]

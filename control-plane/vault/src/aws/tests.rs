@@ -54,7 +54,7 @@ fn the_context_of_a_record_names_no_user() {
 #[test]
 fn only_failures_that_may_pass_let_cached_keys_live_on() {
     let kms = kms();
-    let label = |status, code: &str| kms.error(Fault::Refused { status, code: code.to_owned() }).label();
+    let label = |status, code: &str| kms.error(KmsFault::Refused { status, code: code.to_owned() }).label();
     for (status, code, expected) in [
         (400, "InvalidCiphertextException", "not_opened"),
         (400, "IncorrectKeyException", "not_opened"),
@@ -71,8 +71,8 @@ fn only_failures_that_may_pass_let_cached_keys_live_on() {
     ] {
         assert_eq!(label(status, code), expected, "{status} {code}");
     }
-    assert_eq!(kms.error(Fault::Silent("gone".into())).label(), "unavailable");
-    assert_eq!(kms.error(Fault::Resting).label(), "unavailable");
+    assert_eq!(kms.error(KmsFault::Silent("gone".into())).label(), "unavailable");
+    assert_eq!(kms.error(KmsFault::Resting).label(), "unavailable");
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ pub(super) struct LocalKey {
 
 /// Description of a key, without the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyEntry {
+pub struct KeyDescription {
     pub id: String,
     /// Unix milliseconds from which it wraps new data keys.
     pub from_ms: u64,
@@ -72,9 +72,9 @@ impl KeyRing {
         current.ok_or_else(|| VaultError::KeyFile("has no key".into()))
     }
 
-    fn entries(&self) -> Result<Vec<KeyEntry>, VaultError> {
+    fn entries(&self) -> Result<Vec<KeyDescription>, VaultError> {
         let current = self.current()?;
-        let entry = |key: &LocalKey| KeyEntry {
+        let entry = |key: &LocalKey| KeyDescription {
             id: key.id.clone(),
             from_ms: key.from_ms,
             is_current: key.id == current.id,
@@ -161,13 +161,13 @@ pub(super) fn read_or_create(path: &Path) -> Result<KeyRing, VaultError> {
 }
 
 /// Returns the keys of a file, oldest first.
-pub fn list(path: &Path) -> Result<Vec<KeyEntry>, VaultError> {
+pub fn list(path: &Path) -> Result<Vec<KeyDescription>, VaultError> {
     read(path)?.entries()
 }
 
 /// Adds a key that becomes current at `from_ms`, and returns it. Former keys stay. Creates the file if it does not
 /// exist.
-pub fn rotate(path: &Path, from_ms: u64) -> Result<KeyEntry, VaultError> {
+pub fn rotate(path: &Path, from_ms: u64) -> Result<KeyDescription, VaultError> {
     let _lock = lock(path)?;
     let mut keys = read_if_there(path)?.map_or_else(Vec::new, |keys| keys.0);
     if keys.len() >= MAX_KEYS {
@@ -222,7 +222,7 @@ fn read_if_there(path: &Path) -> Result<Option<KeyRing>, VaultError> {
 
 /// Replaces the file, mode 0600: readers see either the old one or the new one.
 fn replace(path: &Path, keys: &KeyRing) -> Result<(), VaultError> {
-    let temporary = beside(path, &format!("{}.{}", std::process::id(), random_hex::<4>()));
+    let temporary = hidden_path(path, &format!("{}.{}", std::process::id(), random_hex::<4>()));
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         file.write_all(keys.to_text().as_bytes())?;
@@ -242,13 +242,13 @@ fn replace(path: &Path, keys: &KeyRing) -> Result<(), VaultError> {
 
 /// Holds the exclusive lock of the file until it is dropped. The lock is another file, which is never replaced.
 fn lock(path: &Path) -> Result<File, VaultError> {
-    let lock = beside(path, "lock");
+    let lock = hidden_path(path, "lock");
     let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock);
     let held = open.and_then(|file| file.lock().map(|()| file));
     held.map_err(|error| fault("lock", path, &error))
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn hidden_path(path: &Path, ending: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{ending}"))
 }

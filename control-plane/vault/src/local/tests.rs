@@ -57,7 +57,7 @@ async fn after_a_rotation_old_records_open_and_are_outdated_without_a_restart() 
 }
 
 /// The new key becomes current a millisecond after the former one, which may have been created in this millisecond.
-async fn wait_until_current(key: &KeyEntry) {
+async fn wait_until_current(key: &KeyDescription) {
     while asp_platform::clock::now_ms() < key.from_ms {
         tokio::task::yield_now().await;
     }

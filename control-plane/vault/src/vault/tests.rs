@@ -171,7 +171,7 @@ async fn a_plaintext_that_is_too_large_is_refused_before_a_request() {
 
 #[tokio::test]
 async fn without_a_key_service_the_setting_is_named() {
-    let vault = Vault::new(Arc::new(crate::Unconfigured));
+    let vault = Vault::new(Arc::new(crate::NoKeyService));
     let error = vault.seal(&PLACE, b"token").await.unwrap_err();
     assert!(error.to_string().contains("ASP_VAULT_KMS"), "{error}");
 }

@@ -7,7 +7,7 @@ use crate::key_service::{DataKey, KeyService, WrappedKey};
 use crate::place::Place;
 
 /// Refuses every request with the setting that is missing.
-pub struct Unconfigured;
+pub struct NoKeyService;
 
 fn refused<T>() -> Result<T, VaultError> {
     Err(VaultError::Refused {
@@ -17,7 +17,7 @@ fn refused<T>() -> Result<T, VaultError> {
 }
 
 #[async_trait]
-impl KeyService for Unconfigured {
+impl KeyService for NoKeyService {
     fn name(&self) -> &'static str {
         "none"
     }
