@@ -38,11 +38,11 @@ pub struct LocalKeys {
     path: Option<PathBuf>,
     /// Whether the file is created at first use, because no other machine needs it.
     creates: bool,
-    loaded: Mutex<Option<Loaded>>,
+    loaded: Mutex<Option<KeyRingReading>>,
 }
 
 #[derive(Clone)]
-struct Loaded {
+struct KeyRingReading {
     keys: Arc<KeyRing>,
     at: Instant,
 }
@@ -61,7 +61,7 @@ impl LocalKeys {
     /// Creates a key that ends with this process, for records that do so too.
     pub fn in_memory() -> Result<LocalKeys, VaultError> {
         let keys = Arc::new(KeyRing::generate()?);
-        let loaded = Loaded { keys, at: Instant::now() };
+        let loaded = KeyRingReading { keys, at: Instant::now() };
         Ok(LocalKeys { path: None, creates: false, loaded: Mutex::new(Some(loaded)) })
     }
 
@@ -82,13 +82,14 @@ impl LocalKeys {
         match (read, loaded) {
             (Ok(keys), _) => {
                 let keys = Arc::new(keys);
-                *self.loaded.lock() = Some(Loaded { keys: Arc::clone(&keys), at: Instant::now() });
+                *self.loaded.lock() = Some(KeyRingReading { keys: Arc::clone(&keys), at: Instant::now() });
                 Ok(keys)
             }
             // The keys that are known stay in force while the file is being replaced or its volume is away.
             (Err(error), Some(loaded)) => {
                 tracing::warn!(%error, "vault key file could not be read again; the known keys stay in force");
-                *self.loaded.lock() = Some(Loaded { keys: Arc::clone(&loaded.keys), at: Instant::now() });
+                *self.loaded.lock() =
+                    Some(KeyRingReading { keys: Arc::clone(&loaded.keys), at: Instant::now() });
                 Ok(loaded.keys)
             }
             (Err(error), None) => Err(error),

@@ -41,7 +41,7 @@ pub(super) enum KmsFault {
     Silent(String),
     /// HTTP status and the name of the exception.
     Refused { status: u16, code: String },
-    /// It failed repeatedly and is left alone for some seconds.
+    /// Not sent: the service failed repeatedly and is left alone for some seconds.
     Resting,
 }
 
@@ -156,23 +156,23 @@ impl KmsClient {
     }
 
     /// Admits a request unless the circuit breaker is open.
-    fn admit(&self) -> Result<Admitted<'_>, KmsFault> {
+    fn admit(&self) -> Result<AdmittedRequest<'_>, KmsFault> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         match self.breaker.lock().admit(number, Instant::now()) {
-            true => Ok(Admitted { breaker: &self.breaker, number, outcome: Outcome::Abandoned }),
+            true => Ok(AdmittedRequest { breaker: &self.breaker, number, outcome: Outcome::Abandoned }),
             false => Err(KmsFault::Resting),
         }
     }
 }
 
 /// A request admitted by the circuit breaker, which learns its outcome even if the request is cancelled.
-struct Admitted<'a> {
+struct AdmittedRequest<'a> {
     breaker: &'a Mutex<Breaker>,
     number: u64,
     outcome: Outcome,
 }
 
-impl Admitted<'_> {
+impl AdmittedRequest<'_> {
     async fn judged<T>(mut self, answer: impl Future<Output = Result<T, KmsFault>>) -> Result<T, KmsFault> {
         let answer = answer.await;
         self.outcome = match &answer {
@@ -183,7 +183,7 @@ impl Admitted<'_> {
     }
 }
 
-impl Drop for Admitted<'_> {
+impl Drop for AdmittedRequest<'_> {
     fn drop(&mut self) {
         self.breaker.lock().ended(self.number, self.outcome, Instant::now());
     }
