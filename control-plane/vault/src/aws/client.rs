@@ -41,7 +41,7 @@ pub(super) enum KmsFault {
     Silent(String),
     /// HTTP status and the name of the exception.
     Refused { status: u16, code: String },
-    /// Not sent: the service failed repeatedly and is left alone for some seconds.
+    /// Outcome of a request that was not sent, because the service failed repeatedly and is left alone for some seconds.
     Resting,
 }
 
@@ -156,23 +156,23 @@ impl KmsClient {
     }
 
     /// Admits a request unless the circuit breaker is open.
-    fn admit(&self) -> Result<AdmittedRequest<'_>, KmsFault> {
+    fn admit(&self) -> Result<KmsAdmission<'_>, KmsFault> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         match self.breaker.lock().admit(number, Instant::now()) {
-            true => Ok(AdmittedRequest { breaker: &self.breaker, number, outcome: Outcome::Abandoned }),
+            true => Ok(KmsAdmission { breaker: &self.breaker, number, outcome: Outcome::Abandoned }),
             false => Err(KmsFault::Resting),
         }
     }
 }
 
 /// A request admitted by the circuit breaker, which learns its outcome even if the request is cancelled.
-struct AdmittedRequest<'a> {
+struct KmsAdmission<'a> {
     breaker: &'a Mutex<Breaker>,
     number: u64,
     outcome: Outcome,
 }
 
-impl AdmittedRequest<'_> {
+impl KmsAdmission<'_> {
     async fn judged<T>(mut self, answer: impl Future<Output = Result<T, KmsFault>>) -> Result<T, KmsFault> {
         let answer = answer.await;
         self.outcome = match &answer {
@@ -183,7 +183,7 @@ impl AdmittedRequest<'_> {
     }
 }
 
-impl Drop for AdmittedRequest<'_> {
+impl Drop for KmsAdmission<'_> {
     fn drop(&mut self) {
         self.breaker.lock().ended(self.number, self.outcome, Instant::now());
     }
