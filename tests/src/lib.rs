@@ -22,6 +22,7 @@ pub mod insertion;
 pub mod journal;
 pub mod kafka;
 pub mod keycloak;
+pub mod kms;
 pub mod message;
 pub mod model;
 pub mod object_store;

@@ -80,6 +80,17 @@ pub fn versitygw() -> Result<PathBuf> {
     installed("ASP_VERSITYGW_BIN", "bin/versitygw")
 }
 
+/// A server of the API of AWS KMS.
+pub fn moto_server() -> Result<PathBuf> {
+    let path = clients()?.join("moto/bin/moto_server");
+    existing(path, "scripts/setup test")
+}
+
+/// A Kubernetes KMS plugin.
+pub fn kms_plugin() -> Result<PathBuf> {
+    installed("ASP_KMS_PLUGIN_BIN", "bin/kms-plugin")
+}
+
 /// The interpreter with the Python shim.
 pub fn plugin_python() -> Result<PathBuf> {
     installed("ASP_PLUGIN_PYTHON", "plugin-python/bin/python")

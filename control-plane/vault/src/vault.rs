@@ -81,7 +81,7 @@ impl Vault {
 
     /// Checks with one request whether the current key service wraps data keys.
     pub async fn check(&self) -> Result<(), VaultError> {
-        let place = Place { tenant: "", table: "check", row: "" };
+        let place = Place { tenant: "-", table: "check", row: "-" };
         self.wrap(&DataKey::random()?, &place).await.map(drop)
     }
 
