@@ -44,6 +44,8 @@ pub struct LocalKeys {
 #[derive(Clone)]
 struct KeyRingReading {
     keys: Arc<KeyRing>,
+    /// Whether the last attempt to read the file succeeded.
+    is_in_file: bool,
     at: Instant,
 }
 
@@ -61,45 +63,64 @@ impl LocalKeys {
     /// Creates a key that ends with this process, for records that do so too.
     pub fn in_memory() -> Result<LocalKeys, VaultError> {
         let keys = Arc::new(KeyRing::generate()?);
-        let loaded = KeyRingReading { keys, at: Instant::now() };
+        let loaded = KeyRingReading { keys, is_in_file: true, at: Instant::now() };
         Ok(LocalKeys { path: None, creates: false, loaded: Mutex::new(Some(loaded)) })
     }
 
-    /// Returns the keys, read at most `within` ago.
-    async fn keys(&self, within: Duration, creates: bool) -> Result<Arc<KeyRing>, VaultError> {
+    /// Returns the keys for opening, read at most `within` ago. Keys that are known stay in force while the file cannot be
+    /// read.
+    async fn keys_for_opening(&self, within: Duration) -> Result<Arc<KeyRing>, VaultError> {
         let loaded = self.loaded.lock().clone();
         if let Some(loaded) = loaded.as_ref().filter(|loaded| loaded.at.elapsed() < within) {
             return Ok(Arc::clone(&loaded.keys));
         }
-        let Some(path) = self.path.clone() else {
-            return loaded.map(|loaded| loaded.keys).ok_or(VaultError::Crypto);
-        };
-        let reading = tokio::task::spawn_blocking(move || match creates {
-            true => key_file::read_or_create(&path),
-            false => key_file::read(&path),
-        });
-        let read = reading.await.map_err(|error| VaultError::KeyFile(error.to_string()))?;
-        match (read, loaded) {
-            (Ok(keys), _) => {
-                let keys = Arc::new(keys);
-                *self.loaded.lock() = Some(KeyRingReading { keys: Arc::clone(&keys), at: Instant::now() });
-                Ok(keys)
-            }
-            // The keys that are known stay in force while the file is being replaced or its volume is away.
+        match (self.read(false).await, loaded) {
+            (Ok(keys), _) => Ok(keys),
             (Err(error), Some(loaded)) => {
-                tracing::warn!(%error, "vault key file could not be read again; the known keys stay in force");
-                *self.loaded.lock() =
-                    Some(KeyRingReading { keys: Arc::clone(&loaded.keys), at: Instant::now() });
+                tracing::warn!(%error, "vault key file could not be read again; its former keys still open records");
+                self.set(&loaded.keys, false);
                 Ok(loaded.keys)
             }
             (Err(error), None) => Err(error),
         }
     }
 
+    /// Returns the keys for sealing. What is sealed with a key that is not in the file any more would be lost with this
+    /// process.
+    async fn keys_for_sealing(&self) -> Result<Arc<KeyRing>, VaultError> {
+        let loaded = self.loaded.lock().clone();
+        let is_recent = |loaded: &&KeyRingReading| loaded.is_in_file && loaded.at.elapsed() < CHECK_EVERY;
+        if let Some(loaded) = loaded.as_ref().filter(is_recent) {
+            return Ok(Arc::clone(&loaded.keys));
+        }
+        // A file that was there is restored by an operator, not replaced by one with another key.
+        self.read(self.creates && loaded.is_none()).await
+    }
+
+    /// Reads the file.
+    async fn read(&self, creates: bool) -> Result<Arc<KeyRing>, VaultError> {
+        let Some(path) = self.path.clone() else {
+            let loaded = self.loaded.lock().clone();
+            return loaded.map(|loaded| loaded.keys).ok_or(VaultError::Crypto);
+        };
+        let reading = tokio::task::spawn_blocking(move || match creates {
+            true => key_file::read_or_create(&path),
+            false => key_file::read(&path),
+        });
+        let keys = Arc::new(reading.await.map_err(|error| VaultError::KeyFile(error.to_string()))??);
+        self.set(&keys, true);
+        Ok(keys)
+    }
+
+    fn set(&self, keys: &Arc<KeyRing>, is_in_file: bool) {
+        let reading = KeyRingReading { keys: Arc::clone(keys), is_in_file, at: Instant::now() };
+        *self.loaded.lock() = Some(reading);
+    }
+
     /// Returns a key that a record names.
     async fn key(&self, id: &str) -> Result<LocalKey, VaultError> {
         for within in [CHECK_EVERY, RETRY_EVERY] {
-            if let Some(key) = self.keys(within, false).await?.key(id) {
+            if let Some(key) = self.keys_for_opening(within).await?.key(id) {
                 return Ok(key.clone());
             }
         }
@@ -118,12 +139,12 @@ impl KeyService for LocalKeys {
     }
 
     async fn current_key(&self) -> Result<String, VaultError> {
-        let keys = self.keys(CHECK_EVERY, false).await?;
+        let keys = self.keys_for_opening(CHECK_EVERY).await?;
         Ok(keys.current()?.id.clone())
     }
 
     async fn wrap(&self, data_key: &DataKey, place: &Place<'_>) -> Result<WrappedKey, VaultError> {
-        let keys = self.keys(CHECK_EVERY, self.creates).await?;
+        let keys = self.keys_for_sealing().await?;
         let current = keys.current()?;
         Ok(WrappedKey { key_id: current.id.clone(), bytes: wrap(current, data_key, place)? })
     }

@@ -91,6 +91,21 @@ async fn a_record_of_a_lost_key_says_so() {
     assert!(matches!(unknown, VaultError::UnknownKey { .. }), "{unknown}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_file_that_vanishes_is_not_replaced_and_its_keys_still_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vault-key");
+    let vault = vault(&path);
+    let sealed = vault.seal(&PLACE, b"token").await.unwrap();
+    std::fs::rename(&path, dir.path().join("elsewhere")).unwrap();
+    tokio::time::advance(CHECK_EVERY).await;
+    assert_eq!(vault.open(&PLACE, &sealed).await.unwrap().plain.expose(), b"token");
+    assert!(matches!(vault.seal(&PLACE, b"token").await, Err(VaultError::KeyFile(_))));
+    assert!(!path.exists());
+    std::fs::rename(dir.path().join("elsewhere"), &path).unwrap();
+    assert!(vault.seal(&PLACE, b"token").await.is_ok());
+}
+
 #[tokio::test]
 async fn a_shared_file_is_never_created() {
     let dir = tempfile::tempdir().unwrap();
