@@ -1,7 +1,7 @@
 //! Key-encryption keys in a file of this machine.
 //!
 //! Owns: the file and its reading. Keeps true: a key that was ever used for wrapping stays in the file until an operator
-//! removes it; a changed file is in force within [`CHECK_EVERY`], and at once if a record names a key that is not known
+//! removes it; a changed file is in force within five seconds, and at once if a record names a key that is not known
 //! yet, so that a rotation needs no restart on any machine that has the file.
 
 use std::path::{Path, PathBuf};

@@ -201,3 +201,35 @@ fn development_mode_behind_a_public_name_is_warned_of() {
     assert!(warned("https://mcp.example.com"));
     assert!(!warned("https://localhost:8443"));
 }
+
+#[test]
+fn keys_of_the_vault_are_added_listed_and_removed() {
+    let parent = tempfile::tempdir().unwrap();
+    let state = parent.path().join("state");
+    let vault = |words: &[&str]| run(asp(&state).arg("vault").args(words));
+    let json = |words: &[&str]| -> Value {
+        let output = vault(&[words, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let missing = vault(&["keys"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("asp vault rotate"), "{}", text(&missing.stderr));
+    let first = json(&["rotate"]);
+    let later = json(&["rotate", "--in", "600"]);
+    assert_eq!((&first["current"], &later["current"]), (&true.into(), &false.into()));
+    let keys = json(&["keys"]);
+    assert_eq!(keys, Value::Array(vec![first.clone(), later.clone()]));
+    let id = |key: &Value| key["key"].as_str().unwrap().to_owned();
+    let refused = vault(&["forget", &id(&first)]);
+    assert!(text(&refused.stderr).contains("rotate first"), "{}", text(&refused.stderr));
+    json(&["forget", &id(&later)]);
+    assert_eq!(json(&["keys"]), Value::Array(vec![first]));
+    let file = std::fs::read_to_string(state.join("vault-key")).unwrap();
+    let secret = file.lines().nth(1).unwrap().split(' ').nth(2).unwrap();
+    assert!(!text(&vault(&["keys"]).stdout).contains(secret), "a listing has no key");
+
+    let elsewhere = run(asp(&state).args(["vault", "rotate"]).env("ASP_VAULT_KMS", "plugin:/run/kms.sock"));
+    assert_eq!(elsewhere.status.code(), Some(64));
+    assert!(text(&elsewhere.stderr).contains("ASP_VAULT_KMS"), "{}", text(&elsewhere.stderr));
+}
