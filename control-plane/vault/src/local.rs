@@ -20,15 +20,13 @@ use crate::place::Place;
 
 mod key_file;
 
+use key_file::{FileIdentity, KeyRing, LocalKey};
 pub use key_file::{KeyDescription, forget, list, rotate};
-use key_file::{KeyRing, LocalKey};
 
 /// Name of this service in records.
 const NAME: &str = "local";
 /// Interval at which the file is read again.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// Minimum interval between readings for keys that are not known: a forged record names one each time.
-const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Label of the associated data of wrapped keys.
 const LABEL: &[u8] = b"asp/vault-key/1\0";
 
@@ -44,6 +42,8 @@ pub struct LocalKeys {
 #[derive(Clone)]
 struct KeyRingReading {
     keys: Arc<KeyRing>,
+    /// The file that was read; `None` if it did not exist before.
+    identity: Option<FileIdentity>,
     /// Whether the last attempt to read the file succeeded.
     is_in_file: bool,
     at: Instant,
@@ -63,23 +63,24 @@ impl LocalKeys {
     /// Creates a key that ends with this process, for records that do so too.
     pub fn in_memory() -> Result<LocalKeys, VaultError> {
         let keys = Arc::new(KeyRing::generate()?);
-        let loaded = KeyRingReading { keys, is_in_file: true, at: Instant::now() };
+        let loaded = KeyRingReading { keys, identity: None, is_in_file: true, at: Instant::now() };
         Ok(LocalKeys { path: None, creates: false, loaded: Mutex::new(Some(loaded)) })
     }
 
-    /// Returns the keys for opening, read at most `within` ago. Keys that are known stay in force while the file cannot be
-    /// read.
-    async fn keys_for_opening(&self, within: Duration) -> Result<Arc<KeyRing>, VaultError> {
+    /// Returns the keys for opening. Keys that are known stay in force while the file cannot be read.
+    async fn keys_for_opening(&self) -> Result<Arc<KeyRing>, VaultError> {
         let loaded = self.loaded.lock().clone();
-        if let Some(loaded) = loaded.as_ref().filter(|loaded| loaded.at.elapsed() < within) {
+        if let Some(loaded) = loaded.as_ref().filter(|loaded| loaded.at.elapsed() < CHECK_EVERY) {
             return Ok(Arc::clone(&loaded.keys));
         }
         match (self.read(false).await, loaded) {
             (Ok(keys), _) => Ok(keys),
             (Err(error), Some(loaded)) => {
                 tracing::warn!(%error, "vault key file could not be read again; its former keys still open records");
-                self.set(&loaded.keys, false);
-                Ok(loaded.keys)
+                let keys = Arc::clone(&loaded.keys);
+                *self.loaded.lock() =
+                    Some(KeyRingReading { is_in_file: false, at: Instant::now(), ..loaded });
+                Ok(keys)
             }
             (Err(error), None) => Err(error),
         }
@@ -103,26 +104,37 @@ impl LocalKeys {
             let loaded = self.loaded.lock().clone();
             return loaded.map(|loaded| loaded.keys).ok_or(VaultError::Crypto);
         };
-        let reading = tokio::task::spawn_blocking(move || match creates {
-            true => key_file::read_or_create(&path),
-            false => key_file::read(&path),
+        let reading = tokio::task::spawn_blocking(move || {
+            // Before the content: a file that is replaced in between counts as changed once more.
+            let identity = FileIdentity::of(&path);
+            let keys = if creates { key_file::read_or_create(&path) } else { key_file::read(&path) };
+            keys.map(|keys| (Arc::new(keys), identity))
         });
-        let keys = Arc::new(reading.await.map_err(|error| VaultError::KeyFile(error.to_string()))??);
-        self.set(&keys, true);
+        let (keys, identity) = reading.await.map_err(|error| VaultError::KeyFile(error.to_string()))??;
+        let reading =
+            KeyRingReading { keys: Arc::clone(&keys), identity, is_in_file: true, at: Instant::now() };
+        *self.loaded.lock() = Some(reading);
         Ok(keys)
     }
 
-    fn set(&self, keys: &Arc<KeyRing>, is_in_file: bool) {
-        let reading = KeyRingReading { keys: Arc::clone(keys), is_in_file, at: Instant::now() };
-        *self.loaded.lock() = Some(reading);
+    /// Whether the file is another than the one that was read.
+    async fn is_changed(&self) -> bool {
+        let Some(path) = self.path.clone() else { return false };
+        let known = self.loaded.lock().as_ref().and_then(|loaded| loaded.identity);
+        let looking = tokio::task::spawn_blocking(move || FileIdentity::of(&path));
+        looking.await.is_ok_and(|found| found != known)
     }
 
     /// Returns a key that a record names.
     async fn key(&self, id: &str) -> Result<LocalKey, VaultError> {
-        for within in [CHECK_EVERY, RETRY_EVERY] {
-            if let Some(key) = self.keys_for_opening(within).await?.key(id) {
-                return Ok(key.clone());
-            }
+        if let Some(key) = self.keys_for_opening().await?.key(id) {
+            return Ok(key.clone());
+        }
+        // Another process may have sealed with a key that was added since. A forged record costs no more than a look.
+        if self.is_changed().await
+            && let Some(key) = self.read(false).await?.key(id)
+        {
+            return Ok(key.clone());
         }
         Err(VaultError::UnknownKey { key_id: format!("{NAME}:{id}") })
     }
@@ -139,7 +151,7 @@ impl KeyService for LocalKeys {
     }
 
     async fn current_key(&self) -> Result<String, VaultError> {
-        let keys = self.keys_for_opening(CHECK_EVERY).await?;
+        let keys = self.keys_for_opening().await?;
         Ok(keys.current()?.id.clone())
     }
 

@@ -6,6 +6,8 @@
 
 #[path = "it/aws.rs"]
 mod aws;
+#[path = "it/local.rs"]
+mod local;
 #[path = "it/plugin.rs"]
 mod plugin;
 #[path = "it/support.rs"]

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use asp_platform::clock;
@@ -43,6 +43,28 @@ pub struct KeyDescription {
     /// Unix milliseconds from which it wraps new data keys.
     pub from_ms: u64,
     pub is_current: bool,
+}
+
+/// Identity of a file's content: every change of the file changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileIdentity {
+    device: u64,
+    inode: u64,
+    modified: (i64, i64),
+    size: u64,
+}
+
+impl FileIdentity {
+    /// Returns the identity of a file; `None` if there is none.
+    pub(super) fn of(path: &Path) -> Option<FileIdentity> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(FileIdentity {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            size: metadata.size(),
+        })
+    }
 }
 
 /// The keys of a file; never empty.
