@@ -64,27 +64,27 @@ impl RefusalContent {
     }
 
     /// Builds the refusal for the JSON-RPC binding; `id` is that of the message, as JSON text.
-    pub(crate) fn to_a2a_jsonrpc(self, id: Option<&str>) -> Reply {
+    pub(crate) fn into_a2a_jsonrpc(self, id: Option<&str>) -> Reply {
         let code = match self.reason.jsonrpc_code() {
             // -32001 means that a task was not found.
             -32099..=-32001 => PLATFORM_ERROR,
             code => code,
         };
         let details = self.details();
-        self.to_a2a_error(id, code, &details)
+        self.into_a2a_error(id, code, &details)
     }
 
     /// Builds the refusal of a body whose media type is not that of JSON-RPC, which is an error of A2A.
-    pub(crate) fn to_a2a_media_type(self) -> Reply {
+    pub(crate) fn into_a2a_media_type(self) -> Reply {
         let refusal = RefusalContent { message: "the body must be application/json", ..self };
         let (reason, domain) = CONTENT_TYPE;
         let info = refusal.info(reason, domain);
-        refusal.to_a2a_error(None, CONTENT_TYPE_NOT_SUPPORTED, &info)
+        refusal.into_a2a_error(None, CONTENT_TYPE_NOT_SUPPORTED, &info)
     }
 
     /// Builds a JSON-RPC error. Clients read it only from a response with status 200, so a faulty message gets that; every
     /// other refusal has its HTTP status.
-    fn to_a2a_error(self, id: Option<&str>, code: i32, details: &serde_json::Value) -> Reply {
+    fn into_a2a_error(self, id: Option<&str>, code: i32, details: &serde_json::Value) -> Reply {
         let error = json!({ "code": code, "message": self.message, "data": [details] });
         let body = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.unwrap_or("null"));
         let status = if self.status == 400 { 200 } else { self.status };
@@ -92,7 +92,7 @@ impl RefusalContent {
     }
 
     /// Builds the refusal for the REST binding.
-    pub(crate) fn to_a2a_rest(self) -> Reply {
+    pub(crate) fn into_a2a_rest(self) -> Reply {
         let (_, _, name) = status(self.reason);
         let body = json!({
             "error": { "code": self.status, "status": name, "message": self.message, "details": [self.details()] },
@@ -101,7 +101,7 @@ impl RefusalContent {
     }
 
     /// Builds the refusal for gRPC: a status without a body (`Trailers-Only`), which Envoy sends as it is.
-    pub(crate) fn to_grpc(self) -> Reply {
+    pub(crate) fn into_grpc(self) -> Reply {
         let code = match self.reason {
             Reason::UnknownServer => UNIMPLEMENTED,
             reason => status(reason).1,
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_body_of_another_media_type_is_an_error_of_a2a() {
         let refusal = RefusalContent::new(Reason::InvalidRequest, Era::Legacy, None);
-        let reply = refusal.with_a2a_status().to_a2a_media_type();
+        let reply = refusal.with_a2a_status().into_a2a_media_type();
         assert_eq!((reply.status, reply.reason), (200, Some(Reason::InvalidRequest)));
         assert_eq!(
             text(reply),

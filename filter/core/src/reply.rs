@@ -32,12 +32,12 @@ pub struct Reply {
 /// Builds a JSON-RPC refusal for MCP. `id` is JSON text; `None` leaves the member out. Only Envoy's own refusals have no
 /// trace.
 pub fn refuse(reason: Reason, era: Era, id: Option<&str>, trace: Option<Trace>) -> Reply {
-    RefusalContent::new(reason, era, trace).to_jsonrpc(id)
+    RefusalContent::new(reason, era, trace).into_jsonrpc(id)
 }
 
 /// Builds a refusal as a problem document (RFC 9457), for REST, well-known and root paths.
 pub fn refuse_problem(reason: Reason, era: Era, trace: Option<Trace>) -> Reply {
-    RefusalContent::new(reason, era, trace).to_problem()
+    RefusalContent::new(reason, era, trace).into_problem()
 }
 
 /// Content of a refusal, before it has a form.
@@ -58,7 +58,7 @@ impl RefusalContent {
         RefusalContent { reason, status, message, trace, notice: None }
     }
 
-    fn to_jsonrpc(self, id: Option<&str>) -> Reply {
+    fn into_jsonrpc(self, id: Option<&str>) -> Reply {
         let mut error = json!({
             "code": self.reason.jsonrpc_code(),
             "message": self.message,
@@ -78,7 +78,7 @@ impl RefusalContent {
         self.reply("application/json", body)
     }
 
-    fn to_problem(self) -> Reply {
+    fn into_problem(self) -> Reply {
         let mut body = problem(self.reason, self.message, self.status);
         add(Some(&mut body), self.trace, self.notice.as_ref());
         self.reply("application/problem+json", body.to_string())
@@ -160,11 +160,11 @@ impl ErrorForm {
 
     fn write(self, refusal: RefusalContent) -> Reply {
         match self {
-            ErrorForm::Mcp => refusal.to_jsonrpc(None),
-            ErrorForm::A2a => refusal.to_a2a_jsonrpc(None),
-            ErrorForm::A2aRest => refusal.to_a2a_rest(),
-            ErrorForm::Grpc => refusal.to_grpc(),
-            ErrorForm::Problem => refusal.to_problem(),
+            ErrorForm::Mcp => refusal.into_jsonrpc(None),
+            ErrorForm::A2a => refusal.into_a2a_jsonrpc(None),
+            ErrorForm::A2aRest => refusal.into_a2a_rest(),
+            ErrorForm::Grpc => refusal.into_grpc(),
+            ErrorForm::Problem => refusal.into_problem(),
         }
     }
 }
@@ -250,7 +250,7 @@ impl ErrorFormat {
     /// Builds the refusal of a JSON-RPC body. A2A repeats the id of its message, which is JSON text.
     pub(crate) fn refuse_message(&self, reason: Reason, id: Option<&str>) -> Reply {
         match self.form {
-            ErrorForm::A2a => self.readable(self.of_a2a(reason).to_a2a_jsonrpc(id)),
+            ErrorForm::A2a => self.readable(self.of_a2a(reason).into_a2a_jsonrpc(id)),
             _ => self.refuse(reason),
         }
     }
@@ -258,7 +258,7 @@ impl ErrorFormat {
     /// Builds the refusal of a JSON-RPC body that has another media type.
     pub(crate) fn refuse_media_type(&self) -> Reply {
         match self.form {
-            ErrorForm::A2a => self.readable(self.of_a2a(Reason::InvalidRequest).to_a2a_media_type()),
+            ErrorForm::A2a => self.readable(self.of_a2a(Reason::InvalidRequest).into_a2a_media_type()),
             _ => self.refuse(Reason::InvalidRequest),
         }
     }
