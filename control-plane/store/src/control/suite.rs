@@ -58,10 +58,7 @@ pub async fn run(store: &ControlStore) {
     followed.catch_up(store).await;
     revocations_are_durable_and_pruned(store).await;
     followed.catch_up(store).await;
-    revocations::of_several_tokens_are_one_write(store, &mut followed).await;
-    events::become_a_revocation_once(store).await;
-    followed.catch_up(store).await;
-    events::that_are_parked_are_bounded_and_deleted(store).await;
+    of_several_revocations(store, &mut followed).await;
     undo::of_exposure_is_one_write_that_can_be_undone(store).await;
     followed.catch_up(store).await;
     undo::of_bindings_and_limits_restores_what_they_replaced(store).await;
@@ -86,6 +83,14 @@ pub async fn run(store: &ControlStore) {
     followed.catch_up(store).await;
     changes::of_machines_are_those_of_every_org(store).await;
     changes::of_an_unknown_revision_are_everything(store).await;
+}
+
+async fn of_several_revocations(store: &ControlStore, followed: &mut changes::Follower) {
+    revocations::of_several_tokens_are_one_write(store, followed).await;
+    revocations::of_blocks_are_listed_by_org_and_outlive_every_prune(store, followed).await;
+    events::become_a_revocation_once(store).await;
+    followed.catch_up(store).await;
+    events::that_are_parked_are_bounded_and_deleted(store).await;
 }
 
 async fn of_machines(store: &ControlStore, followed: &mut changes::Follower) {

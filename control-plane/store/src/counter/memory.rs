@@ -127,7 +127,7 @@ impl Counters for MemoryCounters {
         let fits = table.makes_room(tenant, buckets, now.instant);
         // Only token buckets can be merged with others.
         let mergeable = buckets.iter().all(|bucket| bucket.kind == BucketKind::Tokens);
-        if !fits && !(mergeable && table.has_tenant(tenant)) {
+        if !(fits || mergeable && table.has_tenant(tenant)) {
             return Ok(DrawOutcome::Denied { index: 0, retry_after_ms: 1000 });
         }
         for bucket in buckets {

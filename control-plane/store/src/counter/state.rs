@@ -127,10 +127,10 @@ impl State {
                 *tokens = (refilled(*tokens, *at, bucket, now) + 1.0).min(bucket.capacity as f64);
                 *at = now.instant.max(*at);
             }
-            (State::Fixed { window, used }, BucketKind::Fixed { seconds }) => {
-                if bucket.window_of(drawn_ms) == Some(*window) && number_of(now, *seconds, 1) == *window {
-                    *used = used.saturating_sub(1);
-                }
+            (State::Fixed { window, used }, BucketKind::Fixed { seconds })
+                if bucket.window_of(drawn_ms) == Some(*window) && number_of(now, *seconds, 1) == *window =>
+            {
+                *used = used.saturating_sub(1);
             }
             (State::Slots(holders), BucketKind::Slots { holder, .. }) => {
                 holders.remove(holder);
