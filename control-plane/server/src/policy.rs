@@ -87,7 +87,7 @@ pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, UnknownVal
     })
 }
 
-/// Converts a binding. One with a condition is marked as a denial for readers that do not know conditions
+/// Converts a binding. One with a condition or an approval is marked as a denial for readers that do not know these
 /// (`snapshot.proto`).
 pub fn binding(record: &BindingRecord) -> Result<Binding, UnknownValue> {
     let Ok(when) = when::to_gateway_form(&record.when) else { return unknown("condition", &record.when) };
@@ -103,11 +103,13 @@ pub fn binding(record: &BindingRecord) -> Result<Binding, UnknownValue> {
         target: record.target.clone(),
         primitive: record.primitive.clone(),
         protocol: protocol_or_any(&record.protocol)?.into(),
-        allowed: record.allowed && when.is_empty(),
+        allowed: record.allowed && when.is_empty() && !record.approval,
         when,
-        approval: record.approval,
+        approval: record.approval && record.approvers.is_empty(),
         name: record.name.clone(),
         issuer: issuer.to_owned(),
+        approvers: record.approvers.clone(),
+        approvers_issuer: record.approvers_issuer.clone(),
     })
 }
 

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use asp_edge::names::Pattern;
 use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass, TargetKind};
+use prost::Message as _;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 pub mod condition;
 mod matrix;
@@ -20,7 +22,7 @@ pub mod patterns;
 mod rules;
 
 use matrix::{Matrix, PolicySubject};
-pub use rules::{Effect, RuleMatch};
+pub use rules::{Effect, RuleMatch, is_of_calls};
 use rules::{OrgRules, Rank, RuleContext};
 
 /// The matrix's decision for one caller and one primitive.
@@ -67,8 +69,22 @@ pub struct Policy {
 #[derive(Default)]
 struct Org {
     matrix: Matrix,
-    /// `None` if no binding has conditions on arguments or is observed.
+    /// `None` if no binding has conditions on arguments, requires an approval or is observed.
     rules: Option<OrgRules>,
+    /// SHA-256 of the enforced bindings.
+    version: [u8; 32],
+}
+
+/// Returns the version of enforced bindings. Their order does not matter.
+fn version_of(bindings: &[Binding]) -> [u8; 32] {
+    let mut encoded: Vec<Vec<u8>> = bindings.iter().map(Binding::encode_to_vec).collect();
+    encoded.sort_unstable();
+    let mut digest = Sha256::new();
+    for binding in &encoded {
+        digest.update((binding.len() as u64).to_be_bytes());
+        digest.update(binding);
+    }
+    digest.finalize().into()
 }
 
 /// Returns bindings that deny the primitives of a pattern to every caller of the org, including machines.
@@ -130,10 +146,10 @@ impl Policy {
             self.by_org.remove(org);
             return Ok(());
         }
-        let mut new = Org::default();
+        let mut new = Org { version: version_of(&bindings), ..Org::default() };
         let enforced = bindings.into_iter().map(|binding| (binding, false));
         for (binding, observed) in enforced.chain(observed.into_iter().map(|binding| (binding, true))) {
-            if observed || !binding.when.is_empty() {
+            if observed || rules::is_of_calls(&binding) {
                 new.rules.get_or_insert_default().add(binding, observed)?;
             } else {
                 new.matrix.add(binding);
@@ -149,17 +165,23 @@ impl Policy {
         Evaluation { subject: org.map(|org| org.matrix.subject(caller, protocol)) }
     }
 
+    /// Returns the version of an org's policy: the same on every gateway with the same enforced bindings, in whatever
+    /// order.
+    pub fn version(&self, org: &str) -> [u8; 32] {
+        self.by_org.get(org).map_or_else(|| version_of(&[]), |org| org.version)
+    }
+
     fn rules(&self, caller: &Caller) -> Option<&OrgRules> {
         self.by_org.get(caller.org.as_str())?.rules.as_ref()
     }
 
-    /// Whether any binding of the caller's org has conditions on arguments or is observed. If not, [`Policy::rule`]
+    /// Whether any binding of the caller's org has conditions on arguments, requires an approval or is observed. If not, [`Policy::rule`]
     /// is the whole decision.
     pub fn has_rules(&self, caller: &Caller) -> bool {
         self.rules(caller).is_some()
     }
 
-    /// Whether a call may need a person's approval because of its arguments.
+    /// Whether a call may need a person's approval because of a binding.
     pub fn may_ask(&self, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> bool {
         self.rules(caller).is_some_and(|rules| rules.may_ask(caller, &primitive.id, protocol))
     }
@@ -423,6 +445,40 @@ mod tests {
             ];
             assert_eq!(allowed(bindings, "x"), expected);
         }
+    }
+
+    #[test]
+    fn an_approval_without_conditions_hides_nothing_and_yields_to_a_more_specific_allow() {
+        use Protocol::Unspecified as Any;
+        let by_finance = Binding { approvers: "finance".into(), ..binding(TargetKind::User, "*", "x", Any, false) };
+        let by_caller = Binding { approval: true, ..binding(TargetKind::User, "*", "x", Any, false) };
+        for approval in [by_finance, by_caller] {
+            let policy = Policy::new(vec![approval.clone()], vec![]).unwrap();
+            assert!(matches!(policy.rule(&caller(), &primitive("x"), Protocol::Mcp), Ruling::Allowed(_)));
+            let decided = policy.decide(&caller(), &primitive("x"), Protocol::Mcp, &Value::Null);
+            assert_eq!(decided.effect, Effect::Approve);
+            assert_eq!(decided.by.unwrap().approvers, approval.approvers);
+            assert!(policy.may_ask(&caller(), &primitive("x"), Protocol::Mcp));
+            assert!(!policy.asks_about(&caller(), &primitive("x"), Protocol::Mcp));
+            let exempt = binding(TargetKind::User, "alice", "x", Any, true);
+            let policy = Policy::new(vec![approval.clone(), exempt], vec![]).unwrap();
+            let decided = policy.decide(&caller(), &primitive("x"), Protocol::Mcp, &Value::Null);
+            assert_eq!(decided.effect, Effect::Allow);
+            let observed = Policy::new(vec![], vec![approval]).unwrap();
+            let decided = observed.decide(&caller(), &primitive("x"), Protocol::Mcp, &Value::Null);
+            assert_eq!((decided.effect, decided.observed.unwrap().effect), (Effect::Allow, Effect::Approve));
+        }
+    }
+
+    #[test]
+    fn the_version_of_a_policy_changes_with_its_bindings_and_not_with_their_order() {
+        let [one, other] = ["a", "b"].map(|id| binding(TargetKind::User, "*", id, Protocol::Mcp, true));
+        let version = |bindings: Vec<Binding>| Policy::new(bindings, vec![]).unwrap().version("acme");
+        let both = version(vec![one.clone(), other.clone()]);
+        assert_eq!(both, version(vec![other.clone(), one.clone()]));
+        assert_ne!(both, version(vec![one.clone()]));
+        assert_ne!(both, version(vec![one, Binding { allowed: false, ..other }]));
+        assert_eq!(version(vec![]), Policy::default().version("globex"));
     }
 
     #[test]

@@ -60,6 +60,9 @@ const FAR: u64 = 1_000_000;
 /// Moves the numbers of later deliveries past the imported ones.
 const NUMBER_DELIVERIES: &str = "SELECT setval(pg_get_serial_sequence('push_deliveries', 'seq'), \
      COALESCE(MAX(seq), 0) + 1, FALSE) FROM push_deliveries";
+/// Moves the numbers of later approvals past the imported ones.
+const NUMBER_APPROVALS: &str = "SELECT setval(pg_get_serial_sequence('approvals', 'seq'), \
+     COALESCE(MAX(seq), 0) + 1, FALSE) FROM approvals";
 
 /// A database: SQLite's three files, or PostgreSQL.
 pub enum ArchiveDatabase {
@@ -261,6 +264,7 @@ impl OpenDatabase {
                 sqlx::query(AssertSqlSafe(statement)).execute(&mut **first).await?;
             }
             sqlx::query(NUMBER_DELIVERIES).execute(&mut **first).await?;
+            sqlx::query(NUMBER_APPROVALS).execute(&mut **first).await?;
         }
         for part in self.parts {
             part.commit().await?;

@@ -4,6 +4,7 @@
 //! judge leases, which each database does in its own way ([`CallsDatabase`]). Keeps true: a change and its conditions
 //! are one statement, or one transaction that locks what it depends on.
 
+mod approvals;
 mod keys;
 mod ledger;
 mod plugin_storage;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use sqlx::Result;
 
+use crate::approvals::KEEP_ENDED;
 use crate::columns::Columns;
 use crate::ledger::Budget;
 use crate::ledger::rules::KEEP_ABANDONED;
@@ -28,7 +30,7 @@ pub(crate) use statement::CallStatement;
 /// Pause between two statements of a sweep, which leaves the database to others.
 pub(crate) const SWEEP_REST: Duration = Duration::from_millis(20);
 /// Deletions of expired rows, at most $1 of those that expired more than $2 ms ago.
-pub(crate) const PAST: [(&str, Duration); 5] = [
+pub(crate) const PAST: [(&str, Duration); 6] = [
     (
         "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
          WHERE expires_ms < now_ms() - $2 AND state = 1 LIMIT $1 FOR UPDATE SKIP LOCKED)",
@@ -57,6 +59,11 @@ pub(crate) const PAST: [(&str, Duration); 5] = [
          (SELECT org, plugin, holder, entry_key FROM plugin_storage \
          WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
         Duration::ZERO,
+    ),
+    (
+        "DELETE FROM approvals WHERE seq IN (SELECT seq FROM approvals \
+         WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        KEEP_ENDED,
     ),
 ];
 

@@ -205,6 +205,12 @@ pub struct BindingRecord {
     /// Conditions on the arguments, as JSON in the control plane's format; empty for none.
     #[serde(default)]
     pub when: String,
+    /// Group that approves, with `approval`; empty: the caller does.
+    #[serde(default)]
+    pub approvers: String,
+    /// Issuer of the group; empty for that of the caller, `*` for every issuer.
+    #[serde(default)]
+    pub approvers_issuer: String,
 }
 
 impl BindingRecord {
@@ -221,7 +227,7 @@ impl BindingRecord {
 
     /// Whether each call of the org evaluates it ([`MAX_RULES_PER_ORG`]).
     pub fn is_rule(&self) -> bool {
-        self.observed || !self.when.is_empty()
+        self.observed || self.approval || !self.when.is_empty()
     }
 }
 

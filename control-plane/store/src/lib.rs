@@ -26,6 +26,7 @@ macro_rules! statement {
 }
 
 pub mod answers;
+pub mod approvals;
 pub mod archive;
 pub mod audit;
 mod availability;

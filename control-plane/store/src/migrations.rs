@@ -57,6 +57,7 @@ pub(crate) static CONTROL: Schema = Schema {
         (104, "undo", include_str!("../migrations/control/0104_undo.sql")),
         (105, "disabled", include_str!("../migrations/control/0105_disabled.sql")),
         (106, "observed limits", include_str!("../migrations/control/0106_observed_limits.sql")),
+        (107, "approvals", include_str!("../migrations/control/0107_approvals.sql")),
         (109, "limit kinds", include_str!("../migrations/control/0109_limit_kinds.sql")),
         (120, "revocation events", include_str!("../migrations/control/0120_revocation_events.sql")),
     ],
@@ -84,6 +85,7 @@ pub(crate) static CALLS: Schema = Schema {
         (102, "plugin storage", include_str!("../migrations/calls/0102_plugin_storage.sql")),
         (103, "takeovers", include_str!("../migrations/calls/0103_takeovers.sql")),
         (104, "pushed calls", include_str!("../migrations/calls/0104_pushed_calls.sql")),
+        (105, "approvals", include_str!("../migrations/calls/0105_approvals.sql")),
     ],
 };
 
@@ -111,6 +113,7 @@ pub(crate) static POSTGRES: Schema = Schema {
         (1104, "plugin storage", include_str!("../migrations/postgres/1104_plugin_storage.sql")),
         (1105, "takeovers", include_str!("../migrations/postgres/1105_takeovers.sql")),
         (1106, "pushed calls", include_str!("../migrations/postgres/1106_pushed_calls.sql")),
+        (1107, "approvals", include_str!("../migrations/postgres/1107_approvals.sql")),
     ],
 };
 

@@ -20,6 +20,7 @@ Examples:
   asp policy acme --deny cc.pay --when /currency in USD EUR --when /amount range 1000.. --name large
   asp policy newcomer --hide demo --force    for an org that the platform has no record of
   asp policy acme --approval cc.pay --group clerks --when /note glob '*urgent*' --observe
+  asp policy acme --approval cc.pay --by finance                another person of the group approves each call
 
 A test of --when is one of
   equals VALUE        this string, number, boolean or null
@@ -47,9 +48,15 @@ pub struct PolicyArgs {
     /// Denies a primitive: an id, `prefix*` or `*`
     #[arg(long, value_name = "ID")]
     pub deny: Option<String>,
-    /// Requires a person's approval for calls that match --when: the primitive's id, `prefix*` or `*`
-    #[arg(long, value_name = "ID", requires = "when")]
+    /// Requires a person's approval for calls, with --when only for those that match: the primitive's id, `prefix*` or `*`
+    #[arg(long, value_name = "ID")]
     pub approval: Option<String>,
+    /// Group of which another person approves the calls [default: the caller approves]
+    #[arg(long, value_name = "GROUP", requires = "approval")]
+    pub by: Option<String>,
+    /// Issuer of the group that --by names, or '*' for every issuer [default: the caller's]
+    #[arg(long, value_name = "NAME", requires = "by")]
+    pub by_issuer: Option<String>,
     /// Removes the binding that the same options would set: the primitive's id, `prefix*` or `*`
     #[arg(long, value_name = "ID", conflicts_with_all = ["when", "observe", "force"])]
     pub remove: Option<String>,

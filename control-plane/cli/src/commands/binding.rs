@@ -26,8 +26,13 @@ pub(super) fn describe_binding(org: &str, binding: &Value) -> String {
         EVERY_ISSUER => " of every issuer".to_owned(),
         issuer => format!(" of {issuer}"),
     };
+    let by = match (text("/approvers/group"), text("/approvers/issuer")) {
+        ("", _) => String::new(),
+        (group, "" | EVERY_ISSUER) => format!(", by another person of the group {group}"),
+        (group, issuer) => format!(", by another person of the group {group} of {issuer}"),
+    };
     format!(
-        "{observed}{} of {org} {verb} the {} {}{issuer} to call {} over {protocol}{when}",
+        "{observed}{} of {org} {verb} the {} {}{issuer} to call {} over {protocol}{when}{by}",
         named.unwrap_or_default(),
         text("/target/type"),
         text("/target/idOrPattern"),
@@ -43,6 +48,12 @@ pub(super) fn removal(org: &str, binding: &Value) -> String {
 /// Returns the command that stores a binding with conditions as it is; `None` if `--when` cannot express a condition.
 pub(super) fn storing(org: &str, binding: &Value) -> Option<String> {
     let mut options = options(if is(binding, "approval") { "approval" } else { "deny" }, binding);
+    for (name, pointer) in [("by", "/approvers/group"), ("by-issuer", "/approvers/issuer")] {
+        let value = text(binding, pointer);
+        if !value.is_empty() {
+            options.push_str(&shell::option(name, value));
+        }
+    }
     for Condition { pointer, test, values } in conditions(binding) {
         options.push_str(&format!(" --when {} {test}", shell::word(pointer)));
         for value in values {

@@ -82,8 +82,11 @@ fn change(args: &PolicyArgs) -> Result<Option<(PolicyPart, Vec<Value>)>, Failure
     };
     let (allowed, approval) = (args.deny.is_none(), args.approval.is_some());
     let when = args.when.0.iter().map(|words| condition(words)).collect::<Result<Vec<_>, _>>()?;
+    let approvers = args.by.as_deref().map(|group| {
+        json!({ "group": group, "issuer": args.by_issuer.as_deref().unwrap_or_default() })
+    });
     let binding = |target: Value| {
-        json!({
+        let mut body = json!({
             "target": target,
             "primitive": { "name": primitive, "protocol": args.protocol.as_deref().unwrap_or("*") },
             "allowed": allowed,
@@ -91,7 +94,11 @@ fn change(args: &PolicyArgs) -> Result<Option<(PolicyPart, Vec<Value>)>, Failure
             "approval": approval,
             "observe": args.observe,
             "name": args.name.as_deref().unwrap_or_default(),
-        })
+        });
+        if let (Some(approvers), Some(body)) = (&approvers, body.as_object_mut()) {
+            body.insert("approvers".into(), approvers.clone());
+        }
+        body
     };
     Ok(Some((PolicyPart::Bindings, targets(args).into_iter().map(binding).collect())))
 }

@@ -91,7 +91,7 @@ pub struct Explanation {
     #[serde(rename = "decidedBy")]
     #[schema(value_type = Object)]
     pub decided_by: Value,
-    /// Bindings with `when` or `observe` that name the caller and the primitive. `holds` of each is whether its
+    /// Bindings with `when`, `approval` or `observe` that name the caller and the primitive. `holds` of each is whether its
     /// conditions hold; null without arguments
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
@@ -409,8 +409,8 @@ fn decide(
         Ruling::Allowed(_) | Ruling::NeedsApproval if question.arguments.is_some() => {
             call.with_arguments(question.arguments.clone().unwrap_or_default())
         }
-        Ruling::Allowed(rule) => call.with_rules(("allowed", binding_rule(&rule)), &None),
-        Ruling::NeedsApproval => call.with_rules(("needs_approval", danger()), &None),
+        Ruling::Allowed(rule) => call.without_arguments(("allowed", binding_rule(&rule))),
+        Ruling::NeedsApproval => call.without_arguments(("needs_approval", danger())),
     })
 }
 
@@ -449,6 +449,20 @@ impl EvaluatedCall<'_> {
         DecisionReport { observed, ..decided }
     }
 
+    /// Decides about a call whose arguments are not known: by a binding that requires an approval of all calls, else as
+    /// `otherwise` says.
+    fn without_arguments(&self, otherwise: (&'static str, Value)) -> DecisionReport {
+        // No condition holds for null.
+        let decision = self.policy.decide(self.caller, self.primitive, self.protocol, &Value::Null);
+        match decision {
+            Decision { effect: Effect::Approve, by: Some(binding), .. } => {
+                let by = binding_rule(&RulingReason::Binding(binding));
+                self.with_rules(("needs_approval", by), &None)
+            }
+            _ => self.with_rules(otherwise, &None),
+        }
+    }
+
     fn with_rules(&self, decided: (&'static str, Value), arguments: &Option<Value>) -> DecisionReport {
         let mut rules = Vec::new();
         let looked_at = arguments.as_ref().unwrap_or(&Value::Null);
@@ -474,8 +488,10 @@ impl EvaluatedCall<'_> {
         }
         match self.policy.rule(caller, self.primitive, self.protocol) {
             Ruling::Denied(_) => "denied",
-            Ruling::Allowed(_) => "allowed",
-            Ruling::NeedsApproval => "needs_approval",
+            // No condition holds for null; a binding without conditions may require an approval.
+            Ruling::Allowed(_) | Ruling::NeedsApproval => {
+                outcome(self.policy.decide(caller, self.primitive, self.protocol, &Value::Null).effect)
+            }
         }
     }
 }
@@ -500,9 +516,10 @@ fn body(binding: &Binding, observe: bool) -> Value {
     let written = super::policy::Binding {
         target,
         primitive: PrimitiveSelector { name: binding.primitive.clone(), protocol },
-        allowed: binding.allowed || binding.approval,
+        allowed: Effect::of(binding) != Effect::Deny,
         when: binding.when.iter().map(when::body).collect(),
-        approval: binding.approval,
+        approval: Effect::of(binding) == Effect::Approve,
+        approvers: super::policy::Approvers::of(&binding.approvers, &binding.approvers_issuer),
         observe,
         name: binding.name.clone(),
     };

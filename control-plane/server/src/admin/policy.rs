@@ -42,15 +42,48 @@ pub struct Binding {
     /// such calls (`allowed: false`), or requires a person's approval (`allowed: true`, `approval: true`). At most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<ArgumentCondition>,
-    /// Requires a person's approval of the call. Only with `when`
+    /// Requires a person's approval of the call
     #[serde(default, skip_serializing_if = "is_false")]
     pub approval: bool,
+    /// With `approval`: another person of this group approves, instead of the caller
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvers: Option<Approvers>,
     /// Counts and shows the binding without enforcing it
     #[serde(default, skip_serializing_if = "is_false")]
     pub observe: bool,
     /// Distinguishes bindings with the same target, primitive and protocol: `[a-z0-9._-]`, at most 64
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
+}
+
+/// The persons who approve calls.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Approvers {
+    /// Exact name of a group
+    pub group: String,
+    /// Name of the issuer whose groups count; `*`: every issuer. If missing: that of the caller
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
+}
+
+impl Approvers {
+    /// Returns the approvers as the API shows them; `None` if the caller approves.
+    pub(super) fn of(group: &str, issuer: &str) -> Option<Approvers> {
+        let approvers = || Approvers { group: group.to_owned(), issuer: issuer.to_owned() };
+        (!group.is_empty()).then(approvers)
+    }
+
+    fn check(&self) -> Result<()> {
+        if !patterns::valid(&self.group) || self.group.contains('*') {
+            return Err(Problem::params("approvers.group must be the name of a group, without `*`"));
+        }
+        match self.issuer.as_str() {
+            "" | policy::EVERY_ISSUER => Ok(()),
+            issuer if patterns::is_issuer(issuer) => Ok(()),
+            _ => Err(Problem::params("approvers.issuer must be an issuer's name or `*`")),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -245,10 +278,8 @@ impl PolicyList for Bindings {
     }
 
     fn issuers(record: &BindingRecord) -> Vec<&str> {
-        match record.issuer.as_str() {
-            "" | policy::EVERY_ISSUER => Vec::new(),
-            issuer => vec![issuer],
-        }
+        let named = [record.issuer.as_str(), record.approvers_issuer.as_str()];
+        named.into_iter().filter(|issuer| !matches!(*issuer, "" | policy::EVERY_ISSUER)).collect()
     }
 
     fn open_target(record: &BindingRecord) -> Option<String> {
@@ -256,9 +287,12 @@ impl PolicyList for Bindings {
     }
 
     fn record(org: &str, body: Binding) -> Result<BindingRecord> {
-        let Binding { target, primitive, allowed, when, approval, observe, name } = body;
+        let Binding { target, primitive, allowed, when, approval, approvers, observe, name } = body;
         policy::target_kind(&target.kind).map_err(|error| Problem::params(error.to_string()))?;
-        check_issuer(&target, allowed && when.is_empty())?;
+        check_issuer(&target, allowed && when.is_empty() && !approval)?;
+        if let Some(approvers) = &approvers {
+            approvers.check()?;
+        }
         policy::protocol_or_any(&primitive.protocol).map_err(|error| Problem::params(error.to_string()))?;
         for (name, pattern) in
             [("target.idOrPattern", &target.id_or_pattern), ("primitive.name", &primitive.name)]
@@ -272,16 +306,22 @@ impl PolicyList for Bindings {
             return Err(Problem::params(format!("name must be [a-z0-9._-], at most {MAX_NAME}")));
         }
         match (when.is_empty(), approval, allowed) {
-            (true, true, _) => return Err(Problem::params("approval needs `when`")),
+            (_, false, _) if approvers.is_some() => {
+                return Err(Problem::params("`approvers` needs `approval`"));
+            }
             (false, false, true) => {
                 let remedy = "set `allowed` to false to deny what `when` is about, or `approval` to true";
                 return Err(Problem::params(format!("a binding with `when` allows nothing: {remedy}")));
             }
-            (false, true, false) => {
+            (_, true, false) => {
                 return Err(Problem::params("a binding with `approval` has `allowed` set to true"));
             }
             _ => {}
         }
+        // An earlier version denies what it would otherwise allow without an approval.
+        let allowed = allowed && !(approval && (when.is_empty() || approvers.is_some()));
+        let (approvers, approvers_issuer) =
+            approvers.map(|approvers| (approvers.group, approvers.issuer)).unwrap_or_default();
         Ok(BindingRecord {
             org: org.to_owned(),
             target_type: target.kind,
@@ -294,6 +334,8 @@ impl PolicyList for Bindings {
             observed: observe,
             approval,
             when: when::to_store(&when).map_err(Problem::params)?,
+            approvers,
+            approvers_issuer,
         })
     }
 
@@ -378,10 +420,11 @@ pub fn binding_body(record: &BindingRecord) -> Binding {
             issuer: record.issuer.clone(),
         },
         primitive: PrimitiveSelector { name: record.primitive.clone(), protocol: record.protocol.clone() },
-        allowed: record.allowed,
+        allowed: record.allowed || record.approval,
         // Conditions that this version cannot read deny, which the standing faults report; here they are only left out.
         when: when::to_admin_form(&record.when).unwrap_or_default(),
         approval: record.approval,
+        approvers: Approvers::of(&record.approvers, &record.approvers_issuer),
         observe: record.observed,
         name: record.name.clone(),
     }

@@ -385,6 +385,8 @@ fn binding(random: &mut Random) -> Binding {
         when,
         name: String::new(),
         issuer: random.of(&["", "", "", "", "login", MACHINE_ISSUER]).into(),
+        approvers: String::new(),
+        approvers_issuer: String::new(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The bindings of one org that have conditions on arguments (`when`) or are only observed.
+//! The bindings of one org that have conditions on arguments (`when`), require an approval, or are only observed.
 //!
 //! Keeps true: lists never evaluate them. They are examined one by one for each call, and are few
 //! (`asp_store::control::MAX_RULES_PER_ORG`). Precedence is that of all policy (ADR 10): among equally specific
@@ -24,7 +24,7 @@ pub enum Effect {
 impl Effect {
     /// Returns the effect of a binding.
     pub fn of(binding: &Binding) -> Effect {
-        match (binding.approval, binding.allowed) {
+        match (binding.approval || !binding.approvers.is_empty(), binding.allowed) {
             (true, _) => Effect::Approve,
             (false, true) => Effect::Allow,
             (false, false) => Effect::Deny,
@@ -38,6 +38,11 @@ impl Effect {
             Effect::Deny => "deny",
         }
     }
+}
+
+/// Whether a binding decides calls alone, and changes no list: it has conditions, or requires an approval.
+pub fn is_of_calls(binding: &Binding) -> bool {
+    !binding.when.is_empty() || Effect::of(binding) == Effect::Approve
 }
 
 /// Precedence of a binding that names the call: specificity by primitive, target, target kind, issuer and protocol,
@@ -131,17 +136,17 @@ impl OrgRules {
     /// Whether a call may need a person's approval.
     pub(super) fn may_ask(&self, caller: &Caller, primitive: &str, protocol: Protocol) -> bool {
         self.enforced.iter().any(|rule| {
-            rule.binding.approval
+            Effect::of(&rule.binding) == Effect::Approve
                 && rank(&rule.binding, protocol).is_some()
                 && rule.concerns(caller, primitive)
         })
     }
 
-    /// Whether an enforced binding has conditions on the arguments of such a call. All enforced bindings here have
-    /// conditions.
+    /// Whether an enforced binding has conditions on the arguments of such a call.
     pub(super) fn asks_about(&self, caller: &Caller, primitive: &str, protocol: Protocol) -> bool {
         self.enforced
             .iter()
+            .filter(|rule| !rule.when.is_empty())
             .any(|rule| rank(&rule.binding, protocol).is_some() && rule.concerns(caller, primitive))
     }
 
@@ -150,12 +155,12 @@ impl OrgRules {
         first(&self.enforced, call, |_| true)
     }
 
-    /// Returns the most specific observed bindings whose conditions hold: one without conditions, and one with
-    /// conditions.
+    /// Returns the most specific observed bindings whose conditions hold: one that decides lists too, and one that only
+    /// decides calls.
     pub(super) fn observed(&self, call: &RuleContext<'_>) -> [Option<(Rank, &Arc<Binding>)>; 2] {
         [
-            first(&self.observed, call, |rule| rule.when.is_empty()),
-            first(&self.observed, call, |rule| !rule.when.is_empty()),
+            first(&self.observed, call, |rule| !is_of_calls(&rule.binding)),
+            first(&self.observed, call, |rule| is_of_calls(&rule.binding)),
         ]
     }
 

@@ -26,6 +26,7 @@ pub(super) fn settle(part: &mut OrgPart) -> Option<String> {
         }
         binding.protocol = Protocol::Unspecified.into();
         binding.approval = false;
+        binding.approvers.clear();
         !binding.allowed
     });
     let denied: BTreeSet<&str> = denied.iter().map(String::as_str).collect();

@@ -131,7 +131,7 @@ impl ArchiveTable {
 }
 
 /// All tables of an archive, in its order.
-pub(super) const TABLES: [ArchiveTable; 28] = [
+pub(super) const TABLES: [ArchiveTable; 29] = [
     ArchiveTable { seeded: true, ..table!("control_revision", 1, id: Integer, revision: Integer) },
     table!("resources", 1, name: Text, revision: Integer),
     table!("servers", 1, name: Text, sources: Text, content_hash: Text, updated_at: Integer, a2a_at: Integer,
@@ -142,7 +142,8 @@ pub(super) const TABLES: [ArchiveTable; 28] = [
     table!("offers", 2, server: Text, org: Text),
     table!("exposure", 3, org: Text, server: Text, protocol: Text, enabled: Integer),
     table!("bindings", 7, org: Text, target_type: Text, target: Text, issuer: Text, primitive: Text,
-        protocol: Text, name: Text, allowed: Integer, observed: Integer, approval: Integer, conditions: Text),
+        protocol: Text, name: Text, allowed: Integer, observed: Integer, approval: Integer, conditions: Text,
+        approvers: Text, approvers_issuer: Text),
     table!("limits", 2, org: Text, position: Integer, server: Text, primitive: Text, user_id: Text,
         wcit: Text, issuer: Text, machine: Text, capacity: Integer, refill: Text,
         observe: Integer, caller_group: Text, kind: Text, window_seconds: Integer),
@@ -191,6 +192,15 @@ pub(super) const TABLES: [ArchiveTable; 28] = [
         home: SqliteFile::Calls,
         ..table!("plugin_storage", 4, org: Text, plugin: Text, holder: Bytes, entry_key: Text,
             version: Integer, expires_ms: Integer, bytes: Integer, sealed: Bytes)
+    },
+    ArchiveTable {
+        home: SqliteFile::Calls,
+        ..table!("approvals", 1, seq: Integer, id: Bytes, org: Text, principal: Bytes, requester: Text,
+            issuer: Text, client: Text, machine: Integer, server: Text, primitive: Text, title: Text,
+            protocol: Text, approvers: Text, approvers_iss: Text, rule: Text, arguments: Bytes, policy: Bytes,
+            shown: Text, call_id: Bytes, state: Text, created_ms: Integer, expires_ms: Integer,
+            decided_ms: Integer, decided_by: Text, reason: Text, used_ms: Integer, used_by: Bytes,
+            notify_ms: Integer, notify_attempts: Integer, notify_claim: Bytes)
     },
     ArchiveTable {
         home: SqliteFile::Audit,

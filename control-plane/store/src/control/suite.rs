@@ -361,6 +361,7 @@ async fn named_bindings_stand_beside_each_other(store: &ControlStore) {
     for changed in [
         BindingRecord { observed: true, ..rule.clone() },
         BindingRecord { approval: false, ..rule.clone() },
+        BindingRecord { approvers: "finance".into(), approvers_issuer: "login".into(), ..rule.clone() },
         BindingRecord { when: "[2]".into(), ..rule.clone() },
     ] {
         assert!(store.put_binding(&change(), &changed).await.unwrap().changed, "{changed:?}");

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest, suite};
+use asp_store::approvals;
 use asp_store::plugin_storage;
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::push;
@@ -134,6 +135,27 @@ async fn the_sqlite_storage_of_plugins_passes_the_suite_and_loses_what_has_expir
     let count = "SELECT SUM(bytes > 0 AND plugin = 'left'), SUM(entry_key = 'past') FROM plugin_storage";
     let counts: (i64, i64) = sqlx::query_as(count).fetch_one(&mut connection).await.unwrap();
     assert_eq!(counts, (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sqlite_approvals_pass_the_suite() {
+    let directory = tempfile::tempdir().unwrap();
+    let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+    approvals::suite::run(Arc::new(calls)).await;
+}
+
+#[tokio::test]
+async fn an_expired_approval_of_sqlite_is_neither_decided_nor_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let calls = SqliteCalls::open(&path).await.unwrap();
+    let mut connection = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+    let past = async |connection: &mut SqliteConnection| {
+        sqlx::query("UPDATE approvals SET expires_ms = 1").execute(connection).await.unwrap();
+    };
+    approvals::suite::request_and_grant(&calls).await;
+    past(&mut connection).await;
+    approvals::suite::what_has_expired_is_void(&calls).await;
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use asp_store::control;
 use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::{self, GatewayRegistry, GatewayReport};
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest};
+use asp_store::approvals;
 use asp_store::plugin_storage::{self, NewValue, PluginStorage, PutValue, StorageBounds};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, SchemaError, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
@@ -232,6 +233,21 @@ async fn the_storage_of_plugins_passes_the_suite_and_loses_what_has_expired() {
     calls.sweep().await.unwrap();
     assert_eq!(fresh.number(past).await, 0);
     assert!(fresh.number("SELECT COUNT(*) FROM plugin_storage").await > 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_approvals_pass_the_suite() {
+    let fresh = Fresh::start().await;
+    approvals::suite::run(Arc::new(fresh.calls())).await;
+}
+
+#[tokio::test]
+async fn an_expired_approval_is_neither_decided_nor_used() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.calls();
+    approvals::suite::request_and_grant(&calls).await;
+    fresh.number("WITH past AS (UPDATE approvals SET expires_ms = 1 RETURNING 1) SELECT COUNT(*) FROM past").await;
+    approvals::suite::what_has_expired_is_void(&calls).await;
 }
 
 /// Each of several gateways counts up at the same time.

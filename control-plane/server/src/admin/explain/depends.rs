@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use asp_edge::{Caller, names};
 use asp_proto::snapshot::{Binding, TargetKind};
+use asp_snapshot::policy::Effect;
 use serde_json::{Value, json};
 
 /// Maximum number of targets that are tried; each costs an evaluation.
@@ -44,7 +45,7 @@ pub(super) fn of(
                 found.push(json!({ kind: binding.target, "outcome": other }));
             }
         } else if own != "denied" {
-            let other = if binding.approval { "needs_approval" } else { "denied" };
+            let other = if Effect::of(binding) == Effect::Approve { "needs_approval" } else { "denied" };
             found.push(json!({ kind: binding.target, "outcome": other, "when": true }));
         }
     }

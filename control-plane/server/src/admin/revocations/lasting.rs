@@ -41,7 +41,7 @@ impl Lockout<'_> {
         let (allows, rest): (Vec<Binding>, Vec<Binding>) =
             bindings.into_iter().partition(|binding| binding.allowed && binding.when.is_empty());
         let mut known = Denials::default();
-        let is_denial = |binding: &Binding| binding.when.is_empty() && !binding.approval;
+        let is_denial = |binding: &Binding| !snapshot_policy::is_of_calls(binding);
         rest.into_iter().filter(is_denial).for_each(|denial| known.add(denial, self));
         let everything = self.denial(ANY, Protocol::Unspecified);
         known.add(everything.clone(), self);

@@ -94,6 +94,24 @@ async fn bindings_with_conditions_stand_beside_plain_ones_and_are_deleted_by_the
 }
 
 #[tokio::test]
+async fn a_binding_with_approvers_is_a_denial_for_an_older_reader() {
+    let mut api = Api::start().await;
+    let path = "/api/policy/orgs/acme/bindings";
+    let all = bound(json!({ "allowed": true, "approval": true, "name": "all" }));
+    let by = json!({ "allowed": true, "approval": true, "approvers": { "group": "finance" }, "name": "by" });
+    for body in [&all, &bound(by.clone())] {
+        let answer = api.put("org:acme", path, body.clone()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+    }
+    assert_eq!(api.get("org:acme", path).await.body, json!([all, bound(by)]));
+    api.published(|snapshot| snapshot.bindings.len() == 2).await;
+    let bindings = api.xds_state.borrow().snapshot.as_ref().unwrap().whole().bindings;
+    let find = |name: &str| bindings.iter().find(|binding| binding.name == name).unwrap();
+    assert_eq!((find("all").allowed, find("all").approval), (false, true));
+    assert_eq!((find("by").allowed, find("by").approval, &*find("by").approvers), (false, false, "finance"));
+}
+
+#[tokio::test]
 async fn a_binding_whose_conditions_make_no_sense_is_refused_with_their_place() {
     let api = Api::start().await;
     let put = async |extra: Value| {
@@ -106,7 +124,14 @@ async fn a_binding_whose_conditions_make_no_sense_is_refused_with_their_place() 
     let at = |test: &str, value: Value| json!({ "when": [{ "pointer": "/a", test: value }] });
     let good = json!({ "pointer": "/a", "equals": 1 });
     for (extra, said) in [
-        (json!({ "approval": true }), "approval needs `when`"),
+        (json!({ "approval": true }), "`allowed` set to true"),
+        (json!({ "approvers": { "group": "finance" } }), "needs `approval`"),
+        (json!({ "allowed": true, "approval": true, "approvers": { "group": "" } }), "approvers.group"),
+        (json!({ "allowed": true, "approval": true, "approvers": { "group": "fin*" } }), "approvers.group"),
+        (
+            json!({ "allowed": true, "approval": true, "approvers": { "group": "a", "issuer": "x:y" } }),
+            "approvers.issuer",
+        ),
         (json!({ "approval": true, "when": [good] }), "`allowed` set to true"),
         (json!({ "allowed": true, "when": [good] }), "allows nothing"),
         (json!({ "when": vec![good.clone(); 9] }), "at most 8"),

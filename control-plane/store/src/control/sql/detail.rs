@@ -64,6 +64,12 @@ pub(super) fn binding(record: &BindingRecord) -> String {
     for (is, word) in [(record.observed, " observed"), (record.approval, " approval")] {
         text.push_str(if is { word } else { "" });
     }
+    if !record.approvers.is_empty() {
+        text.push_str(&format!(" by={}", record.approvers));
+    }
+    if !record.approvers_issuer.is_empty() {
+        text.push_str(&format!(" of={}", record.approvers_issuer));
+    }
     if !record.when.is_empty() {
         text.push_str(&format!(" when={}", record.when));
     }

@@ -20,7 +20,8 @@ const UNIQUE_VIOLATION: &str = "23505";
 const COUNT_EXPOSURE: &str = "SELECT COUNT(*) FROM exposure WHERE org = $1";
 const COUNT_BINDINGS: &str = "SELECT COUNT(*) FROM bindings WHERE org = $1";
 const COUNT_RULES: &str =
-    "SELECT COUNT(*) FROM bindings WHERE org = $1 AND (observed = 1 OR conditions <> '')";
+    "SELECT COUNT(*) FROM bindings WHERE org = $1 \
+     AND (observed = 1 OR approval = 1 OR conditions <> '' OR approvers <> '')";
 
 // === exposure ===
 
@@ -174,7 +175,8 @@ fn exposure_record(row: &AnyRow) -> Result<ExposureRecord> {
 
 pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>> {
     let rows = sqlx::query(
-        "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
+        "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions, \
+         approvers, approvers_issuer \
          FROM bindings ORDER BY org, target_type, target, issuer, primitive, protocol, name",
     )
     .fetch_all(&mut **tx)
@@ -183,7 +185,8 @@ pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>> {
 }
 
 pub(super) async fn bindings_of(tx: &mut Tx, org: &str) -> Result<Vec<BindingRecord>> {
-    let of_org = "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
+    let of_org = "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions, \
+         approvers, approvers_issuer \
          FROM bindings WHERE org = $1 ORDER BY target_type, target, issuer, primitive, protocol, name";
     query!(of_org, org).fetch_all(&mut **tx).await?.iter().map(binding_record).collect()
 }
@@ -203,7 +206,8 @@ impl ControlStore {
         self.policy_write(|| async {
             let mut write = self.write_of_org(change, "bindings", org).await?;
             let mut stored = sqlx::query(
-                "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
+                "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions, \
+         approvers, approvers_issuer \
                  FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
                  AND issuer = $4 AND primitive = $5 AND protocol = $6 AND name = $7",
             );
@@ -213,7 +217,7 @@ impl ControlStore {
             let stored = stored.fetch_optional(&mut *write.tx).await?;
             let stored = stored.as_ref().map(binding_record).transpose()?;
             if record.is_rule() && !stored.as_ref().is_some_and(BindingRecord::is_rule) {
-                let what = "bindings of an org with `when` or `observe`";
+                let what = "bindings of an org with `when`, `approval` or `observe`";
                 check_bound(&mut write.tx, (COUNT_RULES, org), what, MAX_RULES_PER_ORG).await?;
             }
             match &stored {
@@ -240,7 +244,7 @@ impl ControlStore {
             let mut deleted = sqlx::query(
                 "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
                  AND issuer = $4 AND primitive = $5 AND protocol = $6 AND name = $7 \
-                 RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions",
+                 RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions, approvers, approvers_issuer",
             );
             for part in key.key() {
                 deleted = deleted.bind(part);
@@ -261,7 +265,7 @@ impl ControlStore {
         self.policy_write(|| async {
             let mut write = self.write_of_org(change, "bindings", org).await?;
             let delete = "DELETE FROM bindings WHERE org = $1 \
-                 RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions";
+                 RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions, approvers, approvers_issuer";
             let deleted = query!(delete, org).fetch_all(&mut *write.tx).await?;
             if deleted.is_empty() {
                 return write.unchanged().await;
@@ -300,7 +304,7 @@ impl ControlStore {
                 return Err(StoreError::Full { what: "bindings of an org", bound: MAX_BINDINGS_PER_ORG });
             }
             if count(&mut write.tx, COUNT_RULES, org).await? > MAX_RULES_PER_ORG {
-                let what = "bindings of an org with `when` or `observe`";
+                let what = "bindings of an org with `when`, `approval` or `observe`";
                 return Err(StoreError::Full { what, bound: MAX_RULES_PER_ORG });
             }
             write.stamp(stored > 0).await?;
@@ -316,21 +320,28 @@ async fn insert_bindings(tx: &mut Tx, records: &[BindingRecord]) -> Result<()> {
     for some in records.chunks(rows::MAX_ROWS) {
         let statement = format!(
             "INSERT INTO bindings \
-             (org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions) {} \
+             (org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions, \
+             approvers, approvers_issuer) {} \
              ON CONFLICT (org, target_type, target, issuer, primitive, protocol, name) DO UPDATE SET \
              allowed = excluded.allowed, observed = excluded.observed, approval = excluded.approval, \
-             conditions = excluded.conditions",
-            rows::values(some.len(), 11)
+             conditions = excluded.conditions, approvers = excluded.approvers, \
+             approvers_issuer = excluded.approvers_issuer",
+            rows::values(some.len(), 13)
         );
         let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
         for record in some {
             for part in record.key() {
                 insert = insert.bind(part);
             }
-            for flag in [record.allowed, record.observed, record.approval] {
+            // An earlier version, which knows no approvers, reads a denial.
+            let (allowed, approval) = match record.approvers.is_empty() {
+                true => (record.allowed, record.approval),
+                false => (false, false),
+            };
+            for flag in [allowed, record.observed, approval] {
                 insert = insert.bind(i64::from(flag));
             }
-            insert = insert.bind(&record.when);
+            insert = insert.bind(&record.when).bind(&record.approvers).bind(&record.approvers_issuer);
         }
         insert.execute(&mut **tx).await?;
     }
@@ -338,9 +349,13 @@ async fn insert_bindings(tx: &mut Tx, records: &[BindingRecord]) -> Result<()> {
 }
 
 fn binding_record(row: &AnyRow) -> Result<BindingRecord> {
-    record! { row, BindingRecord {
+    let read: Result<BindingRecord> = record! { row, BindingRecord {
         org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, when: "conditions",
-    } }
+        approvers, approvers_issuer,
+    } };
+    let mut read = read?;
+    read.approval |= !read.approvers.is_empty();
+    Ok(read)
 }
 
 // === rate limits ===
