@@ -25,17 +25,20 @@ use asp_edge::{Edge, EdgeRole};
 use asp_identity::issuers::{IssuerDeps, Issuers};
 use asp_identity::minting::{self, CardKeys, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
+use asp_pipeline::pipeline::approvals::Approvals;
 use asp_pipeline::pipeline::limits::Limiter;
 use asp_pipeline::pipeline::{Pipeline, PipelineDeps};
 use asp_pipeline::sessions::Sessions;
 use asp_pipeline::subscriptions;
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_protocols::a2a::push::sender;
+use asp_protocols::approvals::webhook::{self, ApprovalWebhook};
 use asp_protocols::message_turns::MessageTurns;
 use asp_protocols::push::PushOrigins;
 use asp_protocols::replica::{Replica, Settings};
 use asp_runtime_client::runtimes::Runtimes;
 use asp_snapshot::{PartChanges, PartFaults, Snapshot};
+use asp_store::approvals::ApprovalStore;
 use asp_store::audit::AuditLog;
 use asp_store::blobs::Blobs;
 use asp_store::counter::Counters;
@@ -47,6 +50,7 @@ use asp_vault::Vault;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+mod approvals;
 mod shared;
 pub mod standing;
 #[cfg(feature = "testkit")]
@@ -89,6 +93,8 @@ pub struct Config {
     pub token_audiences: TokenAudiences,
     /// Origins of receivers of push notifications that may be private or speak plain HTTP.
     pub push_origins: PushOrigins,
+    /// URL that is notified of requests for approval; `None` for none.
+    pub approval_webhook: Option<String>,
     /// Plugin runtimes; [`Runtimes::none`] if there are none.
     pub runtimes: Runtimes,
     /// Models of the platform, for delegations.
@@ -122,6 +128,8 @@ pub struct Stores {
     pub pushes: Option<Arc<dyn PushStore>>,
     /// Keys and values of plugins, in the same database; `None` if they have no storage.
     pub storage: Option<Arc<dyn PluginStorage>>,
+    /// Approvals that calls wait for, in the same database; `None` if calls that need one are refused.
+    pub approvals: Option<Arc<dyn ApprovalStore>>,
     /// State of sessions and calls shared among gateways, if there are several.
     pub shared: Option<Shared>,
 }
@@ -188,6 +196,7 @@ impl Gateway {
             registry,
             active,
             replicas: replicas.clone(),
+            approvals: Approvals::new(config.stores.approvals, config.approval_webhook.is_some()),
         }));
         let replica = Replica {
             config: settings,
@@ -197,6 +206,7 @@ impl Gateway {
             minter,
             pipeline,
             push,
+            approval_webhook: config.approval_webhook.map(ApprovalWebhook::new).transpose()?,
             memory: RequestMemory::new(config.memory),
             message_turns: MessageTurns::default(),
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
@@ -363,6 +373,11 @@ impl Gateway {
     /// Sends push notifications until the gateway is dropped; run it as a task.
     pub fn send_pushes(&self) -> impl Future<Output = ()> + Send + use<> {
         sender::send(Arc::downgrade(&self.replica))
+    }
+
+    /// Notifies the webhook of requests for approval until the gateway is dropped; run it as a task.
+    pub fn send_approval_notices(&self) -> impl Future<Output = ()> + Send + use<> {
+        webhook::send(Arc::downgrade(&self.replica))
     }
 
     /// Returns the health of the plugin runtimes, for operators.

@@ -55,6 +55,7 @@ use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, Precondition};
 use asp_store::packages::Packages;
+use asp_store::approvals::ApprovalStore;
 use asp_store::push::PushStore;
 use asp_vault::Vault;
 use asp_xds::subscribers::Subscribers;
@@ -99,6 +100,8 @@ pub struct AdminState {
     pub calls: Arc<dyn AuditLog>,
     /// Push notifications of calls, sent by the gateways that use the same database.
     pub pushes: Arc<dyn PushStore>,
+    /// Approvals that calls wait for at the gateways that use the same database.
+    pub approvals: Arc<dyn ApprovalStore>,
     /// The artifact store: package files of plugins.
     pub packages: Arc<dyn Packages>,
     /// Evaluation of every write that may grow a snapshot.

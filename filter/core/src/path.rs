@@ -19,12 +19,14 @@ pub enum PathKind {
     A2aGrpc,
     Rest,
     /// Public, without a token: `/<server>/.well-known/…`, `/<server>/oauth/…`, `/.well-known/*`, the MCP registry
-    /// API `/v0.1/*`, and the pages `/` and `/<server>`.
+    /// API `/v0.1/*`, and the pages `/`, `/<server>` and `/approvals/<address>`.
     Public,
     /// `/healthz`
     Health,
 }
 
+/// First segment of the pages on which persons approve calls.
+const APPROVALS: &str = "approvals";
 /// gRPC services of A2A 1.0 and 0.3.
 const GRPC_SERVICES: [&str; 2] = ["lf.a2a.v1.A2AService", "a2a.v1.A2AService"];
 
@@ -92,6 +94,10 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
         ("a2a", true) => PathKind::A2aRest,
         ("rest", true) => PathKind::Rest,
         (".well-known" | "oauth", true) => PathKind::Public,
+        // A server of this name keeps its own paths.
+        (_, false) if first == APPROVALS && second != "rest" => {
+            return Some(RequestTarget { path_kind: PathKind::Public, server: "" });
+        }
         _ => return None,
     };
     Some(RequestTarget { path_kind, server: first })
@@ -180,6 +186,18 @@ mod tests {
         assert_eq!(path_kind("/"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/?x"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/demo"), Some((PathKind::Public, "demo")));
+    }
+
+    #[test]
+    fn the_pages_of_approvals_leave_a_server_of_that_name_its_paths() {
+        assert_eq!(path_kind("/approvals/Ab-_1?x=1"), Some((PathKind::Public, "")));
+        assert_eq!(path_kind("/approvals/mcp"), Some((PathKind::Mcp, "approvals")));
+        assert_eq!(path_kind("/approvals/a2a"), Some((PathKind::A2a, "approvals")));
+        assert_eq!(path_kind("/approvals/rest/echo"), Some((PathKind::Rest, "approvals")));
+        assert_eq!(path_kind("/approvals/oauth/token"), Some((PathKind::Public, "approvals")));
+        for path in ["/approvals/", "/approvals/a/b", "/approvals/a%2Fb", "/approvals/..", "/approvals/rest"] {
+            assert_eq!(path_kind(path), None, "{path}");
+        }
     }
 
     #[test]

@@ -126,6 +126,7 @@ pub(super) async fn start(
         servers: Default::default(),
         calls: stores.audit(),
         pushes: stores.pushes(settings, calls).await?,
+        approvals: stores.approvals(settings, calls).await?,
         packages,
         compiler,
         publisher: handle,

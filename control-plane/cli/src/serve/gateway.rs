@@ -49,6 +49,16 @@ fn send_pushes(process: &Process, gateway: &Gateway) {
     process.tasks.spawn(async move { stop.run_until_cancelled_owned(sending).await });
 }
 
+/// Watches over approvals, and notifies of requests, until this process stops accepting work.
+fn watch_approvals(process: &Process, gateway: &Arc<Gateway>) {
+    let watching = Gateway::keep_approvals(Arc::downgrade(gateway));
+    let background = process.stop_background.clone();
+    process.tasks.spawn(async move { background.run_until_cancelled_owned(watching).await });
+    let sending = gateway.send_approval_notices();
+    let stop = process.stop.clone();
+    process.tasks.spawn(async move { stop.run_until_cancelled_owned(sending).await });
+}
+
 /// Takes over calls that other gateways have left behind, until this process stops accepting work.
 fn take_over(process: &Process, gateway: &Arc<Gateway>) {
     let taking = Gateway::take_over_calls(Arc::downgrade(gateway));
@@ -77,6 +87,7 @@ pub(super) async fn start(
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
         token_audiences: settings.gateway.token_audiences.clone(),
         push_origins: settings.gateway.push_origins.clone(),
+        approval_webhook: settings.gateway.approval_webhook.clone(),
         settings: public_settings(process),
         stores: Stores {
             ledger: calls.calls(),
@@ -86,6 +97,7 @@ pub(super) async fn start(
             counters,
             pushes: Some(calls.calls()),
             storage: Some(calls.calls()),
+            approvals: Some(calls.calls()),
             shared,
         },
         runtimes: runtimes::open(process)?,
@@ -110,6 +122,7 @@ pub(super) async fn start(
     take_over(process, &gateway);
     receive_bus_messages(process, &gateway);
     send_pushes(process, &gateway);
+    watch_approvals(process, &gateway);
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_store::approvals::ApprovalStore;
 use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::GatewayRegistry;
@@ -40,10 +41,10 @@ pub(super) enum Stores {
 
 /// A database of calls, whichever kind it is of.
 pub(super) trait CallDatabase:
-    Ledger + CallRecords + PublishedKeys + PushStore + PluginStorage
+    Ledger + CallRecords + PublishedKeys + PushStore + PluginStorage + ApprovalStore
 {
 }
-impl<T: Ledger + CallRecords + PublishedKeys + PushStore + PluginStorage> CallDatabase for T {}
+impl<T: Ledger + CallRecords + PublishedKeys + PushStore + PluginStorage + ApprovalStore> CallDatabase for T {}
 
 /// A gateway's stores for calls.
 pub(super) enum CallStores {
@@ -137,6 +138,26 @@ impl Stores {
             }
         };
         Ok(pushes)
+    }
+
+    /// Returns the approvals of calls for admins: from the gateway's stores, if this process has some.
+    pub(super) async fn approvals(
+        &self,
+        settings: &Settings,
+        calls: Option<&CallStores>,
+    ) -> anyhow::Result<Arc<dyn ApprovalStore>> {
+        let approvals: Arc<dyn ApprovalStore> = match (calls, self) {
+            (Some(calls), _) => calls.calls(),
+            (None, Stores::Postgres { database, .. }) => {
+                Arc::new(database.calls(Budget::default(), CallQuotas::default()))
+            }
+            (None, Stores::Files { .. }) => {
+                let file = settings.state_dir.join(CALLS_FILE);
+                let calls = SqliteCalls::open(&file).await;
+                Arc::new(calls.with_context(|| format!("open {}", file.display()))?)
+            }
+        };
+        Ok(approvals)
     }
 
     /// Opens a gateway's stores.

@@ -10,6 +10,7 @@ use asp_identity::issuers::credentials::NamedCredentials;
 use asp_identity::minting::{TokenAudience, TokenAudiences};
 use asp_platform::operator_list::ListEntry;
 use asp_platform::secret::Secret;
+use asp_protocols::approvals::webhook::is_webhook;
 use asp_protocols::push::{PushOrigin, PushOrigins};
 use asp_xds::contract::{ALL_POOLS, DEFAULT_POOL};
 use clap::{ArgAction, Args};
@@ -55,6 +56,9 @@ pub struct GatewaySection {
     /// `--dev`]
     #[arg(long, env = ENV_PUSH_ORIGINS, value_parser = list_entries)]
     push_entries: Option<List<ListEntry>>,
+    /// URL of a chat or mail gateway that is notified of requests for approval (docs/approvals.md) [default: none]
+    #[arg(long, env = "ASP_APPROVAL_WEBHOOK", value_parser = webhook)]
+    pub approval_webhook: Option<String>,
     /// JSON file of the credentials with which gateways authenticate to services (docs/identity.md) [default: none]
     #[arg(long, env = ENV_CREDENTIALS)]
     credentials_file: Option<PathBuf>,
@@ -155,6 +159,13 @@ fn seal_key(text: &str) -> Result<Secret, String> {
     match text.len() < MIN_SEAL_KEY {
         true => Err(format!("must be at least {MIN_SEAL_KEY} bytes long")),
         false => Ok(Secret::new(text.to_owned())),
+    }
+}
+
+fn webhook(text: &str) -> Result<String, String> {
+    match is_webhook(text) {
+        true => Ok(text.to_owned()),
+        false => Err("must be an http or https URL without credentials and fragment".to_owned()),
     }
 }
 

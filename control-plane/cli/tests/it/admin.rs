@@ -201,7 +201,7 @@ async fn bindings_with_conditions_are_written_by_commands() {
         &["policy", "acme", "--deny", "echo", "--when", "/message", "range", "now"],
         &["policy", "acme", "--deny", "echo", "--when", "/message", "equals"],
         &["policy", "acme", "--when", "/message", "equals", "now"],
-        &["policy", "acme", "--approval", "echo"],
+        &["policy", "acme", "--deny", "echo", "--by", "finance"],
         &["policy", "acme", "--expose", "demo", "--observe"],
     ] {
         assert_ne!(admin.run(wrong).status.code(), Some(0), "{wrong:?}");

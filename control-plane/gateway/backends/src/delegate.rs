@@ -129,8 +129,10 @@ impl Delegates {
 /// Whether policy allows the delegate. An explicit deny applies to a delegate as to a primitive; a primitive that
 /// needs an approval needs an explicit allow here, because nobody can approve.
 fn is_allowed(snapshot: &Snapshot, call: &Call, delegate: &Dependency) -> bool {
-    let ruling = snapshot.policy.rule(&call.caller, &delegate.entry.primitive, call.protocol);
-    matches!(ruling, asp_snapshot::policy::Ruling::Allowed(_))
+    // Conditions are about the arguments of calls: none holds for null.
+    let none = serde_json::Value::Null;
+    let decision = snapshot.policy.decide(&call.caller, &delegate.entry.primitive, call.protocol, &none);
+    decision.effect == asp_snapshot::policy::Effect::Allow
 }
 
 /// Returns the delegate in the form that operator lists use.

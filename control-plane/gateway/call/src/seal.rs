@@ -59,11 +59,13 @@ pub enum Purpose {
     Brief,
     /// A value that a plugin keeps, in the store.
     Storage,
+    /// The address of a page for an approval, and the login of an approver there.
+    Approval,
 }
 
 impl Purpose {
     /// All purposes, and the label of each.
-    const ALL: [(Purpose, &'static [u8]); 20] = [
+    const ALL: [(Purpose, &'static [u8]); 21] = [
         (Purpose::Session, b"asp/session/1\0"),
         (Purpose::Cursor, b"asp/cursor/1\0"),
         (Purpose::RequestState, b"asp/request-state/1\0"),
@@ -84,6 +86,7 @@ impl Purpose {
         (Purpose::Push, b"asp/push/1\0"),
         (Purpose::Brief, b"asp/brief/1\0"),
         (Purpose::Storage, b"asp/storage/1\0"),
+        (Purpose::Approval, b"asp/approval/1\0"),
     ];
 
     fn label(self) -> &'static [u8] {

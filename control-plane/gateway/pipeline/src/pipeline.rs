@@ -6,6 +6,7 @@
 //! task is dropped.
 
 pub mod admission;
+pub mod approvals;
 pub mod approve;
 mod caller_input;
 mod deprecation;
@@ -50,6 +51,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::pipeline::admission::{AdmissionBounds, AdmissionPermit, CallTasks};
+use crate::pipeline::approvals::Approvals;
 use crate::pipeline::deprecation::DeprecationLog;
 use crate::pipeline::entitlement::Entitlement;
 use crate::pipeline::ledger::{HeldKey, LedgerDecision, Ledgers};
@@ -84,6 +86,8 @@ pub struct Pipeline {
     skipped: SkippedCalls,
     /// Lists that plugins make themselves.
     listings: Listings,
+    /// Approvals by other persons.
+    approvals: Approvals,
     /// Receiver of changes of resources; set once, when the gateway is wired.
     listener: OnceLock<Weak<dyn ResourceListener>>,
     /// Receiver of the end of every call; set once, in development.
@@ -107,6 +111,7 @@ pub struct PipelineDeps {
     pub registry: Arc<CallRegistry>,
     pub active: Arc<ActiveTable>,
     pub replicas: Option<Arc<Replicas>>,
+    pub approvals: Approvals,
 }
 
 /// A call that was started.
@@ -119,8 +124,18 @@ pub struct StartedCall {
 impl Pipeline {
     /// Creates a pipeline without calls.
     pub fn new(deps: PipelineDeps) -> Pipeline {
-        let PipelineDeps { limiter, ledgers, backends, metrics, audit, bounds, registry, active, replicas } =
-            deps;
+        let PipelineDeps {
+            limiter,
+            ledgers,
+            backends,
+            metrics,
+            audit,
+            bounds,
+            registry,
+            active,
+            replicas,
+            approvals,
+        } = deps;
         Pipeline {
             limiter,
             ledgers,
@@ -137,6 +152,7 @@ impl Pipeline {
             taken_over: TakenOverCalls::default(),
             skipped: SkippedCalls::default(),
             listings: Listings::default(),
+            approvals,
             listener: OnceLock::new(),
             end_listener: OnceLock::new(),
             tracer: OnceLock::new(),
@@ -522,7 +538,7 @@ impl CallTask {
         if entitled.needs_approval {
             self.keep(&arguments, grant, false).await?;
             let started = Instant::now();
-            let approved = approve::approve(&self.call).await;
+            let approved = self.approved(&arguments).await;
             metrics.stage(&self.call, Stage::Approve, started);
             approved?;
         }

@@ -15,6 +15,7 @@ use asp_pipeline::sessions::Sessions;
 use asp_pipeline::subscriptions::Subscriptions;
 use asp_snapshot::Snapshot;
 
+use crate::approvals::webhook::ApprovalWebhook;
 use crate::message_turns::MessageTurns;
 use crate::push::PushService;
 
@@ -47,6 +48,8 @@ pub struct Replica {
     pub message_turns: MessageTurns,
     /// Push notifications; `None` if this replica sends none.
     pub push: Option<PushService>,
+    /// Receiver of notifications about requests for approval; `None` for none.
+    pub approval_webhook: Option<ApprovalWebhook>,
     /// Memory that requests hold until their calls have ended.
     pub memory: RequestMemory,
     /// The snapshot in force; `None` before the first.

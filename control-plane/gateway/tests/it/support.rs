@@ -147,6 +147,7 @@ struct Parts {
     told: CallHeaders,
     token_keys: TokenKeys,
     token_audiences: TokenAudiences,
+    approval_webhook: Option<String>,
     audit: Arc<MemoryAudit>,
     active: Arc<MemoryRecords>,
     ledger: Arc<MemoryLedger>,
@@ -165,6 +166,7 @@ impl Parts {
             counters: Arc::new(MemoryCounters::default()),
             pushes: None,
             storage: None,
+            approvals: None,
             shared: None,
         };
         Parts {
@@ -181,6 +183,7 @@ impl Parts {
             told: CallHeaders::default(),
             token_keys: TokenKeys::alone().unwrap(),
             token_audiences: TokenAudiences::Every,
+            approval_webhook: None,
             audit,
             active,
             ledger,
@@ -192,6 +195,7 @@ impl Parts {
             token_keys: Arc::new(self.token_keys),
             token_audiences: self.token_audiences,
             push_origins: PushOrigins::Every,
+            approval_webhook: self.approval_webhook,
             told: self.told,
             sealer: Arc::new(Sealer::new(&[self.key; 32], None).unwrap()),
             vault: asp_vault::Vault::in_memory().unwrap(),

@@ -222,6 +222,7 @@ impl Api {
             servers: super::stored_servers::StoredServers::default(),
             calls: calls.clone(),
             pushes: pushes.clone(),
+            approvals: pushes.clone(),
             packages: Arc::new(packages),
             compiler,
             publisher: handle,

@@ -343,6 +343,10 @@ pub enum Disapproval {
     Declined,
     #[error("only a person can give, and the caller is a machine")]
     ByMachine,
+    #[error("was denied by the person who was asked")]
+    Denied,
+    #[error("is void, because the policy has changed since it was requested: call again")]
+    Outdated,
 }
 
 impl Refusal {

@@ -14,10 +14,19 @@ pub struct RulingSummary {
     pub observed: Option<(&'static str, String)>,
 }
 
+/// The persons who may approve a call, if its caller may not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approvers {
+    pub group: String,
+    /// Name of the issuer whose groups count; empty for the caller's, `*` for every issuer.
+    pub issuer: String,
+}
+
 /// Decisions while the call runs.
 #[derive(Debug, Default)]
 pub struct Ruling {
     ruled: Mutex<RulingSummary>,
+    approvers: Mutex<Option<Approvers>>,
     approved: AtomicBool,
 }
 
@@ -25,6 +34,16 @@ impl Ruling {
     /// Records the binding that decides, for the arguments with which the call continues.
     pub fn decides(&self, rule: Option<String>) {
         self.ruled.lock().rule = rule;
+    }
+
+    /// Records who must approve the call; `None`: its caller.
+    pub fn requires(&self, approvers: Option<Approvers>) {
+        *self.approvers.lock() = approvers;
+    }
+
+    /// Returns who must approve the call; `None`: its caller.
+    pub fn approvers(&self) -> Option<Approvers> {
+        self.approvers.lock().clone()
     }
 
     /// Records the effect that an observed binding would have; true for the first.

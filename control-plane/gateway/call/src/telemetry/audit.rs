@@ -13,6 +13,8 @@
 //! and plugins can put into ids and names. Keeps true: the queue is bounded; an event
 //! acknowledged by [`Audit::record`] is written as long as the process lives.
 
+mod approvals;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -30,6 +32,8 @@ use tokio::time::{Instant, timeout};
 use crate::call::Call;
 use crate::call::outcome::{Outcome, Refusal};
 use crate::clock::unix_ms;
+
+pub use approvals::{ApprovalFact, approval};
 
 /// Maximum number of events that wait for the log.
 const QUEUE: usize = 16 * 1024;

@@ -23,11 +23,13 @@ use crate::call::outcome::Outcome;
 
 mod calls;
 pub mod plugins;
+mod approvals;
 mod pushes;
 mod revocations;
 
 use calls::PrimitiveCalls;
 use plugins::PluginMetrics;
+pub use approvals::ApprovalMetrics;
 pub use pushes::PushMetrics;
 pub use revocations::{RevocationMetrics, RevocationStage};
 
@@ -83,6 +85,7 @@ pub struct Metrics {
     pub delegations: Delegations,
     pub pushes: PushMetrics,
     pub revocations: RevocationMetrics,
+    pub approvals: ApprovalMetrics,
     pub upstreams: Arc<UpstreamMetrics>,
     /// Events that the audit log did not accept in time.
     pub audit_lost: Counter,
@@ -145,6 +148,7 @@ impl Default for Metrics {
             delegations: Delegations::default(),
             pushes: PushMetrics::default(),
             revocations: RevocationMetrics::default(),
+            approvals: ApprovalMetrics::default(),
             upstreams: Arc::default(),
             audit_lost: Counter::default(),
             active: Gauge::default(),
@@ -159,6 +163,7 @@ impl Default for Metrics {
         metrics.delegations.register(registry);
         metrics.pushes.register(registry);
         metrics.revocations.register(registry);
+        metrics.approvals.register(registry);
         metrics.upstreams.register(registry);
         registry.register(
             "asp_edge_refusals",

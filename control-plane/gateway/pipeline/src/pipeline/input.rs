@@ -9,10 +9,12 @@
 //! comes into force while it runs does not end it.
 
 use asp_call::call::outcome::Refusal;
+use asp_call::call::ruling::Approvers;
 use asp_call::call::{Call, CallKind, CallRequest};
 use asp_call::telemetry::metrics::Metrics;
 use asp_json::Json;
-use asp_snapshot::policy::{Decision, Effect, ObservedDecision, in_words};
+use asp_proto::snapshot::Binding;
+use asp_snapshot::policy::{Decision, Effect, ObservedDecision, in_words, is_of_calls};
 use asp_snapshot::{ListedPrimitive, Snapshot};
 use serde_json::Value;
 
@@ -81,7 +83,7 @@ fn typed(call: &Call, arguments: &mut Json) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a person must approve the call because of its arguments. Duplicate keys are refused if an enforced binding
+/// Whether a person must approve the call because of a binding, and notes who. Duplicate keys are refused if an enforced binding
 /// asks about them.
 pub fn check_rules(
     snapshot: &Snapshot,
@@ -94,14 +96,15 @@ pub fn check_rules(
     {
         check_keys(arguments)?;
     }
+    call.ruling.requires(None);
     let Some(Decision { effect, by, observed }) = decision(snapshot, call, arguments) else {
         return Ok(false);
     };
     if let Some(seen) = observed {
         count(metrics, call, &seen, effect);
     }
-    // A binding without conditions was evaluated by entitlement already.
-    let by = by.filter(|binding| !binding.when.is_empty());
+    // A binding that decides lists too was evaluated by entitlement already.
+    let by = by.filter(|binding| is_of_calls(binding));
     call.ruling.decides(by.as_deref().map(in_words));
     match (by, effect) {
         (Some(binding), Effect::Deny) => {
@@ -111,9 +114,19 @@ pub fn check_rules(
                 pointers.join(", ")
             )))
         }
-        (Some(_), Effect::Approve) => Ok(true),
+        (Some(binding), Effect::Approve) => {
+            call.ruling.requires(approvers(&binding));
+            Ok(true)
+        }
         _ => Ok(false),
     }
+}
+
+/// Returns who approves calls by a binding, if the caller does not.
+fn approvers(binding: &Binding) -> Option<Approvers> {
+    let approvers =
+        || Approvers { group: binding.approvers.clone(), issuer: binding.approvers_issuer.clone() };
+    (!binding.approvers.is_empty()).then(approvers)
 }
 
 /// Counts the effect that an observed binding would have had on a call that is hidden from its caller.

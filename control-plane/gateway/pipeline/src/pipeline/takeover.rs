@@ -24,7 +24,6 @@ use asp_store::records::Orphan;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::approve;
 use super::entitlement;
 use super::execute::{self, passed_on};
 use super::input;
@@ -353,7 +352,7 @@ impl CallTask {
     /// within its remaining time; without an approval it does not continue, and its effect is unknown.
     async fn approved_late(&self, record: &Record) -> Result<(), Refusal> {
         let call = &self.call;
-        approve::approve(call).await.map_err(|refusal| after_handover(call, refusal))?;
+        self.approved(&record.arguments).await.map_err(|refusal| after_handover(call, refusal))?;
         if !self.pipeline.active.is_ours(call).await {
             return Err(Refusal::Upstream("another gateway continues this call".into()));
         }

@@ -1,0 +1,488 @@
+//! Approval by another person: a call requests a grant of the queue in the store, waits for the decision, and uses the
+//! grant once.
+//!
+//! Owns: the wait of a call, and the watch over decisions that any process has stored. Refuses: to decide who may approve
+//! (`asp_store::approvals`) and to show requests. Keeps true: a call runs only if this gateway has used a grant for it, of
+//! exactly its caller, primitive and arguments, under the policy in force; if the store does not answer, it does not run;
+//! the caller learns who must approve and gets no address with which to decide; waits are bounded by the spec's input
+//! timeout and the call's deadline.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use asp_call::call::Call;
+use asp_call::call::event::Event;
+use asp_call::call::outcome::{Disapproval, Refusal};
+use asp_call::call::principal::principal;
+use asp_call::call::question::{self, Answer, Ask, Question, input_timeout};
+use asp_call::call::ruling::Approvers;
+use asp_call::clock::unix_ms;
+use asp_call::digest::of_request;
+use asp_call::telemetry::audit::{ApprovalFact, approval};
+use asp_edge::MACHINE_ISSUER;
+use asp_json::Json;
+use asp_platform::redact::redact_json;
+use asp_snapshot::Snapshot;
+use asp_snapshot::protocol::protocol_name;
+use asp_store::approvals::{
+    Approval, ApprovalDecision, ApprovalId, ApprovalRequest, ApprovalState, ApprovalStore,
+    ApprovalStoreError, GrantScope, MAX_SHOWN, Requested,
+};
+use futures::future::BoxFuture;
+use serde_json::json;
+use tokio::sync::broadcast;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use uuid::Uuid;
+
+use super::approve;
+use super::{CallTask, Pipeline};
+
+/// Id of the question that shows the wait.
+const QUESTION: &str = "asp.approval";
+/// Maximum time of one operation on the store.
+const STORE_WITHIN: Duration = Duration::from_secs(5);
+/// Interval at which a waiting call reads its request again, in case a decision was missed.
+const REREAD: Duration = Duration::from_secs(10);
+/// Interval after a failed read.
+const REREAD_SOON: Duration = Duration::from_secs(1);
+/// Maximum number of decisions that wait for a call to see them; a call that is slower reads its request again.
+const DECISIONS: usize = 1_024;
+/// Maximum number of decisions of one look.
+const LOOK: u32 = 512;
+/// Time by which a look reaches back: transactions become visible in another order than their times.
+const OVERLAP_MS: i64 = 5_000;
+/// Time by which the first look reaches back.
+const BEGIN_MS: i64 = 60_000;
+/// Time after which a caller with too many requests may retry, in milliseconds.
+const FULL_RETRY_MS: u64 = 60_000;
+/// Maximum number of requests that one look marks as expired.
+const EXPIRE: u32 = 100;
+
+/// The queue of approvals, as the calls of one gateway use it.
+pub struct Approvals {
+    store: Option<Arc<dyn ApprovalStore>>,
+    /// Whether a webhook is notified of requests.
+    notifies: bool,
+    waiting: AtomicUsize,
+    decisions: broadcast::Sender<ApprovalId>,
+}
+
+/// A waiting call; counted until it is dropped.
+struct WaitingCall<'a>(&'a AtomicUsize);
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// End of the wait for one request.
+enum Decided {
+    Granted,
+    /// Another call has used it, or it has expired or was taken back.
+    Gone,
+}
+
+/// Position of a gateway in the decisions of the store.
+pub struct DecisionCursor {
+    latest_ms: i64,
+    seen: Vec<(ApprovalId, i64)>,
+}
+
+impl Default for DecisionCursor {
+    /// Begins with the decisions of the last minute: the clocks of gateway and store may differ, and a call that waits
+    /// reads its request first.
+    fn default() -> DecisionCursor {
+        let latest_ms = i64::try_from(unix_ms()).unwrap_or_default() - BEGIN_MS;
+        DecisionCursor { latest_ms, seen: Vec::new() }
+    }
+}
+
+impl Approvals {
+    pub fn new(store: Option<Arc<dyn ApprovalStore>>, notifies: bool) -> Approvals {
+        let decisions = broadcast::Sender::new(DECISIONS);
+        Approvals { store, notifies, waiting: AtomicUsize::new(0), decisions }
+    }
+
+    /// Returns the queue, if this gateway has one.
+    pub fn store(&self) -> Option<&Arc<dyn ApprovalStore>> {
+        self.store.as_ref()
+    }
+
+    fn enter(&self) -> WaitingCall<'_> {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        WaitingCall(&self.waiting)
+    }
+
+    /// Wakes the calls that wait for a request.
+    fn wake(&self, id: ApprovalId) {
+        // Err: no call waits.
+        let _ = self.decisions.send(id);
+    }
+
+    /// Reads decisions that any process has stored since the last look, and wakes their calls. Reads nothing while no
+    /// call waits.
+    pub async fn look(&self, cursor: &mut DecisionCursor) -> Result<(), ApprovalStoreError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            *cursor = DecisionCursor::default();
+            return Ok(());
+        }
+        let since = cursor.latest_ms.saturating_sub(OVERLAP_MS);
+        let decided = within(store.decided_approvals(since, LOOK)).await?;
+        let is_full = decided.len() >= usize::try_from(LOOK).unwrap_or(usize::MAX);
+        for (id, at_ms) in &decided {
+            if !cursor.seen.contains(&(*id, *at_ms)) {
+                self.wake(*id);
+            }
+        }
+        let last = decided.last().map_or(cursor.latest_ms, |(_, at_ms)| *at_ms);
+        // A full look must not stay within its overlap.
+        cursor.latest_ms = if is_full { last.saturating_add(OVERLAP_MS) } else { last.max(cursor.latest_ms) };
+        cursor.seen = decided;
+        Ok(())
+    }
+}
+
+/// Runs an operation on the store within [`STORE_WITHIN`].
+async fn within<T>(
+    operation: impl Future<Output = Result<T, ApprovalStoreError>>,
+) -> Result<T, ApprovalStoreError> {
+    let late = |_| Err(ApprovalStoreError::Unavailable("no answer in time".into()));
+    timeout(STORE_WITHIN, operation).await.unwrap_or_else(late)
+}
+
+impl Pipeline {
+    /// The queue of approvals.
+    pub fn approvals(&self) -> &Approvals {
+        &self.approvals
+    }
+
+    /// Stores a decision by an approver who was authenticated and may decide; false if the request is not open any more.
+    pub async fn decide_approval(
+        &self,
+        request: &ApprovalRequest,
+        decision: &ApprovalDecision,
+    ) -> Result<bool, ApprovalStoreError> {
+        let Some(store) = &self.approvals.store else { return Ok(false) };
+        if !within(store.decide_approval(request.id, decision)).await? {
+            return Ok(false);
+        }
+        let state = if decision.approved { ApprovalState::Approved } else { ApprovalState::Denied };
+        self.metrics.approvals.count(state.as_str());
+        let fact = ApprovalFact {
+            event: "approval.decision",
+            call: Uuid::from_bytes(request.call),
+            state: state.as_str(),
+            by: &decision.by,
+            reason: &decision.reason,
+        };
+        // The decision is stored; a lost event is counted.
+        let _ = self.audit.record_end(approval(request, fact)).await;
+        self.approvals.wake(request.id);
+        Ok(true)
+    }
+
+    /// Marks requests and grants past their time as expired, and records each once for all gateways.
+    pub async fn expire_approvals(&self) -> Result<(), ApprovalStoreError> {
+        let Some(store) = &self.approvals.store else { return Ok(()) };
+        for Approval { request, .. } in within(store.expire_approvals(EXPIRE)).await? {
+            self.metrics.approvals.count(ApprovalState::Expired.as_str());
+            let fact = ApprovalFact {
+                event: "approval.expiry",
+                call: Uuid::from_bytes(request.call),
+                state: ApprovalState::Expired.as_str(),
+                by: "",
+                reason: "",
+            };
+            let _ = self.audit.record_end(approval(&request, fact)).await;
+        }
+        Ok(())
+    }
+}
+
+impl CallTask {
+    /// Waits for the approval that the call needs: of its caller, or of another person.
+    pub(super) async fn approved(&self, arguments: &Json) -> Result<(), Refusal> {
+        match self.call.ruling.approvers() {
+            None => approve::approve(&self.call).await,
+            Some(approvers) => self.granted(&approvers, arguments).await,
+        }
+    }
+
+    /// Requests a grant, waits for it and uses it.
+    async fn granted(&self, approvers: &Approvers, arguments: &Json) -> Result<(), Refusal> {
+        let approvals = &self.pipeline.approvals;
+        let Some(store) = &approvals.store else { return Err(unavailable("this gateway has no queue")) };
+        let began = Instant::now();
+        let Some(snapshot) = self.pipeline.running.snapshot() else { return Err(unavailable("no snapshot")) };
+        let shown = shown(arguments)?;
+        let scope = scope(&snapshot, &self.call, approvers, arguments);
+        let _counted = approvals.enter();
+        let mut wait = ApprovalWait {
+            call: &self.call,
+            store: &**store,
+            decisions: approvals.decisions.subscribe(),
+            until: began + input_timeout(&self.call.entry.primitive),
+            question: None,
+            is_shown: false,
+        };
+        loop {
+            if Instant::now() >= wait.until {
+                return Err(Refusal::InputExpired);
+            }
+            let id = self.request(&**store, &scope, shown.clone(), began).await?;
+            let decided = wait.decision(id, &approvers.group).await;
+            if matches!(decided, Err(Refusal::Cancelled | Refusal::NotApproved(Disapproval::Declined))) {
+                self.withdraw(&**store, id).await;
+            }
+            match decided? {
+                Decided::Granted => {}
+                Decided::Gone => continue,
+            }
+            if self.use_grant(&**store, id, &scope).await? {
+                self.pipeline.metrics.approvals.used(began.elapsed());
+                return Ok(());
+            }
+        }
+    }
+
+    /// Stores the request, or joins an equal one.
+    async fn request(
+        &self,
+        store: &dyn ApprovalStore,
+        scope: &GrantScope,
+        shown: String,
+        began: Instant,
+    ) -> Result<ApprovalId, Refusal> {
+        let call = &self.call;
+        let pipeline = &self.pipeline;
+        let request = ApprovalRequest {
+            id: rand::random(),
+            scope: scope.clone(),
+            requester: call.caller.user.clone(),
+            issuer: call.caller.issuer.clone(),
+            client: call.caller.client.clone(),
+            is_machine: is_machine(call),
+            title: approve::title(call).to_owned(),
+            protocol: protocol_name(call.protocol).to_owned(),
+            rule: call.ruling.get().rule.unwrap_or_default(),
+            shown,
+            call: call.id.into_bytes(),
+        };
+        match within(store.request_approval(&request, pipeline.approvals.notifies)).await {
+            Ok(Requested::Stored(id)) => {
+                pipeline.metrics.approvals.visible(began.elapsed());
+                self.record(&request, "approval.request", ApprovalState::Pending, "").await;
+                Ok(id)
+            }
+            Ok(Requested::Joined(id)) => {
+                pipeline.metrics.approvals.count("joined");
+                Ok(id)
+            }
+            Ok(Requested::Full) => {
+                pipeline.metrics.approvals.count("full");
+                Err(Refusal::Limited { limit: "approvals", retry_after_ms: FULL_RETRY_MS })
+            }
+            Err(error) => Err(self.store_failed(&error)),
+        }
+    }
+
+    /// Uses the grant under the policy in force; false if another call was faster.
+    async fn use_grant(
+        &self,
+        store: &dyn ApprovalStore,
+        id: ApprovalId,
+        scope: &GrantScope,
+    ) -> Result<bool, Refusal> {
+        let snapshot = self.pipeline.running.snapshot();
+        let is_in_force =
+            snapshot.is_some_and(|snapshot| snapshot.policy.version(&scope.org) == scope.policy);
+        if !is_in_force {
+            return Err(Refusal::NotApproved(Disapproval::Outdated));
+        }
+        let used = within(store.use_approval(id, scope, self.call.id.into_bytes())).await;
+        if !used.map_err(|error| self.store_failed(&error))? {
+            return Ok(false);
+        }
+        self.call.ruling.approve();
+        match within(store.approval(id)).await {
+            Ok(Some(used)) => {
+                self.record(&used.request, "approval.use", ApprovalState::Used, &used.decided_by).await;
+            }
+            Ok(None) | Err(_) => {
+                tracing::warn!(call = %self.call.id, approval = %Uuid::from_bytes(id), "approver of a used approval could not be read for the audit: check the store");
+            }
+        }
+        Ok(true)
+    }
+
+    async fn withdraw(&self, store: &dyn ApprovalStore, id: ApprovalId) {
+        match within(store.withdraw_approval(id, self.call.id.into_bytes())).await {
+            Ok(true) => self.pipeline.metrics.approvals.count(ApprovalState::Withdrawn.as_str()),
+            // It expires.
+            Ok(false) | Err(_) => {}
+        }
+    }
+
+    async fn record(&self, request: &ApprovalRequest, event: &'static str, state: ApprovalState, by: &str) {
+        let fact = ApprovalFact { event, call: self.call.id, state: state.as_str(), by, reason: "" };
+        // The row in the store is the truth; a lost event is counted.
+        let _ = self.pipeline.audit.record_end(approval(request, fact)).await;
+    }
+
+    fn store_failed(&self, error: &ApprovalStoreError) -> Refusal {
+        self.pipeline.metrics.approvals.count("unavailable");
+        tracing::warn!(call = %self.call.id, trace = %self.call.trace, %error, "call that needs an approval was refused, because the store of approvals did not answer: check the store");
+        unavailable("their store does not answer")
+    }
+}
+
+/// The wait of one call.
+struct ApprovalWait<'a> {
+    call: &'a Call,
+    store: &'a dyn ApprovalStore,
+    decisions: broadcast::Receiver<ApprovalId>,
+    until: Instant,
+    /// Answer to the question that shows the wait, while it is open.
+    question: Option<BoxFuture<'a, Result<Answer, Refusal>>>,
+    /// Whether the caller knows of the wait.
+    is_shown: bool,
+}
+
+impl ApprovalWait<'_> {
+    /// Waits for the decision on a request. A wait that ends without one leaves the request open.
+    async fn decision(&mut self, id: ApprovalId, group: &str) -> Result<Decided, Refusal> {
+        let decided = self.poll(id, group).await;
+        self.question = None;
+        question::take_back(self.call, QUESTION);
+        decided
+    }
+
+    async fn poll(&mut self, id: ApprovalId, group: &str) -> Result<Decided, Refusal> {
+        loop {
+            let pause = match within(self.store.approval(id)).await {
+                Ok(Some(Approval { state: ApprovalState::Approved, .. })) => return Ok(Decided::Granted),
+                Ok(Some(Approval { state: ApprovalState::Denied, .. })) => {
+                    return Err(Refusal::NotApproved(Disapproval::Denied));
+                }
+                Ok(Some(Approval { state: ApprovalState::Pending, .. })) => REREAD,
+                Ok(Some(_) | None) => return Ok(Decided::Gone),
+                Err(_) => REREAD_SOON,
+            };
+            self.show(group)?;
+            self.wait_for_change(id, pause).await?;
+        }
+    }
+
+    /// Shows the caller, once, who must approve. A client that cannot be asked gets an event.
+    fn show(&mut self, group: &str) -> Result<(), Refusal> {
+        if self.is_shown {
+            return Ok(());
+        }
+        self.is_shown = true;
+        let call = self.call;
+        let message = format!("This call of “{}” waits for approval by {group}.", approve::title(call));
+        if !call.abilities().elicitation {
+            call.emit(Event::Status { phase: "approval".into(), message: Some(message) });
+            return Ok(());
+        }
+        let requested_schema = json!({"type": "object", "properties": {}}).into();
+        let ask = Ask::Form { message, requested_schema, relayed: false };
+        let pending = question::put(call, Question { id: QUESTION.into(), ask })?;
+        self.question = Some(Box::pin(pending.answered(call)));
+        Ok(())
+    }
+
+    /// Returns when the request may have been decided, or with the reason why the call waits no longer.
+    async fn wait_for_change(&mut self, id: ApprovalId, pause: Duration) -> Result<(), Refusal> {
+        let reread = sleep(pause);
+        tokio::pin!(reread);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.call.cancelled() => return Err(Refusal::Cancelled),
+                () = sleep_until(self.call.deadline()) => return Err(Refusal::Deadline),
+                () = sleep_until(self.until) => return Err(Refusal::InputExpired),
+                answer = next_answer(&mut self.question) => {
+                    self.question = None;
+                    match answer? {
+                        // The caller has seen it, and waits.
+                        Answer::Accepted(_) => {}
+                        _ => return Err(Refusal::NotApproved(Disapproval::Declined)),
+                    }
+                }
+                decided = self.decisions.recv() => match decided {
+                    Ok(other) if other != id => {}
+                    // Lagged: decisions were missed.
+                    Ok(_) | Err(_) => return Ok(()),
+                },
+                () = &mut reread => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Waits for the answer to an open question; for ever without one.
+async fn next_answer(question: &mut Option<BoxFuture<'_, Result<Answer, Refusal>>>) -> Result<Answer, Refusal> {
+    match question {
+        Some(answer) => answer.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn unavailable(reason: &str) -> Refusal {
+    Refusal::Upstream(format!("approvals are not available: {reason}"))
+}
+
+/// Whether the caller is a machine: by its credential, or by a token that a client got for itself (RFC 9068 section 2.2).
+fn is_machine(call: &Call) -> bool {
+    let caller = &call.caller;
+    caller.issuer == MACHINE_ISSUER || (!caller.client.is_empty() && caller.client == caller.user)
+}
+
+/// Returns the arguments as an approver sees them: all of them, without secrets.
+fn shown(arguments: &Json) -> Result<String, Refusal> {
+    let refuse = |pointer: String, message: String| Err(Refusal::InvalidArguments { pointer, message });
+    // The approver would see both values, and the service use one.
+    if let Some(pointer) = asp_json::repeated(arguments.text()) {
+        return refuse(pointer, "is there twice, and another person approves this call; send it once".into());
+    }
+    let shown = redact_json(arguments.text());
+    if shown.len() > MAX_SHOWN {
+        let message = format!("has more than {MAX_SHOWN} bytes, which nobody can review for an approval");
+        return refuse(String::new(), message);
+    }
+    Ok(shown.into_owned())
+}
+
+/// Returns what a grant for the call is bound to.
+fn scope(snapshot: &Snapshot, call: &Call, approvers: &Approvers, arguments: &Json) -> GrantScope {
+    let server = &call.server.message.name;
+    let primitive = format!("{}@{}", call.entry.primitive.id, call.entry.primitive.version);
+    GrantScope {
+        org: call.caller.org.clone(),
+        principal: principal(&call.caller),
+        arguments: of_request(&["asp/approval/1", server, &primitive], arguments),
+        server: server.clone(),
+        primitive,
+        approvers: approvers.group.clone(),
+        approvers_iss: iss(snapshot, call, approvers),
+        policy: snapshot.policy.version(&call.caller.org),
+    }
+}
+
+/// Returns the `iss` of the issuer whose groups count; empty for every issuer.
+fn iss(snapshot: &Snapshot, call: &Call, approvers: &Approvers) -> String {
+    let name = match approvers.issuer.as_str() {
+        "*" => return String::new(),
+        // A machine has no issuer.
+        "" if call.caller.issuer == MACHINE_ISSUER => return String::new(),
+        "" => call.caller.issuer.as_str(),
+        named => named,
+    };
+    let found = snapshot.issuers.iter().find(|issuer| issuer.name == name);
+    // The name of an issuer that is gone is no `iss`, so nobody can approve.
+    found.map_or_else(|| name.to_owned(), |issuer| issuer.iss.clone())
+}
