@@ -18,6 +18,7 @@ pub mod orgs;
 pub mod placement;
 pub mod plugin;
 pub mod policy;
+pub mod approvals;
 pub mod push;
 pub mod servers;
 pub mod tools;
@@ -126,6 +127,9 @@ pub enum Command {
     /// Shows the topic that revocations come from, and its messages that revoked nothing (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Kafka(kafka::KafkaCommand),
+    /// Lists, shows and decides the calls that wait for the approval of another person (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Approvals(approvals::ApprovalsCommand),
     /// Shows the stored servers and their versions, offers them to orgs, and rolls back (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Servers(servers::ServersCommand),

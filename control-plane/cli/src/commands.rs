@@ -29,6 +29,7 @@ pub mod orgs;
 pub mod placement;
 pub mod plugin;
 pub mod policy;
+pub mod approvals;
 pub mod push;
 pub mod sarif;
 pub mod server_access;
@@ -93,6 +94,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Plugin(command) => plugin::run(&command),
         Command::Push(command) => push::run(&command),
         Command::Kafka(command) => kafka::run(&command),
+        Command::Approvals(command) => approvals::run(&command),
         Command::Artifacts(command) => placement::artifacts(&command),
         Command::Regions(command) => placement::regions(&command),
         Command::Routes(command) => placement::routes(&command),

@@ -30,6 +30,7 @@ pub mod orgs;
 pub mod policy;
 pub mod primitives;
 pub mod problem;
+pub mod approvals;
 pub mod push;
 pub mod queues;
 pub mod ratelimits;

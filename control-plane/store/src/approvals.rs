@@ -215,7 +215,8 @@ pub trait ApprovalStore: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approver {
     pub org: String,
-    pub user: String,
+    /// Names of the person: the user's, and those in other claims of the token.
+    pub names: Vec<String>,
     /// `iss` of the issuer of the groups.
     pub iss: String,
     pub groups: Vec<String>,
@@ -250,7 +251,7 @@ pub fn check_approver(request: &ApprovalRequest, approver: &Approver) -> std::re
     if !is_member || !is_of_issuer {
         return Err(Ineligible::NotInGroup);
     }
-    if !request.is_machine && approver.user == request.requester {
+    if !request.is_machine && approver.names.contains(&request.requester) {
         return Err(Ineligible::OwnCall);
     }
     Ok(())
@@ -276,6 +277,7 @@ mod tests {
             (Approver { groups: vec!["finance2".into(), "fin".into()], ..bob.clone() }, Ineligible::NotInGroup),
             (Approver { iss: "https://other.example".into(), ..bob.clone() }, Ineligible::NotInGroup),
             (suite::approver("alice"), Ineligible::OwnCall),
+            (Approver { names: vec!["a-1".into(), "alice".into()], ..bob.clone() }, Ineligible::OwnCall),
         ];
         for (approver, expected) in rows {
             assert_eq!(check_approver(&request, &approver), Err(expected), "{approver:?}");

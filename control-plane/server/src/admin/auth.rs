@@ -87,12 +87,27 @@ impl AdminClaims {
         if let Some(role) = named.and_then(AdminRole::parse) {
             return Some(role);
         }
-        let groups: Vec<&str> = match self.find(&issuer.groups_claim) {
+        let groups = self.groups(issuer);
+        issuer.role_of(groups.iter().copied(), |path, value| self.is(path, value))
+    }
+
+    fn groups(&self, issuer: &IssuerRules) -> Vec<&str> {
+        match self.find(&issuer.groups_claim) {
             Some(Value::String(one)) => vec![one.as_str()],
             Some(Value::Array(many)) => many.iter().take(MAX_GROUPS).filter_map(Value::as_str).collect(),
             _ => Vec::new(),
-        };
-        issuer.role_of(groups.iter().copied(), |path, value| self.is(path, value))
+        }
+    }
+
+    /// Whether a client got the token for itself: its subject is the client (RFC 9068 section 2.2), or its issuer says so
+    /// (`idtyp` of Microsoft Entra, `gty` of Auth0).
+    fn is_of_client(&self, user: &str) -> bool {
+        let clients = ["client_id", "azp"].into_iter().filter_map(|name| self.text(name));
+        let subject = self.text("sub");
+        let mut clients = clients.filter(|client| !client.is_empty());
+        self.text("idtyp") == Some("app")
+            || self.text("gty") == Some("client-credentials")
+            || clients.any(|client| subject == Some(client) || client == user)
     }
 }
 
@@ -120,6 +135,14 @@ pub struct Admin {
     pub role: AdminRole,
     /// Emergency token of the admin, if it is one; its use is audited.
     pub emergency: Option<Emergency>,
+    /// Groups of the token.
+    pub groups: Vec<String>,
+    /// The name, and all texts of the token that may be the same person's name at another service.
+    pub names: Vec<String>,
+    /// `iss` of the token.
+    pub iss: String,
+    /// Whether no person stands behind the token: an emergency token, or one that a client got for itself.
+    pub is_machine: bool,
 }
 
 impl Verifier {
@@ -214,7 +237,23 @@ impl Verifier {
         if emergency.as_ref().is_some_and(|used| used.token.is_empty() || used.reason.is_empty()) {
             return Err(refuse("an emergency token has an id and a reason"));
         }
-        Ok(Admin { name: name.to_owned(), role, emergency })
+        let groups = claims.groups(issuer).into_iter().map(str::to_owned).collect();
+        let is_machine = emergency.is_some() || claims.is_of_client(name);
+        let texts = claims.others.values().filter_map(Value::as_str);
+        let names = std::iter::once(name).chain(texts).map(str::to_owned).collect();
+        let (name, iss) = (name.to_owned(), issuer.iss.clone());
+        Ok(Admin { name, role, emergency, groups, names, iss, is_machine })
+    }
+}
+
+#[cfg(test)]
+impl Admin {
+    /// Returns an admin without groups.
+    pub(crate) fn test(name: &str, role: AdminRole) -> Admin {
+        let name = name.to_owned();
+        let names = vec![name.clone()];
+        let (groups, iss) = (Vec::new(), String::new());
+        Admin { name, role, emergency: None, groups, names, iss, is_machine: false }
     }
 }
 

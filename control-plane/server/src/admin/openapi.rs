@@ -10,9 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, blocks, bounds, calls, certificates, disabled, explain, explain_token, ids, issuers, kafka,
-    limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry,
-    resources, revocations, routes, runtimes, status, undo, versions,
+    artifacts, blocks, bounds, calls, certificates, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions, approvals,
 };
 
 #[derive(OpenApi)]
@@ -106,8 +104,7 @@ use super::{
         push::get,
         push::replay,
         push::delete,
-        kafka::parked,
-        kafka::drop_parked,
+        kafka::parked, kafka::drop_parked, approvals::list, approvals::get, approvals::decide,
         status::schemas,
         status::jwks,
     ),

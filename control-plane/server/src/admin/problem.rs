@@ -71,6 +71,7 @@ codes! {
     BreakingChange = CONFLICT, "breaking_change", "the change breaks callers without a new major version";
     PreconditionFailed = PRECONDITION_FAILED, "precondition_failed", "the resource has changed since";
     NotUndoable = CONFLICT, "not_undoable", "the change cannot be undone";
+    NotOpen = CONFLICT, "not_open", "the request for approval is not open";
     ChangedSince = CONFLICT, "changed_since", "a later change touched the same entries";
     RestoresAccess = CONFLICT, "restores_access", "revoked tokens would become valid again";
     LimitReached = CONFLICT, "limit_reached", "a limit of the platform is reached";

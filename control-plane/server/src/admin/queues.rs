@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     fn admin(role: &str) -> Admin {
-        Admin { name: "ops".into(), role: AdminRole::parse(role).unwrap(), emergency: None }
+        Admin::test("ops", AdminRole::parse(role).unwrap())
     }
 
     /// Invariant I-4.

@@ -10,9 +10,7 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, artifacts, blocks, bounds, calls, certificates, disabled, explain, explain_token, ids,
-    issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, push, ratelimits, regions,
-    registry, revocations, routes, runtimes, status, undo, versions,
+    AdminState, artifacts, blocks, bounds, calls, certificates, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions, approvals,
 };
 
 /// A path of the admin API.
@@ -115,6 +113,9 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/push/dead-letters/{id}", Permission::Orgs, letter),
         resource("/api/push/dead-letters/{id}/replay", Permission::Orgs, post(push::replay)),
         resource("/api/schemas", Permission::Orgs, get(status::schemas)),
+        resource("/api/approvals", Permission::Orgs, get(approvals::list)),
+        resource("/api/approvals/{id}", Permission::Orgs, get(approvals::get)),
+        resource("/api/approvals/{id}/decision", Permission::Orgs, post(approvals::decide)),
     ]
 }
 

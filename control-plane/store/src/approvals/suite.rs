@@ -48,7 +48,7 @@ pub fn request(name: &str, number: u8) -> ApprovalRequest {
 pub fn approver(user: &str) -> Approver {
     Approver {
         org: "acme".into(),
-        user: user.into(),
+        names: vec![user.into()],
         iss: "https://login.example".into(),
         groups: vec!["finance".into()],
         is_machine: false,

@@ -151,7 +151,7 @@ async fn an_owners_packages_are_bounded() {
 #[tokio::test]
 async fn an_org_stores_packages_in_its_turn() {
     let api = Api::start().await;
-    let acme = Admin { name: "ops".into(), role: AdminRole::parse("org:acme").unwrap(), emergency: None };
+    let acme = Admin::test("ops", AdminRole::parse("org:acme").unwrap());
     let first = api.queues.to_write(Topic::Policy, &acme).await.unwrap();
     let mut waiting: Vec<_> =
         (1..MAX_OF_ORG).map(|_| Box::pin(api.queues.to_write(Topic::Policy, &acme))).collect();

@@ -107,7 +107,7 @@ fn questions_beyond_a_bound_are_refused_and_told_when_to_come_back() {
 #[tokio::test]
 async fn a_question_about_policy_reads_nothing_before_its_turn() {
     let api = Api::without_publisher().await;
-    let acme = Admin { name: "ops".into(), role: AdminRole::parse("org:acme").unwrap(), emergency: None };
+    let acme = Admin::test("ops", AdminRole::parse("org:acme").unwrap());
     let first = api.queues.to_read(&acme).await.unwrap();
     let mut waiting: Vec<_> = (1..MAX_OF_ORG).map(|_| Box::pin(api.queues.to_read(&acme))).collect();
     for one in &mut waiting {
