@@ -1,6 +1,7 @@
 //! The command line of `asp`.
 
 pub mod blocks;
+pub mod approvals;
 pub mod call;
 pub mod config;
 pub mod connect;
@@ -18,7 +19,6 @@ pub mod orgs;
 pub mod placement;
 pub mod plugin;
 pub mod policy;
-pub mod approvals;
 pub mod push;
 pub mod servers;
 pub mod tools;

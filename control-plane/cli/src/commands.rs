@@ -2,6 +2,7 @@
 
 mod answer;
 pub mod apply;
+pub mod approvals;
 pub mod audit;
 mod binding;
 pub mod blocks;
@@ -29,7 +30,6 @@ pub mod orgs;
 pub mod placement;
 pub mod plugin;
 pub mod policy;
-pub mod approvals;
 pub mod push;
 pub mod sarif;
 pub mod server_access;

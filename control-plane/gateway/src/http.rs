@@ -17,7 +17,7 @@ use asp_pipeline::pipeline::entitlement::identify;
 use asp_protocols::refusal_mark::RefusalMark;
 use asp_protocols::replica::Replica;
 use asp_protocols::{
-    ProtocolRequest, ReachedServer, a2a, home, login, mcp, registry, rest, unserved, wellknown,
+    ProtocolRequest, ReachedServer, a2a, approvals, home, login, mcp, registry, rest, unserved, wellknown,
 };
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
@@ -442,6 +442,9 @@ async fn public(
     trace: Trace,
 ) -> Response {
     if let Some(response) = login::serve(gateway, snapshot, (parts, body, peer)).await {
+        return response;
+    }
+    if let Some(response) = approvals::serve(gateway, snapshot, (parts, body, peer)).await {
         return response;
     }
     let path = parts.uri.path();

@@ -4,6 +4,7 @@
 //! the registry compiles, the store stores, the publisher pushes. Keeps true: every refusal is a problem document with
 //! a stable code; every change is audited; an admin of one org cannot tell whether another exists.
 
+pub mod approvals;
 pub mod artifacts;
 pub mod auth;
 pub mod blocks;
@@ -30,7 +31,6 @@ pub mod orgs;
 pub mod policy;
 pub mod primitives;
 pub mod problem;
-pub mod approvals;
 pub mod push;
 pub mod queues;
 pub mod ratelimits;
@@ -52,11 +52,11 @@ use std::sync::Arc;
 
 use asp_issuers::refresh::Keeper;
 use asp_platform::clock;
+use asp_store::approvals::ApprovalStore;
 use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, Precondition};
 use asp_store::packages::Packages;
-use asp_store::approvals::ApprovalStore;
 use asp_store::push::PushStore;
 use asp_vault::Vault;
 use asp_xds::subscribers::Subscribers;

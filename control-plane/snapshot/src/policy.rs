@@ -450,7 +450,8 @@ mod tests {
     #[test]
     fn an_approval_without_conditions_hides_nothing_and_yields_to_a_more_specific_allow() {
         use Protocol::Unspecified as Any;
-        let by_finance = Binding { approvers: "finance".into(), ..binding(TargetKind::User, "*", "x", Any, false) };
+        let by_finance =
+            Binding { approvers: "finance".into(), ..binding(TargetKind::User, "*", "x", Any, false) };
         let by_caller = Binding { approval: true, ..binding(TargetKind::User, "*", "x", Any, false) };
         for approval in [by_finance, by_caller] {
             let policy = Policy::new(vec![approval.clone()], vec![]).unwrap();

@@ -274,7 +274,10 @@ mod tests {
             (Approver { org: "globex".into(), ..bob.clone() }, Ineligible::OtherOrg),
             (Approver { is_machine: true, ..bob.clone() }, Ineligible::Machine),
             (Approver { groups: vec!["ops".into()], ..bob.clone() }, Ineligible::NotInGroup),
-            (Approver { groups: vec!["finance2".into(), "fin".into()], ..bob.clone() }, Ineligible::NotInGroup),
+            (
+                Approver { groups: vec!["finance2".into(), "fin".into()], ..bob.clone() },
+                Ineligible::NotInGroup,
+            ),
             (Approver { iss: "https://other.example".into(), ..bob.clone() }, Ineligible::NotInGroup),
             (suite::approver("alice"), Ineligible::OwnCall),
             (Approver { names: vec!["a-1".into(), "alice".into()], ..bob.clone() }, Ineligible::OwnCall),
@@ -284,7 +287,10 @@ mod tests {
         }
         let mut open = request.clone();
         open.scope.approvers_iss = String::new();
-        assert_eq!(check_approver(&open, &Approver { iss: "https://other.example".into(), ..bob.clone() }), Ok(()));
+        assert_eq!(
+            check_approver(&open, &Approver { iss: "https://other.example".into(), ..bob.clone() }),
+            Ok(())
+        );
         open.scope.approvers = String::new();
         let nobody = Approver { groups: vec![String::new()], ..bob };
         assert_eq!(check_approver(&open, &nobody), Err(Ineligible::NotInGroup));

@@ -195,7 +195,8 @@ mod tests {
         assert_eq!(path_kind("/approvals/a2a"), Some((PathKind::A2a, "approvals")));
         assert_eq!(path_kind("/approvals/rest/echo"), Some((PathKind::Rest, "approvals")));
         assert_eq!(path_kind("/approvals/oauth/token"), Some((PathKind::Public, "approvals")));
-        for path in ["/approvals/", "/approvals/a/b", "/approvals/a%2Fb", "/approvals/..", "/approvals/rest"] {
+        for path in ["/approvals/", "/approvals/a/b", "/approvals/a%2Fb", "/approvals/..", "/approvals/rest"]
+        {
             assert_eq!(path_kind(path), None, "{path}");
         }
     }

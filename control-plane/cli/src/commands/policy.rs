@@ -82,9 +82,10 @@ fn change(args: &PolicyArgs) -> Result<Option<(PolicyPart, Vec<Value>)>, Failure
     };
     let (allowed, approval) = (args.deny.is_none(), args.approval.is_some());
     let when = args.when.0.iter().map(|words| condition(words)).collect::<Result<Vec<_>, _>>()?;
-    let approvers = args.by.as_deref().map(|group| {
-        json!({ "group": group, "issuer": args.by_issuer.as_deref().unwrap_or_default() })
-    });
+    let approvers = args
+        .by
+        .as_deref()
+        .map(|group| json!({ "group": group, "issuer": args.by_issuer.as_deref().unwrap_or_default() }));
     let binding = |target: Value| {
         let mut body = json!({
             "target": target,

@@ -12,6 +12,7 @@ mod client;
 mod code;
 mod page;
 mod redirect;
+pub(crate) mod signin;
 mod token;
 
 use asp_call::digest::PeerKey;
@@ -197,7 +198,7 @@ fn error(status: StatusCode, code: &str, description: &str) -> Response {
 }
 
 /// Returns the parameters of a query or a form; `None` if one is given twice (RFC 6749 section 3.1).
-fn parameters(encoded: &[u8]) -> Option<std::collections::HashMap<String, String>> {
+pub(crate) fn parameters(encoded: &[u8]) -> Option<std::collections::HashMap<String, String>> {
     let mut found = std::collections::HashMap::new();
     for (name, value) in form_urlencoded::parse(encoded) {
         if found.insert(name.into_owned(), value.into_owned()).is_some() {

@@ -160,11 +160,7 @@ pub async fn list(
 /// Returns one request for approval.
 #[utoipa::path(get, path = "/api/approvals/{id}", tag = "approvals", params(("id" = String, Path)),
     responses((status = 200, body = ApprovalView), (status = 404, body = Problem)))]
-pub async fn get(
-    admin: Admin,
-    State(state): ApiState,
-    Path(id): Path<String>,
-) -> Result<Json<ApprovalView>> {
+pub async fn get(admin: Admin, State(state): ApiState, Path(id): Path<String>) -> Result<Json<ApprovalView>> {
     Ok(Json(ApprovalView::of(find(&state, &admin, &id).await?)))
 }
 

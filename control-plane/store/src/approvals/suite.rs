@@ -134,7 +134,9 @@ async fn a_request_is_decided_once<S: ApprovalStore>(store: &S) {
     );
     let decided = store.decided_approvals(0, 100).await.unwrap();
     assert!(decided.contains(&(denied.id, stored.decided_ms)), "{decided:?}");
-    assert!(store.decided_approvals(stored.decided_ms, 100).await.unwrap().iter().all(|(id, _)| *id != denied.id));
+    assert!(
+        store.decided_approvals(stored.decided_ms, 100).await.unwrap().iter().all(|(id, _)| *id != denied.id)
+    );
     assert!(!store.decide_approval([0; 16], &yes()).await.unwrap(), "there is no such request");
 }
 
@@ -162,7 +164,9 @@ async fn of_many_that_use_a_grant_one_gets_it<S: ApprovalStore + 'static>(store:
         let mut tries = JoinSet::new();
         for number in 0..8 {
             let (store, request) = (store.clone(), request.clone());
-            tries.spawn(async move { store.use_approval(request.id, &request.scope, [number; 16]).await.unwrap() });
+            tries.spawn(async move {
+                store.use_approval(request.id, &request.scope, [number; 16]).await.unwrap()
+            });
         }
         let won = tries.join_all().await.into_iter().filter(|won| *won).count();
         assert_eq!(won, 1, "round {round}");
@@ -201,7 +205,8 @@ async fn requests_are_bounded_and_listed<S: ApprovalStore>(store: &S) {
     }
     let more = of_bounded("more".into());
     assert_eq!(store.request_approval(&more, false).await.unwrap(), Requested::Full);
-    let other = ApprovalRequest { scope: GrantScope { principal: [6; 16], ..more.scope.clone() }, ..more.clone() };
+    let other =
+        ApprovalRequest { scope: GrantScope { principal: [6; 16], ..more.scope.clone() }, ..more.clone() };
     assert_eq!(store.request_approval(&other, false).await.unwrap(), Requested::Stored(other.id));
     let query = ApprovalQuery { org: "bounded".into(), limit: 5, ..ApprovalQuery::default() };
     let page = store.approvals(&query).await.unwrap();

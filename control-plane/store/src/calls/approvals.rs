@@ -56,8 +56,9 @@ fn insertion(request: &ApprovalRequest, notify: bool) -> CallStatement {
          AND (SELECT COUNT(*) FROM approvals WHERE org = $1 AND state = 'pending' AND expires_ms > now_ms()) < $22 \
          AND (SELECT COUNT(*) FROM approvals WHERE org = $1) < $23"
     );
-    let ApprovalRequest { id, requester, issuer, client, is_machine, title, protocol, rule, shown, call, .. } =
-        request;
+    let ApprovalRequest {
+        id, requester, issuer, client, is_machine, title, protocol, rule, shown, call, ..
+    } = request;
     of_scope(text, &request.scope)
         .bind(*id)
         .bind(requester.as_str())
@@ -181,7 +182,8 @@ impl<D: CallsDatabase> ApprovalStore for D {
         if self.execute(statement!(text, lease, claim, limit)).await? == 0 {
             return Ok(Vec::new());
         }
-        let rows = self.rows(statement!(format!("{COLUMNS} WHERE notify_claim = $1 ORDER BY seq"), claim)).await?;
+        let rows =
+            self.rows(statement!(format!("{COLUMNS} WHERE notify_claim = $1 ORDER BY seq"), claim)).await?;
         Ok(rows.iter().map(read_approval).collect::<sqlx::Result<_>>()?)
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_e2e::stores::Postgres as Server;
+use asp_store::approvals;
 use asp_store::archive::{self, ArchiveDatabase, ArchiveError, Summary};
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::control::sql::ControlStore;
@@ -13,7 +14,6 @@ use asp_store::control::{
     MachineKeyRecord, OfferRecord, ParkedEvent, RevocationEvent, RevocationRecord, Side,
 };
 use asp_store::ledger::{self, Budget};
-use asp_store::approvals;
 use asp_store::plugin_storage;
 use asp_store::postgres::Postgres;
 use asp_store::push;

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use asp_store::approvals;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest, suite};
-use asp_store::approvals;
 use asp_store::plugin_storage;
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::push;

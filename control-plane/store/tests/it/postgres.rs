@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use asp_e2e::stores::Postgres as Server;
+use asp_store::approvals;
 use asp_store::control;
 use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::{self, GatewayRegistry, GatewayReport};
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest};
-use asp_store::approvals;
 use asp_store::plugin_storage::{self, NewValue, PluginStorage, PutValue, StorageBounds};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, SchemaError, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
@@ -246,7 +246,9 @@ async fn an_expired_approval_is_neither_decided_nor_used() {
     let fresh = Fresh::start().await;
     let calls = fresh.calls();
     approvals::suite::request_and_grant(&calls).await;
-    fresh.number("WITH past AS (UPDATE approvals SET expires_ms = 1 RETURNING 1) SELECT COUNT(*) FROM past").await;
+    fresh
+        .number("WITH past AS (UPDATE approvals SET expires_ms = 1 RETURNING 1) SELECT COUNT(*) FROM past")
+        .await;
     approvals::suite::what_has_expired_is_void(&calls).await;
 }
 

@@ -21,15 +21,15 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::call::outcome::Outcome;
 
+mod approvals;
 mod calls;
 pub mod plugins;
-mod approvals;
 mod pushes;
 mod revocations;
 
+pub use approvals::ApprovalMetrics;
 use calls::PrimitiveCalls;
 use plugins::PluginMetrics;
-pub use approvals::ApprovalMetrics;
 pub use pushes::PushMetrics;
 pub use revocations::{RevocationMetrics, RevocationStage};
 

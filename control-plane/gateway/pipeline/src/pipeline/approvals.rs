@@ -25,10 +25,11 @@ use asp_json::Json;
 use asp_platform::redact::redact_json;
 use asp_snapshot::Snapshot;
 use asp_snapshot::protocol::protocol_name;
-use asp_store::approvals::{
-    Approval, ApprovalDecision, ApprovalId, ApprovalRequest, ApprovalState, ApprovalStore,
-    ApprovalStoreError, GrantScope, MAX_SHOWN, Requested,
+pub use asp_store::approvals::{
+    Approval, ApprovalDecision, ApprovalId, ApprovalRequest, ApprovalState, ApprovalStoreError, Approver,
+    GrantScope, MAX_REASON, NoticeClaim, check_approver,
 };
+use asp_store::approvals::{ApprovalStore, MAX_SHOWN, Requested};
 use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::broadcast;
@@ -157,6 +158,52 @@ impl Pipeline {
     /// The queue of approvals.
     pub fn approvals(&self) -> &Approvals {
         &self.approvals
+    }
+
+    /// Returns a request.
+    pub async fn find_approval(&self, id: ApprovalId) -> Result<Option<Approval>, ApprovalStoreError> {
+        match &self.approvals.store {
+            Some(store) => within(store.approval(id)).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Claims notifications of open requests for `lease`.
+    pub async fn due_approval_notices(
+        &self,
+        claim: NoticeClaim,
+        lease: Duration,
+        limit: u32,
+    ) -> Result<Vec<Approval>, ApprovalStoreError> {
+        match &self.approvals.store {
+            Some(store) => within(store.claim_notices(claim, lease, limit)).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Ends a claimed notification.
+    pub async fn end_approval_notice(
+        &self,
+        id: ApprovalId,
+        claim: NoticeClaim,
+    ) -> Result<(), ApprovalStoreError> {
+        match &self.approvals.store {
+            Some(store) => within(store.end_notice(id, claim)).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets a claimed notification be sent again `after` this time.
+    pub async fn retry_approval_notice(
+        &self,
+        id: ApprovalId,
+        claim: NoticeClaim,
+        after: Duration,
+    ) -> Result<(), ApprovalStoreError> {
+        match &self.approvals.store {
+            Some(store) => within(store.retry_notice(id, claim, after)).await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Stores a decision by an approver who was authenticated and may decide; false if the request is not open any more.
@@ -425,7 +472,9 @@ impl ApprovalWait<'_> {
 }
 
 /// Waits for the answer to an open question; for ever without one.
-async fn next_answer(question: &mut Option<BoxFuture<'_, Result<Answer, Refusal>>>) -> Result<Answer, Refusal> {
+async fn next_answer(
+    question: &mut Option<BoxFuture<'_, Result<Answer, Refusal>>>,
+) -> Result<Answer, Refusal> {
     match question {
         Some(answer) => answer.as_mut().await,
         None => std::future::pending().await,

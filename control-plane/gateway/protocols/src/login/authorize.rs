@@ -130,8 +130,7 @@ pub(super) fn ask(asked: &LoginRequest<'_>) -> Response {
         client: code::hash(text("client_id")),
         scope: scope(asked, text("scope")),
         // Concurrent logins of one browser share its cookie and have a ticket each.
-        browser: cookie(asked)
-            .map_or_else(|| URL_SAFE_NO_PAD.encode(rand::random::<[u8; BROWSER]>()), str::to_owned),
+        browser: browser(asked),
         expires: unix_seconds() + LIFE,
         agreed: false,
     };
@@ -149,13 +148,23 @@ pub(super) fn ask(asked: &LoginRequest<'_>) -> Response {
         scope: &ticket.scope,
         ticket: &sealed,
     });
+    set_cookie(asked, &ticket, &mut response);
+    response
+}
+
+/// Returns the browser's value, or a new one.
+fn browser(asked: &LoginRequest<'_>) -> String {
+    let new = || URL_SAFE_NO_PAD.encode(rand::random::<[u8; BROWSER]>());
+    cookie(asked).map_or_else(new, str::to_owned)
+}
+
+fn set_cookie(asked: &LoginRequest<'_>, ticket: &Ticket, response: &mut Response) {
     let secure = if is_secure(asked) { "; Secure" } else { "" };
     let name = cookie_name(asked);
     let cookie = format!("{name}={}; Path=/; Max-Age={LIFE}; HttpOnly; SameSite=Lax{secure}", ticket.browser);
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
+        response.headers_mut().append(header::SET_COOKIE, cookie);
     }
-    response
 }
 
 /// Returns the client's scopes and those of every login, without duplicates.
@@ -202,6 +211,34 @@ pub(super) fn decided(asked: &LoginRequest<'_>) -> Response {
         return ticket
             .back(asked, &[("error", "access_denied"), ("error_description", "the user has declined")]);
     }
+    to_issuer(asked, &ticket)
+}
+
+/// Redirects the user of a page of the platform to the issuer, without asking for consent: no client gets anything.
+/// `challenge` is that of the page's verifier, `client` the hash of its client id.
+pub(super) fn begin_for_page(
+    asked: &LoginRequest<'_>,
+    (redirect, state): (&str, String),
+    challenge: String,
+    client: String,
+) -> Response {
+    let ticket = Ticket {
+        redirect: redirect.to_owned(),
+        state: Some(state),
+        challenge,
+        client,
+        scope: scope(asked, ""),
+        browser: browser(asked),
+        expires: unix_seconds() + LIFE,
+        agreed: true,
+    };
+    let mut response = to_issuer(asked, &ticket);
+    set_cookie(asked, &ticket, &mut response);
+    response
+}
+
+/// Redirects the user, who has agreed, to the issuer.
+fn to_issuer(asked: &LoginRequest<'_>, ticket: &Ticket) -> Response {
     let Ok(mut url) = Url::parse(&asked.front.login.authorization_endpoint) else {
         return page::refusal("The issuer's address is not valid: inform the operator of this server.");
     };

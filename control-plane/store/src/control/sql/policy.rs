@@ -19,8 +19,7 @@ const POLICY_ATTEMPTS: u32 = 4;
 const UNIQUE_VIOLATION: &str = "23505";
 const COUNT_EXPOSURE: &str = "SELECT COUNT(*) FROM exposure WHERE org = $1";
 const COUNT_BINDINGS: &str = "SELECT COUNT(*) FROM bindings WHERE org = $1";
-const COUNT_RULES: &str =
-    "SELECT COUNT(*) FROM bindings WHERE org = $1 \
+const COUNT_RULES: &str = "SELECT COUNT(*) FROM bindings WHERE org = $1 \
      AND (observed = 1 OR approval = 1 OR conditions <> '' OR approvers <> '')";
 
 // === exposure ===

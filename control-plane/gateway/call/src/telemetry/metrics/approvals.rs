@@ -10,8 +10,7 @@ use prometheus_client::registry::Registry;
 use super::Labels;
 
 /// Upper bounds of the buckets, in seconds.
-const SECONDS: [f64; 12] =
-    [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 30.0, 120.0, 600.0, 3_600.0];
+const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 30.0, 120.0, 600.0, 3_600.0];
 
 /// Metrics of approvals.
 pub struct ApprovalMetrics {
