@@ -16,6 +16,8 @@ mod a2a_card;
 mod all_servers;
 #[path = "it/approval.rs"]
 mod approval;
+#[path = "it/approvals.rs"]
+mod approvals;
 #[path = "it/apps.rs"]
 mod apps;
 #[path = "it/audit.rs"]

@@ -319,6 +319,18 @@ impl Fixture {
         Parts { issuers, ..Parts::new(snapshot) }.start()
     }
 
+    /// A gateway that asks issuers, and notifies a webhook of requests for approval.
+    pub(crate) fn approving(
+        snapshot: GatewaySnapshot,
+        issuers: IssuerDeps,
+        webhook: Option<String>,
+        change: impl FnOnce(&mut Stores),
+    ) -> Fixture {
+        let mut parts = Parts { issuers, approval_webhook: webhook, ..Parts::new(snapshot) };
+        change(&mut parts.stores);
+        parts.start()
+    }
+
     /// A gateway that asks issuers, and tells services what its operator chose.
     pub(crate) fn telling(snapshot: GatewaySnapshot, issuers: IssuerDeps, told: CallHeaders) -> Fixture {
         Parts { issuers, told, ..Parts::new(snapshot) }.start()

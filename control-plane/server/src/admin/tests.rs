@@ -2,6 +2,7 @@
 
 mod a2a;
 mod access;
+mod approvals;
 mod arbitrary;
 mod artifacts;
 mod blocks;
