@@ -32,7 +32,8 @@ use asp_pipeline::sessions::Sessions;
 use asp_pipeline::subscriptions;
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_protocols::a2a::push::sender;
-use asp_protocols::approvals::webhook::{self, ApprovalWebhook};
+use asp_protocols::approval_webhook::ApprovalWebhook;
+use asp_protocols::approvals::notices;
 use asp_protocols::message_turns::MessageTurns;
 use asp_protocols::push::PushOrigins;
 use asp_protocols::replica::{Replica, Settings};
@@ -377,7 +378,7 @@ impl Gateway {
 
     /// Notifies the webhook of requests for approval until the gateway is dropped; run it as a task.
     pub fn send_approval_notices(&self) -> impl Future<Output = ()> + Send + use<> {
-        webhook::send(Arc::downgrade(&self.replica))
+        notices::send(Arc::downgrade(&self.replica))
     }
 
     /// Returns the health of the plugin runtimes, for operators.

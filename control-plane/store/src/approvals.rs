@@ -136,7 +136,7 @@ pub struct Approval {
 
 /// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Requested {
+pub enum RequestReceipt {
     Stored(ApprovalId),
     /// An equal request is open or granted.
     Joined(ApprovalId),
@@ -178,7 +178,7 @@ pub type Result<T, E = ApprovalStoreError> = std::result::Result<T, E>;
 #[async_trait]
 pub trait ApprovalStore: Send + Sync {
     /// Stores a request, or finds the open or granted one of the same scope. With `notify`, its notification is due.
-    async fn request_approval(&self, request: &ApprovalRequest, notify: bool) -> Result<Requested>;
+    async fn request_approval(&self, request: &ApprovalRequest, notify: bool) -> Result<RequestReceipt>;
 
     /// Returns one request.
     async fn approval(&self, id: ApprovalId) -> Result<Option<Approval>>;

@@ -10,7 +10,7 @@ use asp_identity::issuers::credentials::NamedCredentials;
 use asp_identity::minting::{TokenAudience, TokenAudiences};
 use asp_platform::operator_list::ListEntry;
 use asp_platform::secret::Secret;
-use asp_protocols::approvals::webhook::is_webhook;
+use asp_protocols::approval_webhook::is_webhook;
 use asp_protocols::push::{PushOrigin, PushOrigins};
 use asp_xds::contract::{ALL_POOLS, DEFAULT_POOL};
 use clap::{ArgAction, Args};

@@ -6,6 +6,7 @@
 //! task is dropped.
 
 pub mod admission;
+mod approval_wait;
 pub mod approvals;
 pub mod approve;
 mod caller_input;
@@ -124,35 +125,23 @@ pub struct StartedCall {
 impl Pipeline {
     /// Creates a pipeline without calls.
     pub fn new(deps: PipelineDeps) -> Pipeline {
-        let PipelineDeps {
-            limiter,
-            ledgers,
-            backends,
-            metrics,
-            audit,
-            bounds,
-            registry,
-            active,
-            replicas,
-            approvals,
-        } = deps;
         Pipeline {
-            limiter,
-            ledgers,
-            backends,
-            metrics,
-            audit,
+            limiter: deps.limiter,
+            ledgers: deps.ledgers,
+            backends: deps.backends,
+            metrics: deps.metrics,
+            audit: deps.audit,
             failures: FailureLog::default(),
             deprecations: DeprecationLog::default(),
-            calls: CallTasks::new(bounds),
-            running: Arc::new(RunningCalls::of(registry.clone())),
-            registry,
-            active,
-            replicas,
+            calls: CallTasks::new(deps.bounds),
+            running: Arc::new(RunningCalls::of(deps.registry.clone())),
+            registry: deps.registry,
+            active: deps.active,
+            replicas: deps.replicas,
             taken_over: TakenOverCalls::default(),
             skipped: SkippedCalls::default(),
             listings: Listings::default(),
-            approvals,
+            approvals: deps.approvals,
             listener: OnceLock::new(),
             end_listener: OnceLock::new(),
             tracer: OnceLock::new(),

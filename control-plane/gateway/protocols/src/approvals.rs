@@ -6,9 +6,9 @@
 //! (`asp_store::approvals`); a session ends with its token and with a revocation; the arguments are shown without secrets.
 
 mod address;
+pub mod notices;
 mod page;
 mod session;
-pub mod webhook;
 
 use asp_call::clock::unix_seconds;
 use asp_call::digest::PeerKey;
@@ -26,7 +26,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::login::signin::{self, PageRequest};
 use crate::replica::Replica;
-use session::{PendingLogin, Session};
+use session::{ApproverSession, PendingLogin};
 
 /// Path below which the pages are.
 const PATH: &str = "/approvals/";
@@ -58,9 +58,9 @@ pub async fn serve(
     }
     let asked = ApprovalPage { gateway, snapshot, parts, body, peer };
     Some(match (segment, &parts.method) {
-        (CALLBACK, &Method::GET) => asked.returned().await,
-        (sealed, &Method::GET | &Method::HEAD) => asked.shown(sealed).await,
-        (sealed, &Method::POST) if sealed != CALLBACK => asked.decided(sealed).await,
+        (CALLBACK, &Method::GET) => asked.complete_login().await,
+        (sealed, &Method::GET | &Method::HEAD) => asked.show(sealed).await,
+        (sealed, &Method::POST) if sealed != CALLBACK => asked.decide(sealed).await,
         _ => page::refusal(StatusCode::METHOD_NOT_ALLOWED, "This page is read, or its form is sent."),
     })
 }
@@ -80,7 +80,7 @@ fn too_many(seconds: u64) -> Response {
 
 impl ApprovalPage<'_> {
     /// Shows a request to an approver; anybody else logs in first.
-    async fn shown(&self, sealed: &str) -> Response {
+    async fn show(&self, sealed: &str) -> Response {
         let approval = match self.find(sealed).await {
             Ok(approval) => approval,
             Err(refusal) => return *refusal,
@@ -99,7 +99,7 @@ impl ApprovalPage<'_> {
     }
 
     /// Stores the decision of the form.
-    async fn decided(&self, sealed: &str) -> Response {
+    async fn decide(&self, sealed: &str) -> Response {
         let approval = match self.find(sealed).await {
             Ok(approval) => approval,
             Err(refusal) => return *refusal,
@@ -140,7 +140,7 @@ impl ApprovalPage<'_> {
     }
 
     /// Completes a login, and returns to the page that began it.
-    async fn returned(&self) -> Response {
+    async fn complete_login(&self) -> Response {
         let invalid = || {
             let words = "The login took too long or was started in another browser: open the page again.";
             page::refusal(StatusCode::BAD_REQUEST, words)
@@ -164,7 +164,9 @@ impl ApprovalPage<'_> {
             Ok(caller) => caller,
             Err(words) => return page::refusal(StatusCode::FORBIDDEN, words),
         };
-        let Some(cookie) = Session::cookie(&self.gateway.sealer, &pending, &caller) else { return invalid() };
+        let Some(cookie) = ApproverSession::cookie(&self.gateway.sealer, &pending, &caller) else {
+            return invalid();
+        };
         let mut response = redirect(&format!("{PATH}{}", pending.address));
         self.set_cookie(&mut response, session::SESSION, &cookie, session::LIFE);
         self.set_cookie(&mut response, session::LOGIN, "", 0);
@@ -201,8 +203,8 @@ impl ApprovalPage<'_> {
     }
 
     /// Returns the session of this browser for a request, if its token is still valid.
-    fn session(&self, approval: &Approval) -> Option<Session> {
-        let session = Session::open(&self.gateway.sealer, self.cookie(session::SESSION)?)?;
+    fn session(&self, approval: &Approval) -> Option<ApproverSession> {
+        let session = ApproverSession::open(&self.gateway.sealer, self.cookie(session::SESSION)?)?;
         let is_valid = session.approval == approval.request.id
             && session.caller.expires_at > unix_seconds()
             && !self.snapshot.revoked(&session.caller);

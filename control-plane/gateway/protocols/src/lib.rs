@@ -18,6 +18,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method, Uri};
 
 pub mod a2a;
+pub mod approval_webhook;
 pub mod approvals;
 pub mod connect;
 mod events;

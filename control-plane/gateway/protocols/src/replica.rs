@@ -15,7 +15,7 @@ use asp_pipeline::sessions::Sessions;
 use asp_pipeline::subscriptions::Subscriptions;
 use asp_snapshot::Snapshot;
 
-use crate::approvals::webhook::ApprovalWebhook;
+use crate::approval_webhook::ApprovalWebhook;
 use crate::message_turns::MessageTurns;
 use crate::push::PushService;
 

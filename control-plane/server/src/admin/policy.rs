@@ -45,7 +45,7 @@ pub struct Binding {
     /// Requires a person's approval of the call
     #[serde(default, skip_serializing_if = "is_false")]
     pub approval: bool,
-    /// With `approval`: another person of this group approves, instead of the caller
+    /// Other persons who approve instead of the caller. Only with `approval`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvers: Option<Approvers>,
     /// Counts and shows the binding without enforcing it

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{
     ApprovalDecision, ApprovalQuery, ApprovalRequest, ApprovalState, ApprovalStore, Approver, GrantScope,
-    MAX_OF_PRINCIPAL, Requested,
+    MAX_OF_PRINCIPAL, RequestReceipt,
 };
 
 const CALL: [u8; 16] = [9; 16];
@@ -91,12 +91,12 @@ pub async fn what_has_expired_is_void<S: ApprovalStore>(store: &S) {
     assert_eq!(store.expire_approvals(10).await.unwrap().len(), 0);
     assert!(store.claim_notices([1; 16], Duration::ZERO, 10).await.unwrap().is_empty());
     let again = request("past-granted", 2);
-    assert_eq!(store.request_approval(&again, false).await.unwrap(), Requested::Stored(again.id));
+    assert_eq!(store.request_approval(&again, false).await.unwrap(), RequestReceipt::Stored(again.id));
 }
 
 async fn a_grant_fits_its_own_scope_once<S: ApprovalStore>(store: &S) {
     let request = request("scope", 1);
-    assert_eq!(store.request_approval(&request, false).await.unwrap(), Requested::Stored(request.id));
+    assert_eq!(store.request_approval(&request, false).await.unwrap(), RequestReceipt::Stored(request.id));
     let stored = store.approval(request.id).await.unwrap().unwrap();
     assert_eq!((&stored.request, stored.state), (&request, ApprovalState::Pending));
     assert!(!store.use_approval(request.id, &request.scope, CALL).await.unwrap(), "it is not approved");
@@ -143,15 +143,15 @@ async fn a_request_is_decided_once<S: ApprovalStore>(store: &S) {
 async fn equal_requests_are_one_while_it_is_open_or_granted<S: ApprovalStore>(store: &S) {
     let [first, second, third] = [1, 2, 3].map(|number| request("equal", number));
     store.request_approval(&first, false).await.unwrap();
-    assert_eq!(store.request_approval(&second, false).await.unwrap(), Requested::Joined(first.id));
+    assert_eq!(store.request_approval(&second, false).await.unwrap(), RequestReceipt::Joined(first.id));
     assert!(!store.withdraw_approval(first.id, [8; 16]).await.unwrap(), "another call stored it");
     assert!(store.decide_approval(first.id, &yes()).await.unwrap());
-    assert_eq!(store.request_approval(&second, false).await.unwrap(), Requested::Joined(first.id));
+    assert_eq!(store.request_approval(&second, false).await.unwrap(), RequestReceipt::Joined(first.id));
     assert!(store.use_approval(first.id, &first.scope, CALL).await.unwrap());
-    assert_eq!(store.request_approval(&second, false).await.unwrap(), Requested::Stored(second.id));
+    assert_eq!(store.request_approval(&second, false).await.unwrap(), RequestReceipt::Stored(second.id));
     assert!(store.withdraw_approval(second.id, CALL).await.unwrap());
     assert!(!store.decide_approval(second.id, &yes()).await.unwrap(), "it was withdrawn");
-    assert_eq!(store.request_approval(&third, false).await.unwrap(), Requested::Stored(third.id));
+    assert_eq!(store.request_approval(&third, false).await.unwrap(), RequestReceipt::Stored(third.id));
     assert!(store.withdraw_approval(third.id, CALL).await.unwrap());
 }
 
@@ -159,7 +159,10 @@ async fn equal_requests_are_one_while_it_is_open_or_granted<S: ApprovalStore>(st
 async fn of_many_that_use_a_grant_one_gets_it<S: ApprovalStore + 'static>(store: Arc<S>) {
     for round in 0..5 {
         let request = request("race", round);
-        assert_eq!(store.request_approval(&request, false).await.unwrap(), Requested::Stored(request.id));
+        assert_eq!(
+            store.request_approval(&request, false).await.unwrap(),
+            RequestReceipt::Stored(request.id)
+        );
         assert!(store.decide_approval(request.id, &yes()).await.unwrap());
         let mut tries = JoinSet::new();
         for number in 0..8 {
@@ -201,13 +204,13 @@ async fn requests_are_bounded_and_listed<S: ApprovalStore>(store: &S) {
     };
     for number in 0..MAX_OF_PRINCIPAL {
         let stored = store.request_approval(&of_bounded(format!("p{number}")), false).await.unwrap();
-        assert!(matches!(stored, Requested::Stored(_)), "{number}: {stored:?}");
+        assert!(matches!(stored, RequestReceipt::Stored(_)), "{number}: {stored:?}");
     }
     let more = of_bounded("more".into());
-    assert_eq!(store.request_approval(&more, false).await.unwrap(), Requested::Full);
+    assert_eq!(store.request_approval(&more, false).await.unwrap(), RequestReceipt::Full);
     let other =
         ApprovalRequest { scope: GrantScope { principal: [6; 16], ..more.scope.clone() }, ..more.clone() };
-    assert_eq!(store.request_approval(&other, false).await.unwrap(), Requested::Stored(other.id));
+    assert_eq!(store.request_approval(&other, false).await.unwrap(), RequestReceipt::Stored(other.id));
     let query = ApprovalQuery { org: "bounded".into(), limit: 5, ..ApprovalQuery::default() };
     let page = store.approvals(&query).await.unwrap();
     assert_eq!((page.len(), page[0].request.id), (5, other.id));

@@ -8,7 +8,7 @@ use super::{CallStatement, CallsDatabase, changes, row};
 use crate::approvals::{
     Approval, ApprovalDecision, ApprovalId, ApprovalQuery, ApprovalRequest, ApprovalState, ApprovalStore,
     ApprovalStoreError, GRANT_LIFE, GrantScope, MAX_KEPT_OF_ORG, MAX_OF_ORG, MAX_OF_PRINCIPAL, MAX_PAGE,
-    NoticeClaim, REQUEST_LIFE, Requested, Result,
+    NoticeClaim, REQUEST_LIFE, RequestReceipt, Result,
 };
 use crate::columns::Columns;
 use crate::records::CallId;
@@ -85,18 +85,18 @@ async fn live<D: CallsDatabase>(database: &D, scope: &GrantScope) -> sqlx::Resul
 
 #[async_trait]
 impl<D: CallsDatabase> ApprovalStore for D {
-    async fn request_approval(&self, request: &ApprovalRequest, notify: bool) -> Result<Requested> {
+    async fn request_approval(&self, request: &ApprovalRequest, notify: bool) -> Result<RequestReceipt> {
         if let Some(id) = live(self, &request.scope).await? {
-            return Ok(Requested::Joined(id));
+            return Ok(RequestReceipt::Joined(id));
         }
         // Of the requests of an org one is stored at a time, so that the bounds hold and a scope has one live request.
         let lock = format!("approvals of {}", request.scope.org);
         if self.execute_in_turn(Some(lock.as_str()), vec![insertion(request, notify)]).await? == 1 {
-            return Ok(Requested::Stored(request.id));
+            return Ok(RequestReceipt::Stored(request.id));
         }
         Ok(match live(self, &request.scope).await? {
-            Some(id) => Requested::Joined(id),
-            None => Requested::Full,
+            Some(id) => RequestReceipt::Joined(id),
+            None => RequestReceipt::Full,
         })
     }
 

@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_call::call::Call;
-use asp_call::call::event::Event;
 use asp_call::call::outcome::{Disapproval, Refusal};
 use asp_call::call::principal::principal;
-use asp_call::call::question::{self, Answer, Ask, Question, input_timeout};
+use asp_call::call::question::input_timeout;
 use asp_call::call::ruling::Approvers;
 use asp_call::clock::unix_ms;
 use asp_call::digest::of_request;
@@ -29,24 +28,15 @@ pub use asp_store::approvals::{
     Approval, ApprovalDecision, ApprovalId, ApprovalRequest, ApprovalState, ApprovalStoreError, Approver,
     GrantScope, MAX_REASON, NoticeClaim, check_approver,
 };
-use asp_store::approvals::{ApprovalStore, MAX_SHOWN, Requested};
-use futures::future::BoxFuture;
-use serde_json::json;
+use asp_store::approvals::{ApprovalStore, MAX_SHOWN, RequestReceipt};
 use tokio::sync::broadcast;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::approval_wait::{ApprovalEnd, ApprovalWait, within};
 use super::approve;
 use super::{CallTask, Pipeline};
 
-/// Id of the question that shows the wait.
-const QUESTION: &str = "asp.approval";
-/// Maximum time of one operation on the store.
-const STORE_WITHIN: Duration = Duration::from_secs(5);
-/// Interval at which a waiting call reads its request again, in case a decision was missed.
-const REREAD: Duration = Duration::from_secs(10);
-/// Interval after a failed read.
-const REREAD_SOON: Duration = Duration::from_secs(1);
 /// Maximum number of decisions that wait for a call to see them; a call that is slower reads its request again.
 const DECISIONS: usize = 1_024;
 /// Maximum number of decisions of one look.
@@ -76,13 +66,6 @@ impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
-}
-
-/// End of the wait for one request.
-enum Decided {
-    Granted,
-    /// Another call has used it, or it has expired or was taken back.
-    Gone,
 }
 
 /// Position of a gateway in the decisions of the store.
@@ -144,14 +127,6 @@ impl Approvals {
         cursor.seen = decided;
         Ok(())
     }
-}
-
-/// Runs an operation on the store within [`STORE_WITHIN`].
-async fn within<T>(
-    operation: impl Future<Output = Result<T, ApprovalStoreError>>,
-) -> Result<T, ApprovalStoreError> {
-    let late = |_| Err(ApprovalStoreError::Unavailable("no answer in time".into()));
-    timeout(STORE_WITHIN, operation).await.unwrap_or_else(late)
 }
 
 impl Pipeline {
@@ -264,7 +239,7 @@ impl CallTask {
         let Some(store) = &approvals.store else { return Err(unavailable("this gateway has no queue")) };
         let began = Instant::now();
         let Some(snapshot) = self.pipeline.running.snapshot() else { return Err(unavailable("no snapshot")) };
-        let shown = shown(arguments)?;
+        let shown = reviewable_text(arguments)?;
         let scope = scope(&snapshot, &self.call, approvers, arguments);
         let _counted = approvals.enter();
         let mut wait = ApprovalWait {
@@ -285,8 +260,8 @@ impl CallTask {
                 self.withdraw(&**store, id).await;
             }
             match decided? {
-                Decided::Granted => {}
-                Decided::Gone => continue,
+                ApprovalEnd::Granted => {}
+                ApprovalEnd::Gone => continue,
             }
             if self.use_grant(&**store, id, &scope).await? {
                 self.pipeline.metrics.approvals.used(began.elapsed());
@@ -319,16 +294,16 @@ impl CallTask {
             call: call.id.into_bytes(),
         };
         match within(store.request_approval(&request, pipeline.approvals.notifies)).await {
-            Ok(Requested::Stored(id)) => {
+            Ok(RequestReceipt::Stored(id)) => {
                 pipeline.metrics.approvals.visible(began.elapsed());
                 self.record(&request, "approval.request", ApprovalState::Pending, "").await;
                 Ok(id)
             }
-            Ok(Requested::Joined(id)) => {
+            Ok(RequestReceipt::Joined(id)) => {
                 pipeline.metrics.approvals.count("joined");
                 Ok(id)
             }
-            Ok(Requested::Full) => {
+            Ok(RequestReceipt::Full) => {
                 pipeline.metrics.approvals.count("full");
                 Err(Refusal::Limited { limit: "approvals", retry_after_ms: FULL_RETRY_MS })
             }
@@ -386,101 +361,6 @@ impl CallTask {
     }
 }
 
-/// The wait of one call.
-struct ApprovalWait<'a> {
-    call: &'a Call,
-    store: &'a dyn ApprovalStore,
-    decisions: broadcast::Receiver<ApprovalId>,
-    until: Instant,
-    /// Answer to the question that shows the wait, while it is open.
-    question: Option<BoxFuture<'a, Result<Answer, Refusal>>>,
-    /// Whether the caller knows of the wait.
-    is_shown: bool,
-}
-
-impl ApprovalWait<'_> {
-    /// Waits for the decision on a request. A wait that ends without one leaves the request open.
-    async fn decision(&mut self, id: ApprovalId, group: &str) -> Result<Decided, Refusal> {
-        let decided = self.poll(id, group).await;
-        self.question = None;
-        question::take_back(self.call, QUESTION);
-        decided
-    }
-
-    async fn poll(&mut self, id: ApprovalId, group: &str) -> Result<Decided, Refusal> {
-        loop {
-            let pause = match within(self.store.approval(id)).await {
-                Ok(Some(Approval { state: ApprovalState::Approved, .. })) => return Ok(Decided::Granted),
-                Ok(Some(Approval { state: ApprovalState::Denied, .. })) => {
-                    return Err(Refusal::NotApproved(Disapproval::Denied));
-                }
-                Ok(Some(Approval { state: ApprovalState::Pending, .. })) => REREAD,
-                Ok(Some(_) | None) => return Ok(Decided::Gone),
-                Err(_) => REREAD_SOON,
-            };
-            self.show(group)?;
-            self.wait_for_change(id, pause).await?;
-        }
-    }
-
-    /// Shows the caller, once, who must approve. A client that cannot be asked gets an event.
-    fn show(&mut self, group: &str) -> Result<(), Refusal> {
-        if self.is_shown {
-            return Ok(());
-        }
-        self.is_shown = true;
-        let call = self.call;
-        let message = format!("This call of “{}” waits for approval by {group}.", approve::title(call));
-        if !call.abilities().elicitation {
-            call.emit(Event::Status { phase: "approval".into(), message: Some(message) });
-            return Ok(());
-        }
-        let requested_schema = json!({"type": "object", "properties": {}}).into();
-        let ask = Ask::Form { message, requested_schema, relayed: false };
-        let pending = question::put(call, Question { id: QUESTION.into(), ask })?;
-        self.question = Some(Box::pin(pending.answered(call)));
-        Ok(())
-    }
-
-    /// Returns when the request may have been decided, or with the reason why the call waits no longer.
-    async fn wait_for_change(&mut self, id: ApprovalId, pause: Duration) -> Result<(), Refusal> {
-        let reread = sleep(pause);
-        tokio::pin!(reread);
-        loop {
-            tokio::select! {
-                biased;
-                () = self.call.cancelled() => return Err(Refusal::Cancelled),
-                () = sleep_until(self.call.deadline()) => return Err(Refusal::Deadline),
-                () = sleep_until(self.until) => return Err(Refusal::InputExpired),
-                answer = next_answer(&mut self.question) => {
-                    self.question = None;
-                    match answer? {
-                        // The caller has seen it, and waits.
-                        Answer::Accepted(_) => {}
-                        _ => return Err(Refusal::NotApproved(Disapproval::Declined)),
-                    }
-                }
-                decided = self.decisions.recv() => match decided {
-                    Ok(other) if other != id => {}
-                    // Lagged: decisions were missed.
-                    Ok(_) | Err(_) => return Ok(()),
-                },
-                () = &mut reread => return Ok(()),
-            }
-        }
-    }
-}
-
-/// Waits for the answer to an open question; for ever without one.
-async fn next_answer(
-    question: &mut Option<BoxFuture<'_, Result<Answer, Refusal>>>,
-) -> Result<Answer, Refusal> {
-    match question {
-        Some(answer) => answer.as_mut().await,
-        None => std::future::pending().await,
-    }
-}
-
 fn unavailable(reason: &str) -> Refusal {
     Refusal::Upstream(format!("approvals are not available: {reason}"))
 }
@@ -492,7 +372,7 @@ fn is_machine(call: &Call) -> bool {
 }
 
 /// Returns the arguments as an approver sees them: all of them, without secrets.
-fn shown(arguments: &Json) -> Result<String, Refusal> {
+fn reviewable_text(arguments: &Json) -> Result<String, Refusal> {
     let refuse = |pointer: String, message: String| Err(Refusal::InvalidArguments { pointer, message });
     // The approver would see both values, and the service use one.
     if let Some(pointer) = asp_json::repeated(arguments.text()) {

@@ -67,7 +67,7 @@ impl PendingLogin {
 
 /// An approver who has logged in for one request.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Session {
+pub(super) struct ApproverSession {
     #[serde(rename = "i")]
     pub(super) approval: ApprovalId,
     #[serde(rename = "c")]
@@ -88,18 +88,18 @@ struct FormTicket {
     approval: ApprovalId,
 }
 
-impl Session {
+impl ApproverSession {
     /// Returns the cookie of a session for the request of a login.
     pub(super) fn cookie(sealer: &Sealer, pending: &PendingLogin, caller: &Caller) -> Option<String> {
         let mut caller = caller.clone();
         caller.groups.retain(|group| *group == pending.group);
         caller.scopes.clear();
         let (approval, expires) = (pending.approval, unix_seconds() + LIFE);
-        seal(sealer, b"session", &Session { approval, caller, id: random_text(), expires })
+        seal(sealer, b"session", &ApproverSession { approval, caller, id: random_text(), expires })
     }
 
-    pub(super) fn open(sealer: &Sealer, cookie: &str) -> Option<Session> {
-        let session: Session = open(sealer, b"session", cookie)?;
+    pub(super) fn open(sealer: &Sealer, cookie: &str) -> Option<ApproverSession> {
+        let session: ApproverSession = open(sealer, b"session", cookie)?;
         (session.expires > unix_seconds()).then_some(session)
     }
 

@@ -3,7 +3,7 @@
 use asp_call::clock::{unix_ms, unix_seconds};
 use asp_call::seal::Sealer;
 
-use super::session::{PendingLogin, Session};
+use super::session::{ApproverSession, PendingLogin};
 use super::*;
 use asp_pipeline::pipeline::approvals::ApprovalRequest;
 
@@ -70,9 +70,9 @@ fn a_session_is_for_one_request_and_has_only_the_group_that_decides() {
     assert_eq!((&*opened.address, &*opened.server), ("address", "shop"));
     let many: Vec<String> = (0..200).map(|number| format!("group-{number}")).collect();
     let groups: Vec<&str> = many.iter().map(String::as_str).chain(["finance"]).collect();
-    let cookie = Session::cookie(&sealer(), &opened, &caller(&groups)).unwrap();
+    let cookie = ApproverSession::cookie(&sealer(), &opened, &caller(&groups)).unwrap();
     assert!(cookie.len() < 2_048, "{}", cookie.len());
-    let session = Session::open(&sealer(), &cookie).unwrap();
+    let session = ApproverSession::open(&sealer(), &cookie).unwrap();
     assert_eq!((session.approval, session.caller.groups.clone()), ([3; 16], vec!["finance".to_owned()]));
     assert!(session.caller.scopes.is_empty());
     assert!(PendingLogin::open(&sealer(), &cookie).is_none(), "a session is no login");
@@ -83,8 +83,11 @@ fn a_session_is_for_one_request_and_has_only_the_group_that_decides() {
 fn a_form_belongs_to_the_session_that_it_was_made_for() {
     let session = |id| {
         let pending = PendingLogin::new("address", &request(id));
-        Session::open(&sealer(), &Session::cookie(&sealer(), &pending, &caller(&["finance"])).unwrap())
-            .unwrap()
+        ApproverSession::open(
+            &sealer(),
+            &ApproverSession::cookie(&sealer(), &pending, &caller(&["finance"])).unwrap(),
+        )
+        .unwrap()
     };
     let (own, other) = (session([3; 16]), session([3; 16]));
     let ticket = own.form(&sealer()).unwrap();

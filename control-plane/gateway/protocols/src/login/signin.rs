@@ -35,7 +35,7 @@ pub(crate) struct PageRequest<'a> {
 }
 
 impl PageRequest<'_> {
-    fn asked(&self) -> Option<LoginRequest<'_>> {
+    fn login_request(&self) -> Option<LoginRequest<'_>> {
         let front = Front::of(&self.gateway.config.public_url, self.snapshot, self.server)?;
         Some(LoginRequest {
             gateway: self.gateway,
@@ -55,7 +55,7 @@ pub(crate) fn begin(
     state: String,
     verifier: &str,
 ) -> Option<Response> {
-    let asked = page.asked()?;
+    let asked = page.login_request()?;
     let (challenge, client) = (code::hash(verifier), code::hash(PAGES));
     Some(authorize::begin_for_page(&asked, (redirect, state), challenge, client))
 }
@@ -67,7 +67,7 @@ pub(crate) async fn complete(
     code: &str,
     verifier: &str,
 ) -> Result<Arc<Caller>, &'static str> {
-    let asked = page.asked().ok_or(REFUSED)?;
+    let asked = page.login_request().ok_or(REFUSED)?;
     let shown = Redemption { code, verifier, client_id: PAGES, redirect: Some(redirect) };
     let of_issuer = code::redeem(&asked, &shown).map_err(|_| REFUSED)?;
     let token = token::redeem(&asked, of_issuer, verifier, PAGES).await?;

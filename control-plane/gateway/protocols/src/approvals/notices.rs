@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use asp_call::clock::unix_seconds;
 use asp_identity::minting::CardAlgorithm;
-use asp_outbound::{Destination, Outbound, OutboundError, body, retry_after, send_for};
+use asp_outbound::{Destination, body, retry_after, send_for};
 use asp_pipeline::pipeline::approvals::{Approval, ApprovalState, ApprovalStoreError, NoticeClaim};
 use asp_platform::time::rfc3339;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderName;
 use http::header::CONTENT_TYPE;
-use reqwest::Url;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{sleep, timeout};
@@ -24,6 +23,7 @@ use uuid::Uuid;
 
 use super::address_of;
 use crate::a2a::card::KEYS;
+use crate::approval_webhook::ApprovalWebhook;
 use crate::push::ANSWERS_WITHIN;
 use crate::replica::Replica;
 
@@ -46,52 +46,16 @@ const SIGNATURE: HeaderName = HeaderName::from_static("asp-signature");
 const JWT_TYPE: &str = "asp-approval+jwt";
 /// Validity of a signature in seconds.
 const SIGNED_FOR: u64 = 300;
-/// Ports of services that read lines of text, which a request could fill with commands: SMTP and Redis.
-const REFUSED_PORTS: [u16; 4] = [25, 465, 587, 6379];
-
-/// Receiver of notifications.
-pub struct ApprovalWebhook {
-    url: String,
-    outbound: Outbound,
-}
-
-/// Whether the text can be the URL of a receiver.
-pub fn is_webhook(text: &str) -> bool {
-    let is_ambiguous = |char: char| matches!(char, '\\' | '#') || char.is_whitespace() || char.is_control();
-    let is_target = |url: &Url| {
-        matches!(url.scheme(), "http" | "https")
-            && url.username().is_empty()
-            && url.password().is_none()
-            && !url.port().is_some_and(|port| REFUSED_PORTS.contains(&port))
-    };
-    !text.contains(is_ambiguous) && Url::parse(text).is_ok_and(|url| is_target(&url))
-}
-
-impl ApprovalWebhook {
-    /// Creates the receiver at a URL from the operator's settings.
-    pub fn new(url: String) -> Result<ApprovalWebhook, OutboundError> {
-        if !is_webhook(&url) {
-            return Err(OutboundError::Url);
-        }
-        Ok(ApprovalWebhook { url, outbound: Outbound::with_silence(ANSWERS_WITHIN)? })
-    }
-
-    /// Returns where to send; the operator's own URL may be private.
-    fn destination(&self) -> Result<Destination<'_>, OutboundError> {
-        self.outbound.trusted(&self.url)
-    }
-}
-
 /// Result of an attempt.
 #[derive(Debug)]
-enum Attempt {
+enum NoticeResult {
     Received,
     Failed { fault: String, asked: Option<Duration> },
 }
 
-impl Attempt {
-    fn failed(fault: &str) -> Attempt {
-        Attempt::Failed { fault: fault.to_owned(), asked: None }
+impl NoticeResult {
+    fn failed(fault: &str) -> NoticeResult {
+        NoticeResult::Failed { fault: fault.to_owned(), asked: None }
     }
 }
 
@@ -139,11 +103,11 @@ async fn deliver(
     }
     let metrics = &gateway.metrics().approvals;
     let (fault, asked) = match attempt(gateway, webhook, approval).await {
-        Attempt::Received => {
+        NoticeResult::Received => {
             metrics.noticed(approval.age);
             return pipeline.end_approval_notice(id, claim).await;
         }
-        Attempt::Failed { fault, asked } => (fault, asked),
+        NoticeResult::Failed { fault, asked } => (fault, asked),
     };
     if approval.notices >= MAX_ATTEMPTS {
         metrics.notice("dead");
@@ -162,12 +126,12 @@ fn pause(attempts: u32, asked: Option<Duration>) -> Duration {
     pause.max(asked.unwrap_or_default()).min(LONGEST_PAUSE)
 }
 
-async fn attempt(gateway: &Replica, webhook: &ApprovalWebhook, approval: &Approval) -> Attempt {
+async fn attempt(gateway: &Replica, webhook: &ApprovalWebhook, approval: &Approval) -> NoticeResult {
     let Some(address) = address_of(gateway, approval.request.id, approval.expires_ms) else {
-        return Attempt::failed("the address of the page cannot be sealed");
+        return NoticeResult::failed("the address of the page cannot be sealed");
     };
     let Ok(Destination { client, url }) = webhook.destination() else {
-        return Attempt::failed("the address is not valid");
+        return NoticeResult::failed("the address is not valid");
     };
     let body_text = notice(approval, &address).to_string();
     let audience = url.origin().ascii_serialization();
@@ -184,12 +148,12 @@ async fn attempt(gateway: &Replica, webhook: &ApprovalWebhook, approval: &Approv
         Ok::<_, reqwest::Error>((status, asked))
     };
     match timeout(ANSWERS_WITHIN, answer).await {
-        Ok(Ok((status, _))) if status.is_success() => Attempt::Received,
-        Ok(Ok((status, asked))) => Attempt::Failed { fault: format!("HTTP {}", status.as_u16()), asked },
+        Ok(Ok((status, _))) if status.is_success() => NoticeResult::Received,
+        Ok(Ok((status, asked))) => NoticeResult::Failed { fault: format!("HTTP {}", status.as_u16()), asked },
         // Its text has the URL, which may have a secret.
-        Ok(Err(error)) if error.is_connect() => Attempt::failed("no connection"),
-        Ok(Err(_)) => Attempt::failed("the connection broke"),
-        Err(_) => Attempt::failed("no answer in time"),
+        Ok(Err(error)) if error.is_connect() => NoticeResult::failed("no connection"),
+        Ok(Err(_)) => NoticeResult::failed("the connection broke"),
+        Err(_) => NoticeResult::failed("no answer in time"),
     }
 }
 
@@ -237,30 +201,6 @@ async fn signature(gateway: &Replica, audience: &str, approval: &Approval, body:
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_webhook_has_an_address_of_the_web_alone() {
-        for good in ["https://chat.example/hook?x=1", "http://127.0.0.1:8080/hook"] {
-            assert!(is_webhook(good), "{good}");
-        }
-        for bad in [
-            "",
-            "chat.example",
-            "ftp://chat.example/",
-            "file:///etc/passwd",
-            "https://user@chat.example/",
-            "https://:pass@chat.example/",
-            "https://chat.example:25/",
-            "http://127.0.0.1:6379/",
-            "https://chat.example/#x",
-            "https://chat.example\\@127.0.0.1/",
-            "https://chat.example/a b",
-            "https://chat.example/\r\nX: y",
-        ] {
-            assert!(!is_webhook(bad), "{bad:?}");
-            assert!(ApprovalWebhook::new(bad.into()).is_err(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn a_pause_doubles_to_a_bound_and_a_receiver_may_ask_for_more() {
