@@ -49,6 +49,8 @@ fn binding(random: &mut Random) -> BindingRecord {
         observed: random.one_in(8),
         approval: has_condition && allowed,
         when: if has_condition { r#"[{"pointer":"/a","equals":1}]"#.into() } else { String::new() },
+        approvers: String::new(),
+        approvers_issuer: String::new(),
     }
 }
 
