@@ -31,6 +31,7 @@ use asp_pipeline::pipeline::{Pipeline, PipelineDeps};
 use asp_pipeline::sessions::Sessions;
 use asp_pipeline::subscriptions;
 use asp_platform::runtime_health::RuntimeHealth;
+use asp_platform::secret::Secret;
 use asp_protocols::a2a::push::sender;
 use asp_protocols::approval_webhook::ApprovalWebhook;
 use asp_protocols::approvals::notices;
@@ -94,8 +95,8 @@ pub struct Config {
     pub token_audiences: TokenAudiences,
     /// Origins of receivers of push notifications that may be private or speak plain HTTP.
     pub push_origins: PushOrigins,
-    /// URL that is notified of requests for approval; `None` for none.
-    pub approval_webhook: Option<String>,
+    /// URL that is notified of requests for approval, which may have a secret; `None` for none.
+    pub approval_webhook: Option<Secret>,
     /// Plugin runtimes; [`Runtimes::none`] if there are none.
     pub runtimes: Runtimes,
     /// Models of the platform, for delegations.
@@ -215,7 +216,17 @@ impl Gateway {
             issuers,
             in_force: ArcSwapOption::empty(),
         };
-        Ok(Arc::new(Gateway {
+        Ok(Arc::new(Gateway::of(replica, runtimes, artifacts, backends)))
+    }
+
+    /// Returns a gateway of these parts without a snapshot.
+    fn of(
+        replica: Replica,
+        runtimes: Arc<Runtimes>,
+        artifacts: Artifacts,
+        backends: Arc<BackendTable>,
+    ) -> Gateway {
+        Gateway {
             replica: Arc::new(replica),
             runtimes,
             artifacts,
@@ -225,7 +236,7 @@ impl Gateway {
             applied: watch::Sender::new(0),
             applying: Mutex::default(),
             refused_by_store: AtomicBool::new(false),
-        }))
+        }
     }
 
     /// Applies as many of the changes up to a revision as possible, and returns the parts that are not in force as

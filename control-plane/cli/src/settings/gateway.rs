@@ -57,8 +57,8 @@ pub struct GatewaySection {
     #[arg(long, env = ENV_PUSH_ORIGINS, value_parser = list_entries)]
     push_entries: Option<List<ListEntry>>,
     /// URL of a chat or mail gateway that is notified of requests for approval (docs/approvals.md) [default: none]
-    #[arg(long, env = "ASP_APPROVAL_WEBHOOK", value_parser = webhook)]
-    pub approval_webhook: Option<String>,
+    #[arg(long, env = "ASP_APPROVAL_WEBHOOK", hide_env_values = true, value_parser = webhook)]
+    pub approval_webhook: Option<Secret>,
     /// JSON file of the credentials with which gateways authenticate to services (docs/identity.md) [default: none]
     #[arg(long, env = ENV_CREDENTIALS)]
     credentials_file: Option<PathBuf>,
@@ -162,9 +162,9 @@ fn seal_key(text: &str) -> Result<Secret, String> {
     }
 }
 
-fn webhook(text: &str) -> Result<String, String> {
+fn webhook(text: &str) -> Result<Secret, String> {
     match is_webhook(text) {
-        true => Ok(text.to_owned()),
+        true => Ok(Secret::new(text.to_owned())),
         false => Err("must be an http or https URL without credentials and fragment".to_owned()),
     }
 }

@@ -1,6 +1,7 @@
 //! Receiver of notifications about requests for approval, at a URL that the operator names.
 
 use asp_outbound::{Destination, Outbound, OutboundError};
+use asp_platform::secret::Secret;
 use reqwest::Url;
 
 use crate::push::ANSWERS_WITHIN;
@@ -10,7 +11,8 @@ const REFUSED_PORTS: [u16; 4] = [25, 465, 587, 6379];
 
 /// Receiver of notifications.
 pub struct ApprovalWebhook {
-    url: String,
+    /// Its path is a secret at many receivers.
+    url: Secret,
     outbound: Outbound,
 }
 
@@ -28,8 +30,8 @@ pub fn is_webhook(text: &str) -> bool {
 
 impl ApprovalWebhook {
     /// Creates the receiver at a URL from the operator's settings.
-    pub fn new(url: String) -> Result<ApprovalWebhook, OutboundError> {
-        if !is_webhook(&url) {
+    pub fn new(url: Secret) -> Result<ApprovalWebhook, OutboundError> {
+        if !is_webhook(url.expose()) {
             return Err(OutboundError::Url);
         }
         Ok(ApprovalWebhook { url, outbound: Outbound::with_silence(ANSWERS_WITHIN)? })
@@ -37,7 +39,7 @@ impl ApprovalWebhook {
 
     /// Returns where to send; the operator's own URL may be private.
     pub(crate) fn destination(&self) -> Result<Destination<'_>, OutboundError> {
-        self.outbound.trusted(&self.url)
+        self.outbound.trusted(self.url.expose())
     }
 }
 
@@ -65,7 +67,7 @@ mod tests {
             "https://chat.example/\r\nX: y",
         ] {
             assert!(!is_webhook(bad), "{bad:?}");
-            assert!(ApprovalWebhook::new(bad.into()).is_err(), "{bad:?}");
+            assert!(ApprovalWebhook::new(Secret::from(bad)).is_err(), "{bad:?}");
         }
     }
 }

@@ -195,7 +195,7 @@ impl Parts {
             token_keys: Arc::new(self.token_keys),
             token_audiences: self.token_audiences,
             push_origins: PushOrigins::Every,
-            approval_webhook: self.approval_webhook,
+            approval_webhook: self.approval_webhook.map(Into::into),
             told: self.told,
             sealer: Arc::new(Sealer::new(&[self.key; 32], None).unwrap()),
             vault: asp_vault::Vault::in_memory().unwrap(),
