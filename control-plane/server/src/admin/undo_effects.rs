@@ -9,7 +9,7 @@ use std::sync::Arc;
 use asp_edge::{Caller, names};
 use asp_proto::snapshot::{Primitive, Protocol, TargetKind};
 use asp_registry::CompiledServer;
-use asp_snapshot::policy::{Policy, Ruling};
+use asp_snapshot::policy::{Effect, Policy, Ruling};
 use asp_store::control::{
     BindingRecord, CONCURRENCY, ExposureRecord, LimitRecord, ListDifference, OfferRecord, RevocationRecord,
 };
@@ -195,9 +195,13 @@ enum Level {
 
 impl Level {
     fn of(policy: &Policy, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> Level {
+        // No condition holds for null; a binding without conditions may require an approval.
+        let none = serde_json::Value::Null;
+        let is_asked = || policy.decide(caller, primitive, protocol, &none).effect == Effect::Approve;
         match policy.rule(caller, primitive, protocol) {
             Ruling::Denied(_) => Level::Denied,
             Ruling::NeedsApproval => Level::NeedsApproval,
+            Ruling::Allowed(_) if is_asked() => Level::NeedsApproval,
             Ruling::Allowed(_) if policy.asks_about(caller, primitive, protocol) => Level::Conditional,
             Ruling::Allowed(_) => Level::Allowed,
         }

@@ -46,6 +46,7 @@ const SIGNATURE: HeaderName = HeaderName::from_static("asp-signature");
 const JWT_TYPE: &str = "asp-approval+jwt";
 /// Validity of a signature in seconds.
 const SIGNED_FOR: u64 = 300;
+
 /// Result of an attempt.
 #[derive(Debug)]
 enum NoticeResult {
