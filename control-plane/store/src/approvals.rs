@@ -265,6 +265,7 @@ pub mod suite;
 mod tests {
     use super::*;
 
+    /// Invariant I-12.
     #[test]
     fn only_another_person_of_the_group_at_its_issuer_decides() {
         let request = suite::request("rule", 1);
