@@ -444,7 +444,9 @@ async fn public(
     if let Some(response) = login::serve(gateway, snapshot, (parts, body, peer)).await {
         return response;
     }
-    if let Some(response) = approvals::serve(gateway, snapshot, (parts, body, peer)).await {
+    // Boxed, so that the state of every request does not include that of a login.
+    let of_approvals = Box::pin(approvals::serve(gateway, snapshot, (parts, body, peer))).await;
+    if let Some(response) = of_approvals {
         return response;
     }
     let path = parts.uri.path();

@@ -219,6 +219,24 @@ async fn bindings_with_conditions_are_written_by_commands() {
 }
 
 #[tokio::test]
+async fn a_group_that_approves_is_written_explained_and_removed() {
+    let admin = Admin::start().await;
+    admin.good(&["policy", "acme", "--approval", "echo", "--by", "finance"]);
+    let policy: Value = serde_json::from_str(&admin.good(&["policy", "acme"])).unwrap();
+    let binding = &policy["bindings"][0];
+    assert_eq!((&binding["approvers"]["group"], &binding["allowed"]), (&"finance".into(), &true.into()));
+    let question = ["explain", "--org", "acme", "--server", "demo", "--primitive", "echo"];
+    let explained = admin.good(&question);
+    assert!(explained.contains("by another person of the group finance"), "{explained}");
+    assert_eq!(admin.good(&["approvals", "list"]).trim(), "");
+    let unknown = admin.run(&["approvals", "approve", "00000000-0000-0000-0000-000000000000"]);
+    assert_ne!(unknown.status.code(), Some(0), "there is no such request");
+    admin.good(&["policy", "acme", "--remove", "echo"]);
+    let policy: Value = serde_json::from_str(&admin.good(&["policy", "acme"])).unwrap();
+    assert_eq!(policy["bindings"], serde_json::json!([]));
+}
+
+#[tokio::test]
 async fn a_call_that_a_condition_denies_is_explained_without_lifting_the_bound() {
     let admin = Admin::start().await;
     let words = |line: &'static str| line.split(' ').collect::<Vec<_>>();

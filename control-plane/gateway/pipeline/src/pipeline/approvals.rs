@@ -229,7 +229,8 @@ impl CallTask {
     pub(super) async fn approved(&self, arguments: &Json) -> Result<(), Refusal> {
         match self.call.ruling.approvers() {
             None => approve::approve(&self.call).await,
-            Some(approvers) => self.granted(&approvers, arguments).await,
+            // Boxed, so that the state of every call does not include this wait.
+            Some(approvers) => Box::pin(self.granted(&approvers, arguments)).await,
         }
     }
 
