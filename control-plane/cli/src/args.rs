@@ -1,7 +1,7 @@
 //! The command line of `asp`.
 
-pub mod blocks;
 pub mod approvals;
+pub mod blocks;
 pub mod call;
 pub mod config;
 pub mod connect;
