@@ -8,9 +8,13 @@ use crate::columns::Columns;
 
 #[cfg(any(test, feature = "testing"))]
 mod memory;
+pub mod search;
+#[cfg(any(test, feature = "testing"))]
+pub mod suite;
 
 #[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryAudit;
+use search::{AuditFound, AuditSearch};
 
 /// Retention of call events.
 pub(crate) const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -58,6 +62,19 @@ pub struct AuditError(pub String);
 
 from_failure!(sqlx::Error => AuditError);
 
+/// A gateway whose calls may lack their last event, because it ended without writing them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostWriter {
+    /// Id of the run of the gateway, as in the `gateway` member of its events.
+    pub id: String,
+    /// Time of its last renewal, by the database's clock.
+    pub seen_ms: i64,
+    /// Lower bound of the times of the first events of the calls that it was running.
+    pub oldest_ms: i64,
+    /// Number of times that others have appended events for it: a stale reader appends nothing.
+    pub round: i64,
+}
+
 /// An audit log: keeps events durably until they are too old or too many.
 #[async_trait]
 pub trait AuditLog: Send + Sync {
@@ -66,6 +83,38 @@ pub trait AuditLog: Send + Sync {
 
     /// Returns a page, newest first.
     async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError>;
+
+    /// Returns the events that a search finds, in its order, and the position to continue from. Reads a bounded number of
+    /// events, so that a page may have few or none and still not be the last one.
+    async fn search(&self, _search: &AuditSearch) -> Result<AuditFound, AuditError> {
+        Err(AuditError("it cannot be searched".to_owned()))
+    }
+
+    /// Records that a gateway writes to this log and runs calls, the oldest of which started at `oldest_ms`.
+    async fn renew_writer(&self, _id: &str, _oldest_ms: i64) -> Result<(), AuditError> {
+        Ok(())
+    }
+
+    /// Forgets a gateway that runs no calls.
+    async fn release_writer(&self, _id: &str) -> Result<(), AuditError> {
+        Ok(())
+    }
+
+    /// Returns at most 100 gateways that have not renewed their record for this time.
+    async fn lost_writers(&self, _longest: Duration) -> Result<Vec<LostWriter>, AuditError> {
+        Ok(Vec::new())
+    }
+
+    /// Appends the last events of calls of a lost gateway and, if `is_last`, forgets the gateway: all of that or nothing.
+    /// Returns false, and changes nothing, if another process did so since the gateway was read, or if it returned.
+    async fn finish_writer(
+        &self,
+        _lost: &LostWriter,
+        _events: &[CallEvent],
+        _is_last: bool,
+    ) -> Result<bool, AuditError> {
+        Ok(false)
+    }
 
     /// Whether nothing may run without this log; if false, read-only calls may.
     fn is_required(&self) -> bool {

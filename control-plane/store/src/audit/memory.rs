@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
+use super::search::{AuditFound, AuditSearch, Order, Position};
 use super::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent};
 
 /// An audit log in memory. Keeps only the newest events.
@@ -44,5 +45,24 @@ impl AuditLog for MemoryAudit {
         };
         let limit = usize::try_from(query.limit.clamp(1, MAX_PAGE)).unwrap_or_default();
         Ok(self.events.lock().iter().rev().filter(wanted).take(limit).cloned().collect())
+    }
+
+    async fn search(&self, search: &AuditSearch) -> Result<AuditFound, AuditError> {
+        let mut found: Vec<StoredEvent> =
+            self.events.lock().iter().filter(|stored| search.passes(stored)).cloned().collect();
+        match search.order {
+            Order::Newest => found.sort_by_key(|stored| std::cmp::Reverse(Position::of(stored))),
+            Order::Oldest => found.sort_by_key(Position::of),
+            Order::Arrival => found.sort_by_key(|stored| stored.seq),
+        }
+        if let Some(after) = search.after {
+            found.retain(|stored| match search.order {
+                Order::Newest => Position::of(stored) < after,
+                Order::Oldest => Position::of(stored) > after,
+                Order::Arrival => stored.seq > after.seq,
+            });
+        }
+        found.truncate(usize::try_from(search.page_limit()).unwrap_or_default());
+        Ok(AuditFound::of(found, search.page_limit(), None))
     }
 }

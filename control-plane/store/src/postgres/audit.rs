@@ -7,15 +7,29 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::PgPool;
+use sqlx::postgres::PgRow;
+use sqlx::{PgPool, Row};
 
 use super::has_code;
-use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent, stored};
+use crate::audit::search::{
+    self, AuditFound, AuditSearch, Dialect, Order, Parameter, Position, SearchStatement,
+};
+use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, LostWriter, MAX_PAGE, StoredEvent, stored};
+
+mod writers;
 
 /// Interval between two sweeps of one process.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 /// SQLSTATE of an insert for which there is no partition (`check_violation`).
 const NO_PARTITION: &str = "23514";
+
+/// Expressions of a search, as `migrations/postgres/1107_audit_search.sql` has them.
+const DIALECT: Dialect = Dialect {
+    table: "all_call_events",
+    trace: r#"substring(event from '"trace":"([^"]*)"')"#,
+    find: "strpos",
+    plain_org: "org || ''",
+};
 
 /// The audit log of calls.
 pub struct PostgresAudit {
@@ -69,6 +83,30 @@ impl PostgresAudit {
         let append = query!("SELECT append_call_audit($1, $2, $3)", times, orgs, events);
         append.execute(&self.pool).await.map(drop)
     }
+
+    /// Returns the number below which no append can still write.
+    async fn horizon(&self) -> sqlx::Result<i64> {
+        sqlx::query_scalar("SELECT call_audit_horizon()").fetch_one(&self.pool).await
+    }
+
+    /// Returns the position of the last event that a page of the search reads, unless it reads all.
+    async fn last_read(&self, search: &AuditSearch, horizon: Option<i64>) -> sqlx::Result<Option<Position>> {
+        let rows = self.rows(search::last_read(search, &DIALECT, horizon)).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Ok(Some(Position { at_ms: row.try_get("at_ms")?, seq: row.try_get("seq")? }))
+    }
+
+    async fn rows(&self, statement: SearchStatement) -> sqlx::Result<Vec<PgRow>> {
+        // The plan depends on the values: an org may have few events or nearly all.
+        let mut rows = sqlx::query::<sqlx::Postgres>(sqlx::AssertSqlSafe(statement.text)).persistent(false);
+        for parameter in statement.parameters {
+            rows = match parameter {
+                Parameter::Number(number) => rows.bind(number),
+                Parameter::Text(text) => rows.bind(text),
+            };
+        }
+        rows.fetch_all(&self.pool).await
+    }
 }
 
 #[async_trait]
@@ -82,7 +120,7 @@ impl AuditLog for PostgresAudit {
 
     async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
         // Before the page, in a separate statement: appends that end between the two are in the page.
-        let horizon: i64 = sqlx::query_scalar("SELECT call_audit_horizon()").fetch_one(&self.pool).await?;
+        let horizon = self.horizon().await?;
         let statement = match query.org {
             Some(_) => {
                 "SELECT seq, at_ms, org, event FROM all_call_events WHERE org = $3 AND seq < $1 ORDER BY seq DESC LIMIT $2"
@@ -99,5 +137,42 @@ impl AuditLog for PostgresAudit {
         }
         let rows = statement.fetch_all(&self.pool).await?;
         Ok(rows.iter().map(stored).collect::<sqlx::Result<_>>()?)
+    }
+
+    async fn search(&self, search: &AuditSearch) -> Result<AuditFound, AuditError> {
+        // Only in the order of arrival would an event that is written later be missed by the next page.
+        let horizon = match search.order {
+            Order::Arrival => Some(self.horizon().await?),
+            Order::Newest | Order::Oldest => None,
+        };
+        // Without a filter every event that is read is found.
+        let last_read = match search.members.is_empty() {
+            true => None,
+            false => self.last_read(search, horizon).await?,
+        };
+        let rows = self.rows(search::page(search, &DIALECT, horizon, last_read)).await?;
+        let events = rows.iter().map(stored).collect::<sqlx::Result<_>>()?;
+        Ok(AuditFound::of(events, search.page_limit(), last_read))
+    }
+
+    async fn renew_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {
+        Ok(self.renew(id, oldest_ms).await?)
+    }
+
+    async fn release_writer(&self, id: &str) -> Result<(), AuditError> {
+        Ok(self.release(id).await?)
+    }
+
+    async fn lost_writers(&self, longest: Duration) -> Result<Vec<LostWriter>, AuditError> {
+        Ok(self.lost(longest).await?)
+    }
+
+    async fn finish_writer(
+        &self,
+        lost: &LostWriter,
+        events: &[CallEvent],
+        is_last: bool,
+    ) -> Result<bool, AuditError> {
+        Ok(self.finish(lost, events, is_last).await?)
     }
 }

@@ -4,17 +4,21 @@
 //! events from a full file; expired events are removed in small batches; pages that stay free are returned to the disk.
 
 mod queue;
+mod writers;
 
 use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::sqlite::SqliteSynchronous;
+use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
 use sqlx::{QueryBuilder, Row, SqliteConnection, SqlitePool};
 
 use super::Result;
 use super::file::{self, FileSettings};
-use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent, stored};
+use crate::audit::search::{self, AuditFound, AuditSearch, Dialect, Parameter, Position, SearchStatement};
+use crate::audit::{
+    AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, LostWriter, MAX_PAGE, StoredEvent, stored,
+};
 use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
 
@@ -33,6 +37,14 @@ const FREE_SHARE: i64 = 8;
 /// Number of the next event. It is above zero: events that commit 03f3e640 moved to the file have numbers below zero, and
 /// SQLite would continue these.
 const NEXT: &str = "(SELECT MAX(COALESCE(MAX(seq), 0), 0) + 1 FROM events)";
+
+/// Expressions of a search, as `migrations/audit/0101_audit_search.sql` has them.
+const DIALECT: Dialect = Dialect {
+    table: "events",
+    trace: "CASE WHEN json_valid(event) THEN json_extract(event, '$.trace') END",
+    find: "instr",
+    plain_org: "+org",
+};
 
 /// An audit log in one SQLite file.
 pub struct SqliteAudit {
@@ -133,6 +145,59 @@ impl AuditLog for SqliteAudit {
         }
         let rows = statement.fetch_all(&self.read).await?;
         Ok(rows.iter().map(stored).collect::<sqlx::Result<_>>()?)
+    }
+
+    async fn search(&self, search: &AuditSearch) -> Result<AuditFound, AuditError> {
+        // Without a filter every event that is read is found.
+        let last_read = match search.members.is_empty() {
+            true => None,
+            false => self.last_read(search).await?,
+        };
+        let rows = self.rows(search::page(search, &DIALECT, None, last_read)).await?;
+        let events = rows.iter().map(stored).collect::<sqlx::Result<_>>()?;
+        Ok(AuditFound::of(events, search.page_limit(), last_read))
+    }
+
+    async fn renew_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {
+        Ok(self.renew(id, oldest_ms).await?)
+    }
+
+    async fn release_writer(&self, id: &str) -> Result<(), AuditError> {
+        Ok(self.release(id).await?)
+    }
+
+    async fn lost_writers(&self, longest: Duration) -> Result<Vec<LostWriter>, AuditError> {
+        Ok(self.lost(longest).await?)
+    }
+
+    async fn finish_writer(
+        &self,
+        lost: &LostWriter,
+        events: &[CallEvent],
+        is_last: bool,
+    ) -> Result<bool, AuditError> {
+        Ok(self.finish(lost, events, is_last).await?)
+    }
+}
+
+impl SqliteAudit {
+    /// Returns the position of the last event that a page of the search reads, unless it reads all.
+    async fn last_read(&self, search: &AuditSearch) -> sqlx::Result<Option<Position>> {
+        let rows = self.rows(search::last_read(search, &DIALECT, None)).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Ok(Some(Position { at_ms: row.try_get("at_ms")?, seq: row.try_get("seq")? }))
+    }
+
+    async fn rows(&self, statement: SearchStatement) -> sqlx::Result<Vec<SqliteRow>> {
+        // The text depends on the conditions: cached, it would evict a statement that is used again.
+        let mut rows = sqlx::query::<sqlx::Sqlite>(sqlx::AssertSqlSafe(statement.text)).persistent(false);
+        for parameter in statement.parameters {
+            rows = match parameter {
+                Parameter::Number(number) => rows.bind(number),
+                Parameter::Text(text) => rows.bind(text),
+            };
+        }
+        rows.fetch_all(&self.read).await
     }
 }
 

@@ -18,7 +18,8 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use super::{Result, SqliteAudit};
-use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
+use crate::audit::search::{AuditFound, AuditSearch};
+use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, LostWriter, StoredEvent};
 use crate::private;
 use org_bytes::OrgBytes;
 
@@ -159,6 +160,39 @@ impl AuditLog for SpooledAudit {
 
     async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
         self.log.page(query).await
+    }
+
+    async fn search(&self, search: &AuditSearch) -> Result<AuditFound, AuditError> {
+        self.log.search(search).await
+    }
+
+    async fn renew_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {
+        self.log.renew_writer(id, oldest_ms).await
+    }
+
+    /// Not while events wait in the file: calls whose last event is there have ended only for this process.
+    async fn release_writer(&self, id: &str) -> Result<(), AuditError> {
+        match self.waiting.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => self.log.release_writer(id).await,
+        }
+    }
+
+    async fn lost_writers(&self, longest: Duration) -> Result<Vec<LostWriter>, AuditError> {
+        // The last events of a lost gateway may be in this file.
+        match self.waiting.load(Ordering::Acquire) {
+            true => Ok(Vec::new()),
+            false => self.log.lost_writers(longest).await,
+        }
+    }
+
+    async fn finish_writer(
+        &self,
+        lost: &LostWriter,
+        events: &[CallEvent],
+        is_last: bool,
+    ) -> Result<bool, AuditError> {
+        self.log.finish_writer(lost, events, is_last).await
     }
 
     fn is_required(&self) -> bool {

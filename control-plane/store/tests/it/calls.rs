@@ -318,6 +318,13 @@ async fn the_audit_is_read_in_pages_that_meet_without_a_gap() {
 }
 
 #[tokio::test]
+async fn the_sqlite_audit_is_searched_and_knows_its_writers() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = SqliteAudit::open(&directory.path().join("audit.db"), GIBIBYTE).await.unwrap();
+    asp_store::audit::suite::run(&log).await;
+}
+
+#[tokio::test]
 async fn the_audit_stays_below_its_bound_of_bytes_and_loses_the_oldest_first() {
     const MOST: u64 = 1024 * 1024;
     let directory = tempfile::tempdir().unwrap();

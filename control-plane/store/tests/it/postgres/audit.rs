@@ -69,6 +69,12 @@ async fn the_audit_log_is_read_page_by_page_and_in_the_order_in_which_it_came() 
     assert_eq!(numbers(&log, None, None, 1).await, [FIRST + 3 * WIDTH + 6]);
 }
 
+#[tokio::test]
+async fn the_audit_log_is_searched_and_knows_its_writers() {
+    let fresh = Fresh::start().await;
+    asp_store::audit::suite::run(&fresh.database.audit(GIBIBYTE)).await;
+}
+
 /// Adds to `seen` the events that are newer than its last one.
 async fn follow(log: &PostgresAudit, seen: &mut Vec<i64>) {
     let last = seen.last().copied().unwrap_or_default();

@@ -1,0 +1,120 @@
+//! Behaviour of every [`AuditLog`] that is searched, and of the records of the gateways that write to it.
+
+// Test code that other backends' crates call too: a failed expectation panics.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::time::Duration;
+
+use super::search::{AuditSearch, MemberFilter, Order, Position};
+use super::{AuditLog, CallEvent};
+
+fn event(at_ms: i64, org: &str, user: &str, trace: &str) -> CallEvent {
+    let event =
+        format!(r#"{{"event":"call.finish","user":"{user}","trace":"{trace}","outcome":"completed"}}"#);
+    CallEvent { at_ms, org: org.to_owned(), event }
+}
+
+/// Reads all pages of a search; returns the times of the events.
+async fn times(log: &dyn AuditLog, search: AuditSearch) -> Vec<i64> {
+    let mut search = AuditSearch { limit: 7, ..search };
+    let mut read = Vec::new();
+    loop {
+        let found = log.search(&search).await.unwrap();
+        assert!(found.events.len() <= 7, "{}", found.events.len());
+        read.extend(found.events.iter().map(|stored| stored.event.at_ms));
+        let Some(next) = found.next else { return read };
+        assert_ne!(search.after, Some(next), "a page advances");
+        search.after = Some(next);
+    }
+}
+
+/// Runs the suite on an empty log.
+pub async fn run(log: &dyn AuditLog) {
+    // Time 1,017 arrives last: events that waited in a file are found by their time.
+    let mut events: Vec<CallEvent> = (0..40)
+        .filter(|n| *n != 17)
+        .map(|n| {
+            let org = if n % 2 == 0 { "acme" } else { "globex" };
+            event(1_000 + n, org, ["alice", "bob"][usize::from(n % 4 == 0)], &format!("t{}", n / 4))
+        })
+        .collect();
+    events.push(event(1_017, "globex", "alice", "t4"));
+    events.push(CallEvent { at_ms: 1_050, org: "acme".into(), event: "no JSON".into() });
+    log.append(&events).await.unwrap();
+    finds_by_time_and_org(log).await;
+    finds_by_members_and_trace(log).await;
+    let first = AuditSearch { order: Order::Arrival, limit: 1, ..AuditSearch::default() };
+    let first = log.search(&first).await.unwrap();
+    let arrival = AuditSearch { order: Order::Arrival, after: first.next, ..AuditSearch::default() };
+    let arrived = times(log, arrival).await;
+    assert_eq!((arrived.len(), arrived.last(), arrived.get(38)), (40, Some(&1_050), Some(&1_017)));
+    keeps_writers(log).await;
+}
+
+async fn finds_by_time_and_org(log: &dyn AuditLog) {
+    let all: Vec<i64> = (1_000..1_040).chain([1_050]).collect();
+    let newest: Vec<i64> = all.iter().rev().copied().collect();
+    assert_eq!(times(log, AuditSearch::default()).await, newest);
+    assert_eq!(times(log, AuditSearch { order: Order::Oldest, ..AuditSearch::default() }).await, all);
+    for order in [Order::Newest, Order::Oldest] {
+        let range = AuditSearch { from_ms: Some(1_005), to_ms: Some(1_020), order, ..AuditSearch::default() };
+        let mut found = times(log, range.clone()).await;
+        found.sort_unstable();
+        assert_eq!(found, (1_005..1_020).collect::<Vec<_>>(), "{order:?}");
+        let of_org = AuditSearch { org: Some("globex".into()), ..range };
+        let mut found = times(log, of_org).await;
+        found.sort_unstable();
+        assert_eq!(found, (1_005..1_020).filter(|at| at % 2 == 1).collect::<Vec<_>>(), "{order:?}");
+    }
+}
+
+async fn finds_by_members_and_trace(log: &dyn AuditLog) {
+    let bob = AuditSearch { members: vec![MemberFilter::is("user", "bob")], ..AuditSearch::default() };
+    assert_eq!(
+        times(log, bob.clone()).await,
+        (1_000..1_040).rev().filter(|at| at % 4 == 0).collect::<Vec<_>>()
+    );
+    assert!(times(log, AuditSearch { org: Some("globex".into()), ..bob.clone() }).await.is_empty());
+    let neither = AuditSearch { members: vec![MemberFilter::is("user", "bo")], ..AuditSearch::default() };
+    assert!(times(log, neither).await.is_empty());
+    let begins = AuditSearch { members: vec![MemberFilter::starts("user", "bo")], ..AuditSearch::default() };
+    assert_eq!(times(log, begins).await.len(), 10);
+    let trace = AuditSearch { trace: Some("t4".into()), ..AuditSearch::default() };
+    assert_eq!(times(log, trace.clone()).await, [1_019, 1_018, 1_017, 1_016]);
+    assert_eq!(times(log, AuditSearch { org: Some("acme".into()), ..trace.clone() }).await, [1_018, 1_016]);
+    let both = AuditSearch { trace: Some("t4".into()), ..bob };
+    assert_eq!(times(log, both).await, [1_016]);
+    // A position that names no event is a place in the order all the same.
+    let between =
+        AuditSearch { after: Some(Position { at_ms: 1_001, seq: i64::MIN }), ..AuditSearch::default() };
+    assert_eq!(times(log, between).await, [1_000]);
+}
+
+async fn keeps_writers(log: &dyn AuditLog) {
+    log.renew_writer("one", 5).await.unwrap();
+    log.renew_writer("two", 6).await.unwrap();
+    assert!(log.lost_writers(Duration::from_secs(60)).await.unwrap().is_empty());
+    log.release_writer("two").await.unwrap();
+    // A record is lost once the clock has advanced.
+    let lost = loop {
+        let lost = log.lost_writers(Duration::ZERO).await.unwrap();
+        if !lost.is_empty() {
+            break lost;
+        }
+        tokio::task::yield_now().await;
+    };
+    let [one] = lost.as_slice() else { panic!("{lost:?}") };
+    assert_eq!((one.id.as_str(), one.oldest_ms), ("one", 5));
+    let last = |n: i64| [event(2_000 + n, "acme", "carol", "t")];
+    assert!(log.finish_writer(one, &last(0), false).await.unwrap());
+    assert!(
+        !log.finish_writer(one, &last(1), true).await.unwrap(),
+        "another one has finished its calls since"
+    );
+    let again = log.lost_writers(Duration::ZERO).await.unwrap();
+    assert!(log.finish_writer(&again[0], &last(2), true).await.unwrap());
+    assert!(!log.finish_writer(&again[0], &last(3), true).await.unwrap(), "it is forgotten");
+    assert!(log.lost_writers(Duration::ZERO).await.unwrap().is_empty());
+    let carol = AuditSearch { members: vec![MemberFilter::is("user", "carol")], ..AuditSearch::default() };
+    assert_eq!(times(log, carol).await, [2_002, 2_000]);
+}
