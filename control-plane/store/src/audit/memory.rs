@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::search::{AuditFound, AuditSearch, Order, Position};
+use super::search::{AuditFound, AuditSearch, EventPosition, SearchOrder};
 use super::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent};
 
 /// An audit log in memory. Keeps only the newest events.
@@ -51,15 +51,15 @@ impl AuditLog for MemoryAudit {
         let mut found: Vec<StoredEvent> =
             self.events.lock().iter().filter(|stored| search.passes(stored)).cloned().collect();
         match search.order {
-            Order::Newest => found.sort_by_key(|stored| std::cmp::Reverse(Position::of(stored))),
-            Order::Oldest => found.sort_by_key(Position::of),
-            Order::Arrival => found.sort_by_key(|stored| stored.seq),
+            SearchOrder::Newest => found.sort_by_key(|stored| std::cmp::Reverse(EventPosition::of(stored))),
+            SearchOrder::Oldest => found.sort_by_key(EventPosition::of),
+            SearchOrder::Arrival => found.sort_by_key(|stored| stored.seq),
         }
         if let Some(after) = search.after {
             found.retain(|stored| match search.order {
-                Order::Newest => Position::of(stored) < after,
-                Order::Oldest => Position::of(stored) > after,
-                Order::Arrival => stored.seq > after.seq,
+                SearchOrder::Newest => EventPosition::of(stored) < after,
+                SearchOrder::Oldest => EventPosition::of(stored) > after,
+                SearchOrder::Arrival => stored.seq > after.seq,
             });
         }
         found.truncate(usize::try_from(search.page_limit()).unwrap_or_default());

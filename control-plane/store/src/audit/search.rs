@@ -15,22 +15,22 @@ use super::StoredEvent;
 /// Maximum number of events that one page reads.
 pub const EXAMINED: u32 = 50_000;
 
-/// Position of an event in the order of time: of events of one time, by number.
+/// EventPosition of an event in the order of time: of events of one time, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
+pub struct EventPosition {
     /// Unix milliseconds.
     pub at_ms: i64,
     pub seq: i64,
 }
 
-impl Position {
+impl EventPosition {
     /// Returns the position of an event.
-    pub fn of(stored: &StoredEvent) -> Position {
-        Position { at_ms: stored.event.at_ms, seq: stored.seq }
+    pub fn of(stored: &StoredEvent) -> EventPosition {
+        EventPosition { at_ms: stored.event.at_ms, seq: stored.seq }
     }
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for EventPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.at_ms, self.seq)
     }
@@ -39,23 +39,23 @@ impl fmt::Display for Position {
 /// Error: a text is no position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a cursor of this list")]
-pub struct PositionError;
+pub struct EventPositionError;
 
-impl FromStr for Position {
-    type Err = PositionError;
+impl FromStr for EventPosition {
+    type Err = EventPositionError;
 
-    fn from_str(text: &str) -> Result<Position, PositionError> {
-        let (at, seq) = text.split_once('.').ok_or(PositionError)?;
-        let number = |text: &str| text.parse::<i64>().map_err(|_| PositionError);
-        let position = Position { at_ms: number(at)?, seq: number(seq)? };
+    fn from_str(text: &str) -> Result<EventPosition, EventPositionError> {
+        let (at, seq) = text.split_once('.').ok_or(EventPositionError)?;
+        let number = |text: &str| text.parse::<i64>().map_err(|_| EventPositionError);
+        let position = EventPosition { at_ms: number(at)?, seq: number(seq)? };
         // One spelling of each position.
-        if position.to_string() == text { Ok(position) } else { Err(PositionError) }
+        if position.to_string() == text { Ok(position) } else { Err(EventPositionError) }
     }
 }
 
-/// Order of the events of a search.
+/// SearchOrder of the events of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum SearchOrder {
     /// By time, newest first.
     #[default]
     Newest,
@@ -120,9 +120,9 @@ pub struct AuditSearch {
     pub to_ms: Option<i64>,
     /// Filters that an event must all pass.
     pub members: Vec<MemberFilter>,
-    pub order: Order,
+    pub order: SearchOrder,
     /// Only events after this position in the order.
-    pub after: Option<Position>,
+    pub after: Option<EventPosition>,
     /// 1 to 1000; values outside are clamped.
     pub limit: u32,
 }
@@ -131,15 +131,15 @@ pub struct AuditSearch {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFound {
     pub events: Vec<StoredEvent>,
-    /// Position to continue from; `None` if there are no more events.
-    pub next: Option<Position>,
+    /// EventPosition to continue from; `None` if there are no more events.
+    pub next: Option<EventPosition>,
 }
 
 impl AuditFound {
     /// Completes a page; `last_read` is the position at which the search stopped reading, if it did not reach the end.
-    pub(crate) fn of(events: Vec<StoredEvent>, limit: u32, last_read: Option<Position>) -> AuditFound {
+    pub(crate) fn of(events: Vec<StoredEvent>, limit: u32, last_read: Option<EventPosition>) -> AuditFound {
         let is_full = u32::try_from(events.len()).is_ok_and(|count| count >= limit);
-        let next = if is_full { events.last().map(Position::of) } else { last_read };
+        let next = if is_full { events.last().map(EventPosition::of) } else { last_read };
         AuditFound { events, next }
     }
 }
@@ -161,25 +161,25 @@ impl AuditSearch {
     }
 
     /// The position that begins the order; events after it are read.
-    fn start(&self) -> Position {
+    fn start(&self) -> EventPosition {
         match self.order {
-            Order::Newest => {
-                let latest = Position { at_ms: self.to_ms.unwrap_or(i64::MAX), seq: i64::MIN };
+            SearchOrder::Newest => {
+                let latest = EventPosition { at_ms: self.to_ms.unwrap_or(i64::MAX), seq: i64::MIN };
                 self.after.map_or(latest, |after| after.min(latest))
             }
-            Order::Oldest => {
+            SearchOrder::Oldest => {
                 let at_ms = self.from_ms.map_or(i64::MIN, |from| from.saturating_sub(1));
-                let earliest = Position { at_ms, seq: i64::MAX };
+                let earliest = EventPosition { at_ms, seq: i64::MAX };
                 self.after.map_or(earliest, |after| after.max(earliest))
             }
-            Order::Arrival => self.after.unwrap_or(Position { at_ms: i64::MIN, seq: i64::MIN }),
+            SearchOrder::Arrival => self.after.unwrap_or(EventPosition { at_ms: i64::MIN, seq: i64::MIN }),
         }
     }
 }
 
 /// A value of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Parameter {
+pub(crate) enum SearchValue {
     Number(i64),
     Text(String),
 }
@@ -199,17 +199,17 @@ pub(crate) struct Dialect {
 /// A statement with its values, `$1` and following.
 pub(crate) struct SearchStatement {
     pub(crate) text: String,
-    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) parameters: Vec<SearchValue>,
 }
 
 impl SearchStatement {
     fn number(&mut self, value: i64) -> String {
-        self.parameters.push(Parameter::Number(value));
+        self.parameters.push(SearchValue::Number(value));
         format!("${}", self.parameters.len())
     }
 
     fn text(&mut self, value: &str) -> String {
-        self.parameters.push(Parameter::Text(value.to_owned()));
+        self.parameters.push(SearchValue::Text(value.to_owned()));
         format!("${}", self.parameters.len())
     }
 }
@@ -232,16 +232,16 @@ pub(crate) fn page(
     search: &AuditSearch,
     dialect: &Dialect,
     horizon: Option<i64>,
-    last_read: Option<Position>,
+    last_read: Option<EventPosition>,
 ) -> SearchStatement {
     let mut statement = SearchStatement { text: String::new(), parameters: Vec::new() };
     let mut conditions = conditions(&mut statement, search, dialect, horizon);
     if let Some(last) = last_read {
         let seq = statement.number(last.seq);
         conditions.push_str(&match search.order {
-            Order::Newest => format!(" AND (at_ms, seq) >= ({}, {seq})", statement.number(last.at_ms)),
-            Order::Oldest => format!(" AND (at_ms, seq) <= ({}, {seq})", statement.number(last.at_ms)),
-            Order::Arrival => format!(" AND seq <= {seq}"),
+            SearchOrder::Newest => format!(" AND (at_ms, seq) >= ({}, {seq})", statement.number(last.at_ms)),
+            SearchOrder::Oldest => format!(" AND (at_ms, seq) <= ({}, {seq})", statement.number(last.at_ms)),
+            SearchOrder::Arrival => format!(" AND seq <= {seq}"),
         });
     }
     for member in &search.members {
@@ -271,14 +271,14 @@ fn conditions(
     let start = search.start();
     let seq = statement.number(start.seq);
     let mut all = vec![match search.order {
-        Order::Newest => format!("(at_ms, seq) < ({}, {seq})", statement.number(start.at_ms)),
-        Order::Oldest => format!("(at_ms, seq) > ({}, {seq})", statement.number(start.at_ms)),
-        Order::Arrival => format!("seq > {seq}"),
+        SearchOrder::Newest => format!("(at_ms, seq) < ({}, {seq})", statement.number(start.at_ms)),
+        SearchOrder::Oldest => format!("(at_ms, seq) > ({}, {seq})", statement.number(start.at_ms)),
+        SearchOrder::Arrival => format!("seq > {seq}"),
     }];
-    if let Some(from) = search.from_ms.filter(|_| search.order != Order::Oldest) {
+    if let Some(from) = search.from_ms.filter(|_| search.order != SearchOrder::Oldest) {
         all.push(format!("at_ms >= {}", statement.number(from)));
     }
-    if let Some(to) = search.to_ms.filter(|_| search.order != Order::Newest) {
+    if let Some(to) = search.to_ms.filter(|_| search.order != SearchOrder::Newest) {
         all.push(format!("at_ms < {}", statement.number(to)));
     }
     if let Some(horizon) = horizon {
@@ -294,11 +294,11 @@ fn conditions(
     all.join(" AND ")
 }
 
-fn order(order: Order) -> &'static str {
+fn order(order: SearchOrder) -> &'static str {
     match order {
-        Order::Newest => "at_ms DESC, seq DESC",
-        Order::Oldest => "at_ms, seq",
-        Order::Arrival => "seq",
+        SearchOrder::Newest => "at_ms DESC, seq DESC",
+        SearchOrder::Oldest => "at_ms, seq",
+        SearchOrder::Arrival => "seq",
     }
 }
 
@@ -309,15 +309,15 @@ mod tests {
     #[test]
     fn a_position_is_read_as_it_was_written_and_nothing_else_is() {
         for position in [
-            Position { at_ms: 1_700_000_000_000, seq: 7 },
-            Position { at_ms: 0, seq: -3 },
-            Position { at_ms: i64::MAX, seq: i64::MIN },
+            EventPosition { at_ms: 1_700_000_000_000, seq: 7 },
+            EventPosition { at_ms: 0, seq: -3 },
+            EventPosition { at_ms: i64::MAX, seq: i64::MIN },
         ] {
             assert_eq!(position.to_string().parse(), Ok(position));
         }
         let bad = ["", ".", "1", "1.", ".1", "1.2.3", "a.1", "+1.1", "01.1", "1.9223372036854775808", "1 .2"];
         for text in bad {
-            assert_eq!(text.parse::<Position>(), Err(PositionError), "{text}");
+            assert_eq!(text.parse::<EventPosition>(), Err(EventPositionError), "{text}");
         }
     }
 
@@ -333,12 +333,12 @@ mod tests {
 
     #[test]
     fn the_start_of_a_search_is_the_narrower_of_its_time_and_its_position() {
-        let at = |at_ms, seq| Position { at_ms, seq };
+        let at = |at_ms, seq| EventPosition { at_ms, seq };
         let search = AuditSearch { to_ms: Some(10), ..AuditSearch::default() };
         assert_eq!(search.start(), at(10, i64::MIN));
         assert_eq!(AuditSearch { after: Some(at(8, 1)), ..search.clone() }.start(), at(8, 1));
         assert_eq!(AuditSearch { after: Some(at(12, 1)), ..search }.start(), at(10, i64::MIN));
-        let search = AuditSearch { from_ms: Some(10), order: Order::Oldest, ..AuditSearch::default() };
+        let search = AuditSearch { from_ms: Some(10), order: SearchOrder::Oldest, ..AuditSearch::default() };
         assert_eq!(search.start(), at(9, i64::MAX));
         assert_eq!(AuditSearch { after: Some(at(12, 1)), ..search }.start(), at(12, 1));
     }

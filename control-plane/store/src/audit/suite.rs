@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::search::{AuditSearch, MemberFilter, Order, Position};
+use super::search::{AuditSearch, EventPosition, MemberFilter, SearchOrder};
 use super::{AuditLog, CallEvent};
 
 fn event(at_ms: i64, org: &str, user: &str, trace: &str) -> CallEvent {
@@ -43,9 +43,9 @@ pub async fn run(log: &dyn AuditLog) {
     log.append(&events).await.unwrap();
     finds_by_time_and_org(log).await;
     finds_by_members_and_trace(log).await;
-    let first = AuditSearch { order: Order::Arrival, limit: 1, ..AuditSearch::default() };
+    let first = AuditSearch { order: SearchOrder::Arrival, limit: 1, ..AuditSearch::default() };
     let first = log.search(&first).await.unwrap();
-    let arrival = AuditSearch { order: Order::Arrival, after: first.next, ..AuditSearch::default() };
+    let arrival = AuditSearch { order: SearchOrder::Arrival, after: first.next, ..AuditSearch::default() };
     let arrived = times(log, arrival).await;
     assert_eq!((arrived.len(), arrived.last(), arrived.get(38)), (40, Some(&1_050), Some(&1_017)));
     keeps_writers(log).await;
@@ -55,8 +55,8 @@ async fn finds_by_time_and_org(log: &dyn AuditLog) {
     let all: Vec<i64> = (1_000..1_040).chain([1_050]).collect();
     let newest: Vec<i64> = all.iter().rev().copied().collect();
     assert_eq!(times(log, AuditSearch::default()).await, newest);
-    assert_eq!(times(log, AuditSearch { order: Order::Oldest, ..AuditSearch::default() }).await, all);
-    for order in [Order::Newest, Order::Oldest] {
+    assert_eq!(times(log, AuditSearch { order: SearchOrder::Oldest, ..AuditSearch::default() }).await, all);
+    for order in [SearchOrder::Newest, SearchOrder::Oldest] {
         let range = AuditSearch { from_ms: Some(1_005), to_ms: Some(1_020), order, ..AuditSearch::default() };
         let mut found = times(log, range.clone()).await;
         found.sort_unstable();
@@ -86,7 +86,7 @@ async fn finds_by_members_and_trace(log: &dyn AuditLog) {
     assert_eq!(times(log, both).await, [1_016]);
     // A position that names no event is a place in the order all the same.
     let between =
-        AuditSearch { after: Some(Position { at_ms: 1_001, seq: i64::MIN }), ..AuditSearch::default() };
+        AuditSearch { after: Some(EventPosition { at_ms: 1_001, seq: i64::MIN }), ..AuditSearch::default() };
     assert_eq!(times(log, between).await, [1_000]);
 }
 

@@ -12,7 +12,7 @@ use sqlx::{PgPool, Row};
 
 use super::has_code;
 use crate::audit::search::{
-    self, AuditFound, AuditSearch, Dialect, Order, Parameter, Position, SearchStatement,
+    self, AuditFound, AuditSearch, Dialect, EventPosition, SearchOrder, SearchStatement, SearchValue,
 };
 use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, LostWriter, MAX_PAGE, StoredEvent, stored};
 
@@ -90,10 +90,14 @@ impl PostgresAudit {
     }
 
     /// Returns the position of the last event that a page of the search reads, unless it reads all.
-    async fn last_read(&self, search: &AuditSearch, horizon: Option<i64>) -> sqlx::Result<Option<Position>> {
+    async fn last_read(
+        &self,
+        search: &AuditSearch,
+        horizon: Option<i64>,
+    ) -> sqlx::Result<Option<EventPosition>> {
         let rows = self.rows(search::last_read(search, &DIALECT, horizon)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        Ok(Some(Position { at_ms: row.try_get("at_ms")?, seq: row.try_get("seq")? }))
+        Ok(Some(EventPosition { at_ms: row.try_get("at_ms")?, seq: row.try_get("seq")? }))
     }
 
     async fn rows(&self, statement: SearchStatement) -> sqlx::Result<Vec<PgRow>> {
@@ -101,8 +105,8 @@ impl PostgresAudit {
         let mut rows = sqlx::query::<sqlx::Postgres>(sqlx::AssertSqlSafe(statement.text)).persistent(false);
         for parameter in statement.parameters {
             rows = match parameter {
-                Parameter::Number(number) => rows.bind(number),
-                Parameter::Text(text) => rows.bind(text),
+                SearchValue::Number(number) => rows.bind(number),
+                SearchValue::Text(text) => rows.bind(text),
             };
         }
         rows.fetch_all(&self.pool).await
@@ -142,8 +146,8 @@ impl AuditLog for PostgresAudit {
     async fn search(&self, search: &AuditSearch) -> Result<AuditFound, AuditError> {
         // Only in the order of arrival would an event that is written later be missed by the next page.
         let horizon = match search.order {
-            Order::Arrival => Some(self.horizon().await?),
-            Order::Newest | Order::Oldest => None,
+            SearchOrder::Arrival => Some(self.horizon().await?),
+            SearchOrder::Newest | SearchOrder::Oldest => None,
         };
         // Without a filter every event that is read is found.
         let last_read = match search.members.is_empty() {
@@ -164,7 +168,7 @@ impl AuditLog for PostgresAudit {
     }
 
     async fn lost_writers(&self, longest: Duration) -> Result<Vec<LostWriter>, AuditError> {
-        Ok(self.lost(longest).await?)
+        Ok(self.find_lost(longest).await?)
     }
 
     async fn finish_writer(

@@ -15,7 +15,9 @@ use sqlx::{QueryBuilder, Row, SqliteConnection, SqlitePool};
 
 use super::Result;
 use super::file::{self, FileSettings};
-use crate::audit::search::{self, AuditFound, AuditSearch, Dialect, Parameter, Position, SearchStatement};
+use crate::audit::search::{
+    self, AuditFound, AuditSearch, Dialect, EventPosition, SearchStatement, SearchValue,
+};
 use crate::audit::{
     AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, LostWriter, MAX_PAGE, StoredEvent, stored,
 };
@@ -167,7 +169,7 @@ impl AuditLog for SqliteAudit {
     }
 
     async fn lost_writers(&self, longest: Duration) -> Result<Vec<LostWriter>, AuditError> {
-        Ok(self.lost(longest).await?)
+        Ok(self.find_lost(longest).await?)
     }
 
     async fn finish_writer(
@@ -182,10 +184,10 @@ impl AuditLog for SqliteAudit {
 
 impl SqliteAudit {
     /// Returns the position of the last event that a page of the search reads, unless it reads all.
-    async fn last_read(&self, search: &AuditSearch) -> sqlx::Result<Option<Position>> {
+    async fn last_read(&self, search: &AuditSearch) -> sqlx::Result<Option<EventPosition>> {
         let rows = self.rows(search::last_read(search, &DIALECT, None)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        Ok(Some(Position { at_ms: row.try_get("at_ms")?, seq: row.try_get("seq")? }))
+        Ok(Some(EventPosition { at_ms: row.try_get("at_ms")?, seq: row.try_get("seq")? }))
     }
 
     async fn rows(&self, statement: SearchStatement) -> sqlx::Result<Vec<SqliteRow>> {
@@ -193,8 +195,8 @@ impl SqliteAudit {
         let mut rows = sqlx::query::<sqlx::Sqlite>(sqlx::AssertSqlSafe(statement.text)).persistent(false);
         for parameter in statement.parameters {
             rows = match parameter {
-                Parameter::Number(number) => rows.bind(number),
-                Parameter::Text(text) => rows.bind(text),
+                SearchValue::Number(number) => rows.bind(number),
+                SearchValue::Text(text) => rows.bind(text),
             };
         }
         rows.fetch_all(&self.read).await

@@ -23,7 +23,7 @@ impl PostgresAudit {
         query!("DELETE FROM call_audit_writers WHERE id = $1", id).execute(&self.pool).await.map(drop)
     }
 
-    pub(super) async fn lost(&self, longest: Duration) -> sqlx::Result<Vec<LostWriter>> {
+    pub(super) async fn find_lost(&self, longest: Duration) -> sqlx::Result<Vec<LostWriter>> {
         let lost = "SELECT id, seen_ms, oldest_ms, round FROM call_audit_writers \
              WHERE seen_ms < now_ms() - $1 ORDER BY seen_ms LIMIT 100";
         let rows = query!(lost, milliseconds(longest)).fetch_all(&self.pool).await?;

@@ -22,7 +22,7 @@ impl SqliteAudit {
         query!("DELETE FROM writers WHERE id = $1", id).execute(&self.write).await.map(drop)
     }
 
-    pub(super) async fn lost(&self, longest: Duration) -> sqlx::Result<Vec<LostWriter>> {
+    pub(super) async fn find_lost(&self, longest: Duration) -> sqlx::Result<Vec<LostWriter>> {
         let lost =
             "SELECT id, seen_ms, oldest_ms, round FROM writers WHERE seen_ms < $1 ORDER BY seen_ms LIMIT 100";
         let rows = query!(lost, now_ms() - milliseconds(longest)).fetch_all(&self.read).await?;
