@@ -14,7 +14,7 @@ pub mod suite;
 
 #[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryAudit;
-use search::{AuditFound, AuditSearch};
+use search::{AuditPage, AuditSearch};
 
 /// Retention of call events.
 pub(crate) const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -86,7 +86,7 @@ pub trait AuditLog: Send + Sync {
 
     /// Returns the events that a search finds, in its order, and the position to continue from. Reads a bounded number of
     /// events, so that a page may have few or none and still not be the last one.
-    async fn search(&self, _search: &AuditSearch) -> Result<AuditFound, AuditError> {
+    async fn search(&self, _search: &AuditSearch) -> Result<AuditPage, AuditError> {
         Err(AuditError("it cannot be searched".to_owned()))
     }
 

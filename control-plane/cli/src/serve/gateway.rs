@@ -59,9 +59,12 @@ fn watch_approvals(process: &Process, gateway: &Arc<Gateway>) {
     process.tasks.spawn(async move { stop.run_until_cancelled_owned(sending).await });
 }
 
-/// Takes over calls that other gateways have left behind, until this process stops accepting work.
+/// Takes over calls that other gateways have left behind, and completes their audit, until this process stops accepting work.
 fn take_over(process: &Process, gateway: &Arc<Gateway>) {
     let taking = Gateway::take_over_calls(Arc::downgrade(gateway));
+    let finishing = Gateway::finish_lost_calls(Arc::downgrade(gateway));
+    let stop = process.stop.clone();
+    process.tasks.spawn(async move { stop.run_until_cancelled_owned(finishing).await });
     let stop = process.stop.clone();
     let gateway = Arc::clone(gateway);
     process.tasks.spawn(async move {

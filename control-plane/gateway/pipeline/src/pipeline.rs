@@ -20,6 +20,7 @@ pub mod ledger;
 pub mod limits;
 pub mod listings;
 pub mod lookup;
+mod lost;
 mod mirror;
 mod missing;
 pub(crate) mod passes;
@@ -41,7 +42,7 @@ use asp_call::durable::skipped::SkippedCalls;
 use asp_call::durable::taken_over::TakenOverCalls;
 use asp_call::execution::{Backends, Execution, Platform, ResourceListener, ResumeState};
 use asp_call::telemetry::audit;
-use asp_call::telemetry::audit::{Audit, RecordingError};
+use asp_call::telemetry::audit::{Audit, LostCalls, RecordingError};
 use asp_call::telemetry::failures::{FailureLog, RequestRefusal};
 use asp_call::telemetry::metrics::{Metrics, RevocationStage, Stage};
 use asp_call::telemetry::traces::Tracer;
@@ -85,6 +86,8 @@ pub struct Pipeline {
     taken_over: TakenOverCalls,
     /// The calls of lost gateways that cannot run here.
     skipped: SkippedCalls,
+    /// Calls of lost gateways that lack their last audit event.
+    lost: LostCalls,
     /// Lists that plugins make themselves.
     listings: Listings,
     /// Approvals by other persons.
@@ -140,6 +143,7 @@ impl Pipeline {
             replicas: deps.replicas,
             taken_over: TakenOverCalls::default(),
             skipped: SkippedCalls::default(),
+            lost: LostCalls::default(),
             listings: Listings::default(),
             approvals: deps.approvals,
             listener: OnceLock::new(),
@@ -209,7 +213,7 @@ impl Pipeline {
         match admitted {
             Err(refusal) => {
                 if refusal == Refusal::Unknown {
-                    input::observe_hidden(&snapshot, &self.metrics, &call);
+                    self.note_hidden(&snapshot, &call);
                 }
                 self.refuse_unbegun(&call, refusal.clone());
                 Err(refusal)
@@ -235,6 +239,15 @@ impl Pipeline {
                 });
                 Ok(StartedCall { call, is_new: true })
             }
+        }
+    }
+
+    /// Records the rule that hides a primitive from its caller, for the audit, and counts what an observed one would do.
+    fn note_hidden(&self, snapshot: &Snapshot, call: &Call) {
+        input::observe_hidden(snapshot, &self.metrics, call);
+        let rule = entitlement::denial(snapshot, &call.server, &call.caller, &call.entry, call.protocol);
+        if let Some(rule) = rule {
+            call.ruling.hides(rule);
         }
     }
 

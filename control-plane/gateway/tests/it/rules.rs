@@ -255,6 +255,19 @@ async fn an_observed_allow_shows_nothing_and_tells_whom_it_would_let_through() {
 }
 
 #[tokio::test]
+async fn a_denial_is_unknown_to_the_caller_and_a_denial_with_its_rule_in_the_audit() {
+    let fixture = Fixture::of(with(vec![bound(false)], vec![]));
+    assert_eq!(call("policy.open", json!({})).send(&fixture).await.reason(), "unknown_primitive");
+    let ends = finishes(&fixture).await;
+    let of = |member: &str| ends[0][member].as_str().unwrap_or_default().to_owned();
+    assert_eq!(ends.len(), 1);
+    assert_eq!(
+        (of("outcome").as_str(), of("reason").as_str(), of("rule").as_str()),
+        ("rejected", "denied", "user:* policy.* *")
+    );
+}
+
+#[tokio::test]
 async fn a_snapshot_whose_condition_does_not_compile_is_refused_whole() {
     let fixture = Fixture::of(with(vec![], vec![]));
     let mut bad = rule("loud", false);

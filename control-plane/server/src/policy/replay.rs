@@ -9,7 +9,7 @@ use asp_snapshot::limits::{self, LimitedCall};
 use serde::Deserialize;
 
 /// Reasons of calls that were refused before limits counted them.
-const REFUSED_BEFORE: [&str; 2] = ["unknown_primitive", "insufficient_scope"];
+const REFUSED_BEFORE: [&str; 3] = ["unknown_primitive", "denied", "insufficient_scope"];
 
 /// A call of the audit log that limits counted, or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

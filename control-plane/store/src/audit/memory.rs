@@ -1,17 +1,20 @@
 //! The audit log of one process, for tests only.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::search::{AuditFound, AuditSearch, EventPosition, SearchOrder};
-use super::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent};
+use super::search::{AuditPage, AuditSearch, EventPosition, SearchOrder};
+use super::{AuditError, AuditLog, AuditQuery, CallEvent, LostWriter, MAX_PAGE, StoredEvent};
+use crate::clock::{milliseconds, now_ms};
 
 /// An audit log in memory. Keeps only the newest events.
 #[derive(Default)]
 pub struct MemoryAudit {
     events: Mutex<VecDeque<StoredEvent>>,
+    writers: Mutex<Vec<LostWriter>>,
 }
 
 /// Maximum number of events in a [`MemoryAudit`].
@@ -21,6 +24,11 @@ impl MemoryAudit {
     /// Returns the kept events, oldest first.
     pub fn events(&self) -> Vec<CallEvent> {
         self.events.lock().iter().map(|stored| stored.event.clone()).collect()
+    }
+
+    /// Makes the records of all gateways as old as they can be: all of them are lost.
+    pub fn lose_writers(&self) {
+        self.writers.lock().iter_mut().for_each(|writer| writer.seen_ms = 0);
     }
 }
 
@@ -47,7 +55,7 @@ impl AuditLog for MemoryAudit {
         Ok(self.events.lock().iter().rev().filter(wanted).take(limit).cloned().collect())
     }
 
-    async fn search(&self, search: &AuditSearch) -> Result<AuditFound, AuditError> {
+    async fn search(&self, search: &AuditSearch) -> Result<AuditPage, AuditError> {
         let mut found: Vec<StoredEvent> =
             self.events.lock().iter().filter(|stored| search.passes(stored)).cloned().collect();
         match search.order {
@@ -63,6 +71,52 @@ impl AuditLog for MemoryAudit {
             });
         }
         found.truncate(usize::try_from(search.page_limit()).unwrap_or_default());
-        Ok(AuditFound::of(found, search.page_limit(), None))
+        Ok(AuditPage::of(found, search.page_limit(), None))
+    }
+
+    async fn renew_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {
+        let mut writers = self.writers.lock();
+        let round = writers.iter().find(|writer| writer.id == id).map_or(0, |writer| writer.round);
+        writers.retain(|writer| writer.id != id);
+        writers.push(LostWriter { id: id.to_owned(), seen_ms: now_ms(), oldest_ms, round });
+        Ok(())
+    }
+
+    async fn release_writer(&self, id: &str) -> Result<(), AuditError> {
+        self.writers.lock().retain(|writer| writer.id != id);
+        Ok(())
+    }
+
+    async fn lost_writers(&self, longest: Duration) -> Result<Vec<LostWriter>, AuditError> {
+        let before = now_ms() - milliseconds(longest);
+        Ok(self.writers.lock().iter().filter(|writer| writer.seen_ms < before).cloned().collect())
+    }
+
+    async fn finish_writer(
+        &self,
+        lost: &LostWriter,
+        events: &[CallEvent],
+        is_last: bool,
+    ) -> Result<bool, AuditError> {
+        {
+            let mut writers = self.writers.lock();
+            let Some(writer) = writers.iter_mut().find(|writer| *writer == lost) else { return Ok(false) };
+            writer.round += 1;
+            if is_last {
+                writers.retain(|writer| writer.id != lost.id);
+            }
+        }
+        self.append(events).await?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_log_of_tests_behaves_like_the_others() {
+        crate::audit::suite::run(&MemoryAudit::default()).await;
     }
 }

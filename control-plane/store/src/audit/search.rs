@@ -56,12 +56,12 @@ impl FromStr for EventPosition {
 /// SearchOrder of the events of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SearchOrder {
-    /// By time, newest first.
+    /// Order of time, newest first.
     #[default]
     Newest,
-    /// By time, oldest first.
+    /// Order of time, oldest first.
     Oldest,
-    /// By number, oldest first: events arrive in this order, and none arrives before one that was read.
+    /// Order of numbers, lowest first: events arrive in this order, and none arrives before one that was read.
     Arrival,
 }
 
@@ -129,18 +129,18 @@ pub struct AuditSearch {
 
 /// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuditFound {
+pub struct AuditPage {
     pub events: Vec<StoredEvent>,
     /// EventPosition to continue from; `None` if there are no more events.
     pub next: Option<EventPosition>,
 }
 
-impl AuditFound {
+impl AuditPage {
     /// Completes a page; `last_read` is the position at which the search stopped reading, if it did not reach the end.
-    pub(crate) fn of(events: Vec<StoredEvent>, limit: u32, last_read: Option<EventPosition>) -> AuditFound {
+    pub(crate) fn of(events: Vec<StoredEvent>, limit: u32, last_read: Option<EventPosition>) -> AuditPage {
         let is_full = u32::try_from(events.len()).is_ok_and(|count| count >= limit);
         let next = if is_full { events.last().map(EventPosition::of) } else { last_read };
-        AuditFound { events, next }
+        AuditPage { events, next }
     }
 }
 
@@ -185,7 +185,7 @@ pub(crate) enum SearchValue {
 }
 
 /// Expressions that differ between the databases.
-pub(crate) struct Dialect {
+pub(crate) struct SearchDialect {
     /// Table or view of the events.
     pub(crate) table: &'static str,
     /// The trace id of an event, exactly as its index has it.
@@ -215,7 +215,11 @@ impl SearchStatement {
 }
 
 /// Returns the statement for the position of the last event that a page reads; it has no row if that is the end.
-pub(crate) fn last_read(search: &AuditSearch, dialect: &Dialect, horizon: Option<i64>) -> SearchStatement {
+pub(crate) fn last_read(
+    search: &AuditSearch,
+    dialect: &SearchDialect,
+    horizon: Option<i64>,
+) -> SearchStatement {
     let mut statement = SearchStatement { text: String::new(), parameters: Vec::new() };
     let conditions = conditions(&mut statement, search, dialect, horizon);
     statement.text = format!(
@@ -230,7 +234,7 @@ pub(crate) fn last_read(search: &AuditSearch, dialect: &Dialect, horizon: Option
 /// Returns the statement for a page, which reads no further than `last_read`.
 pub(crate) fn page(
     search: &AuditSearch,
-    dialect: &Dialect,
+    dialect: &SearchDialect,
     horizon: Option<i64>,
     last_read: Option<EventPosition>,
 ) -> SearchStatement {
@@ -265,7 +269,7 @@ pub(crate) fn page(
 fn conditions(
     statement: &mut SearchStatement,
     search: &AuditSearch,
-    dialect: &Dialect,
+    dialect: &SearchDialect,
     horizon: Option<i64>,
 ) -> String {
     let start = search.start();

@@ -12,7 +12,7 @@ use sqlx::{PgPool, Row};
 
 use super::has_code;
 use crate::audit::search::{
-    self, AuditFound, AuditSearch, Dialect, EventPosition, SearchOrder, SearchStatement, SearchValue,
+    self, AuditPage, AuditSearch, EventPosition, SearchDialect, SearchOrder, SearchStatement, SearchValue,
 };
 use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, LostWriter, MAX_PAGE, StoredEvent, stored};
 
@@ -24,7 +24,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 const NO_PARTITION: &str = "23514";
 
 /// Expressions of a search, as `migrations/postgres/1107_audit_search.sql` has them.
-const DIALECT: Dialect = Dialect {
+const DIALECT: SearchDialect = SearchDialect {
     table: "all_call_events",
     trace: r#"substring(event from '"trace":"([^"]*)"')"#,
     find: "strpos",
@@ -143,7 +143,7 @@ impl AuditLog for PostgresAudit {
         Ok(rows.iter().map(stored).collect::<sqlx::Result<_>>()?)
     }
 
-    async fn search(&self, search: &AuditSearch) -> Result<AuditFound, AuditError> {
+    async fn search(&self, search: &AuditSearch) -> Result<AuditPage, AuditError> {
         // Only in the order of arrival would an event that is written later be missed by the next page.
         let horizon = match search.order {
             SearchOrder::Arrival => Some(self.horizon().await?),
@@ -156,7 +156,7 @@ impl AuditLog for PostgresAudit {
         };
         let rows = self.rows(search::page(search, &DIALECT, horizon, last_read)).await?;
         let events = rows.iter().map(stored).collect::<sqlx::Result<_>>()?;
-        Ok(AuditFound::of(events, search.page_limit(), last_read))
+        Ok(AuditPage::of(events, search.page_limit(), last_read))
     }
 
     async fn renew_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {

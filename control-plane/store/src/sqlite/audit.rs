@@ -16,7 +16,7 @@ use sqlx::{QueryBuilder, Row, SqliteConnection, SqlitePool};
 use super::Result;
 use super::file::{self, FileSettings};
 use crate::audit::search::{
-    self, AuditFound, AuditSearch, Dialect, EventPosition, SearchStatement, SearchValue,
+    self, AuditPage, AuditSearch, EventPosition, SearchDialect, SearchStatement, SearchValue,
 };
 use crate::audit::{
     AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, LostWriter, MAX_PAGE, StoredEvent, stored,
@@ -41,7 +41,7 @@ const FREE_SHARE: i64 = 8;
 const NEXT: &str = "(SELECT MAX(COALESCE(MAX(seq), 0), 0) + 1 FROM events)";
 
 /// Expressions of a search, as `migrations/audit/0101_audit_search.sql` has them.
-const DIALECT: Dialect = Dialect {
+const DIALECT: SearchDialect = SearchDialect {
     table: "events",
     trace: "CASE WHEN json_valid(event) THEN json_extract(event, '$.trace') END",
     find: "instr",
@@ -149,7 +149,7 @@ impl AuditLog for SqliteAudit {
         Ok(rows.iter().map(stored).collect::<sqlx::Result<_>>()?)
     }
 
-    async fn search(&self, search: &AuditSearch) -> Result<AuditFound, AuditError> {
+    async fn search(&self, search: &AuditSearch) -> Result<AuditPage, AuditError> {
         // Without a filter every event that is read is found.
         let last_read = match search.members.is_empty() {
             true => None,
@@ -157,7 +157,7 @@ impl AuditLog for SqliteAudit {
         };
         let rows = self.rows(search::page(search, &DIALECT, None, last_read)).await?;
         let events = rows.iter().map(stored).collect::<sqlx::Result<_>>()?;
-        Ok(AuditFound::of(events, search.page_limit(), last_read))
+        Ok(AuditPage::of(events, search.page_limit(), last_read))
     }
 
     async fn renew_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {

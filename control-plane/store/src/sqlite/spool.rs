@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use super::{Result, SqliteAudit};
-use crate::audit::search::{AuditFound, AuditSearch};
+use crate::audit::search::{AuditPage, AuditSearch};
 use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, LostWriter, StoredEvent};
 use crate::private;
 use org_bytes::OrgBytes;
@@ -162,7 +162,7 @@ impl AuditLog for SpooledAudit {
         self.log.page(query).await
     }
 
-    async fn search(&self, search: &AuditSearch) -> Result<AuditFound, AuditError> {
+    async fn search(&self, search: &AuditSearch) -> Result<AuditPage, AuditError> {
         self.log.search(search).await
     }
 
@@ -170,7 +170,7 @@ impl AuditLog for SpooledAudit {
         self.log.renew_writer(id, oldest_ms).await
     }
 
-    /// Not while events wait in the file: calls whose last event is there have ended only for this process.
+    /// Keeps the record while events wait in the file: calls whose last event is there have ended only for this process.
     async fn release_writer(&self, id: &str) -> Result<(), AuditError> {
         match self.waiting.load(Ordering::Acquire) {
             true => Ok(()),

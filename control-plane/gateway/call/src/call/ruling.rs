@@ -8,8 +8,10 @@ use parking_lot::Mutex;
 /// The bindings that decided, in words; the arguments themselves are never kept here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RulingSummary {
-    /// Binding that refused the call or required an approval.
+    /// Binding or exposure that refused the call, or binding that required an approval.
     pub rule: Option<String>,
+    /// Whether the rule hides the primitive from the caller, who gets the answer for one that does not exist.
+    pub hides: bool,
     /// Effect that an observed binding would have had, and that binding.
     pub observed: Option<(&'static str, String)>,
 }
@@ -44,6 +46,13 @@ impl Ruling {
     /// Returns who must approve the call; `None`: its caller.
     pub fn approvers(&self) -> Option<Approvers> {
         self.approvers.lock().clone()
+    }
+
+    /// Records the rule that hides the call's primitive from its caller.
+    pub fn hides(&self, rule: String) {
+        let mut ruled = self.ruled.lock();
+        ruled.rule = Some(rule);
+        ruled.hides = true;
     }
 
     /// Records the effect that an observed binding would have; true for the first.

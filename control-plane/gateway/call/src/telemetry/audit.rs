@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asp_edge::Reason;
 use asp_platform::redact::redact_json;
 use asp_store::audit::{AuditLog, CallEvent};
 use prometheus_client::metrics::counter::Counter;
@@ -35,6 +36,12 @@ use crate::clock::unix_ms;
 
 pub use approvals::{ApprovalFact, approval};
 
+mod lost;
+mod writer;
+
+pub use lost::{LostCall, LostCalls, LostGateway};
+use writer::Writer;
+
 /// Maximum number of events that wait for the log.
 const QUEUE: usize = 16 * 1024;
 /// Maximum number of events in one append.
@@ -48,6 +55,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Duration of an append that counts as an outage: the queue holds more than a second of full load.
 const SLOW: Duration = Duration::from_secs(2);
+/// Reason in the audit of a call whose primitive the org's policy hides from its caller.
+const DENIED: &str = "denied";
 /// Time that a shutdown waits for queued events.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
 
@@ -58,6 +67,8 @@ pub struct Audit {
     health: Arc<Health>,
     /// Whether no call may run unrecorded.
     required: bool,
+    /// Id of this run of the gateway, which every event names.
+    id: String,
 }
 
 /// Error: the event was not accepted in time.
@@ -89,8 +100,10 @@ impl Audit {
         let (queue, entries) = mpsc::channel(QUEUE);
         let health = Arc::new(Health { lost, ..Health::default() });
         let required = log.is_required();
-        tokio::spawn(write(log.clone(), entries, health.clone()));
-        Audit { queue, log, health, required }
+        let writer = Writer::new();
+        let id = writer.id().to_owned();
+        tokio::spawn(write(log.clone(), entries, health.clone(), writer));
+        Audit { queue, log, health, required, id }
     }
 
     /// Whether a call may run although its start is not recorded, by whether it may have effects.
@@ -197,9 +210,28 @@ impl Health {
     }
 }
 
-async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<QueueEntry>, health: Arc<Health>) {
+async fn write(
+    log: Arc<dyn AuditLog>,
+    mut entries: mpsc::Receiver<QueueEntry>,
+    health: Arc<Health>,
+    mut writer: Writer,
+) {
     let mut held = Vec::with_capacity(BATCH);
-    while entries.recv_many(&mut held, BATCH).await > 0 {
+    loop {
+        let received = match writer.due_in() {
+            None => entries.recv_many(&mut held, BATCH).await,
+            // A record that is not renewed would be taken for that of a lost gateway.
+            Some(due) => match timeout(due, entries.recv_many(&mut held, BATCH)).await {
+                Ok(received) => received,
+                Err(_) => {
+                    writer.renew(log.as_ref()).await;
+                    continue;
+                }
+            },
+        };
+        if received == 0 {
+            return;
+        }
         if held.len() < BATCH && held.iter().all(|entry| matches!(entry, QueueEntry::Event(_))) {
             tokio::time::sleep(GATHER).await;
             while held.len() < BATCH
@@ -212,11 +244,16 @@ async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<QueueEntry>, 
         let mut flushes = Vec::new();
         for entry in held.drain(..) {
             match entry {
-                QueueEntry::Event(event) => events.push(redact_event(event)),
+                QueueEntry::Event(event) => events.push(writer.stamp(redact_event(event))),
                 QueueEntry::Flush(done) => flushes.push(done),
             }
         }
         if !events.is_empty() {
+            // Before its events: a call that is in the log belongs to a gateway that is.
+            writer.note(&events);
+            if writer.is_due() {
+                writer.renew(log.as_ref()).await;
+            }
             append(log.as_ref(), &events, &health).await;
         }
         for done in flushes {
@@ -272,12 +309,14 @@ pub fn resumed(call: &Call) -> CallEvent {
 
 /// Returns the event of a call's outcome.
 pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
+    let ruled = call.ruling.get();
     let (reason, replay, bytes_out, is_error) = match outcome {
         Outcome::Done { output, replayed } => ("ok", *replayed, output.size(), output.is_error()),
+        // Its caller must not know that there is something to deny; the audit says so.
+        Outcome::Refused(refusal) if ruled.hides && is_unknown(refusal.reason()) => (DENIED, false, 0, true),
         Outcome::Refused(refusal) => (refusal.reason().as_str(), false, 0, true),
     };
     let latency = Instant::now().saturating_duration_since(call.started).as_micros() as u64;
-    let ruled = call.ruling.get();
     event(
         call,
         FinishEvent {
@@ -293,6 +332,10 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
             observed: ruled.observed.map(|(would, rule)| ObservedEffect { would, rule }),
         },
     )
+}
+
+fn is_unknown(reason: Reason) -> bool {
+    matches!(reason, Reason::UnknownPrimitive | Reason::UnknownServer)
 }
 
 /// One delegation, without its texts.
@@ -362,7 +405,7 @@ struct FinishEvent {
     replay: bool,
     bytes_out: usize,
     latency_us: u64,
-    /// Binding that refused the call, or had a person asked, because of its arguments.
+    /// Binding or exposure that refused the call, or binding that had a person asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

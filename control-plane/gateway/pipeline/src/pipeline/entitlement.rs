@@ -12,7 +12,8 @@ use asp_call::call::ClientAbilities;
 use asp_call::call::outcome::Refusal;
 use asp_edge::{Caller, Reason, RequestFacts};
 use asp_proto::snapshot::{AuthScheme, Primitive, Protocol};
-use asp_snapshot::policy::{Evaluation, Ruling};
+use asp_snapshot::policy::{Evaluation, Ruling, RulingReason, in_words};
+use asp_snapshot::protocol::protocol_name;
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 use serde_json::{Map, Value};
 
@@ -90,6 +91,27 @@ pub fn entitle(
     };
     check_scopes(caller, entry)?;
     Ok(Entitlement { needs_approval })
+}
+
+/// Returns the exposure or binding that hides an entry from a caller, in words for the audit; `None` if none does.
+pub fn denial(
+    snapshot: &Snapshot,
+    server: &VirtualServer,
+    caller: &Caller,
+    entry: &ListedPrimitive,
+    protocol: Protocol,
+) -> Option<String> {
+    let name = &server.message.name;
+    if !server.speaks(protocol) {
+        return Some(format!("server {name}: not served over {}", protocol_name(protocol)));
+    }
+    if !exposed(snapshot, server, caller, protocol) {
+        return Some(format!("exposure {name} {}: off for {}", protocol_name(protocol), caller.org));
+    }
+    match snapshot.policy.rule(caller, &entry.primitive, protocol) {
+        Ruling::Denied(RulingReason::Binding(binding)) => Some(in_words(&binding)),
+        Ruling::Denied(RulingReason::Default) | Ruling::Allowed(_) | Ruling::NeedsApproval => None,
+    }
 }
 
 /// Refuses a caller without the scopes of a primitive.

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::entitlement::{HiddenPart, ServerView};
+use super::entitlement::{self, HiddenPart, ServerView};
 use super::passes::Passes;
 
 /// Maximum number of calls of other gateways that are mirrored here, and of one org.
@@ -215,7 +215,14 @@ fn evaluate(call: &Call, snapshot: &Snapshot) {
     if let Some(notice) = snapshot.revocation(&caller) {
         return withdraw(call, Withdrawal::of_revocation(notice));
     }
-    match hidden(call, &caller, snapshot) {
+    let is_hidden = hidden(call, &caller, snapshot);
+    if is_hidden.is_some()
+        && let Some(server) = snapshot.server(&call.server.message.name)
+        && let Some(rule) = entitlement::denial(snapshot, server, &caller, &call.entry, call.protocol)
+    {
+        call.ruling.hides(rule);
+    }
+    match is_hidden {
         Some(HiddenPart::Server) => withdraw(call, Withdrawal::ServerDisabled),
         Some(HiddenPart::Primitive) => withdraw(call, Withdrawal::Denied),
         None => {}

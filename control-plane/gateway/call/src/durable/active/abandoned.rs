@@ -122,6 +122,17 @@ impl ActiveTable {
         taken
     }
 
+    /// Returns those of the calls that have a record and no outcome: a gateway runs them, takes them over or gives them up.
+    pub async fn without_outcome(&self, calls: &[Uuid]) -> Result<Vec<Uuid>, ActiveFault> {
+        let ids: Vec<CallId> = calls.iter().map(|call| *call.as_bytes()).collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let owners = in_time(self.store.owners(&ids)).await?;
+        let running = owners.into_iter().filter(|(_, owner)| owner.is_some());
+        Ok(running.map(|(call, _)| Uuid::from_bytes(call)).collect())
+    }
+
     /// Notes that a call belongs to this gateway and does not run here yet: the next scan continues it.
     pub fn put_off(&self, call: CallId) {
         self.unconfirmed.remember(call);

@@ -1,0 +1,226 @@
+//! The last events of calls whose gateway was killed: `call.finish` with the outcome `unknown`, once for each call.
+//!
+//! Owns the choice of these calls. Refuses: calls with a stored record, which another gateway takes over or gives up, and
+//! calls that were without an end for less than two scans, because a taker's last event may be under way. Keeps true:
+//! events are appended by one gateway only ([`AuditLog::finish_writer`]); a call with a last event gets no other one.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_store::audit::search::{AuditPage, AuditSearch, EventPosition, MemberFilter, SearchOrder};
+use asp_store::audit::{AuditError, AuditLog, CallEvent, LostWriter, StoredEvent};
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::Audit;
+use crate::clock::unix_ms;
+
+/// Time without a renewal after which a gateway is lost: several renewals, so that a slow log loses nobody.
+const LOST_AFTER: Duration = Duration::from_secs(15);
+/// Maximum number of calls of one gateway that one scan finishes; the next scan continues.
+const AT_A_TIME: usize = 500;
+/// Maximum number of calls of one gateway that one scan follows.
+const MAX_FOLLOWED: usize = 20_000;
+/// Maximum number of pages of one scan.
+const MAX_PAGES: usize = 200;
+/// Clocks of gateways differ by less than this.
+const CLOCKS: i64 = 60_000;
+/// Number of events in a page.
+const PAGE: u32 = 1_000;
+
+/// Part of a call's life that an event reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Start or takeover.
+    Begun,
+    Ended,
+}
+
+/// Returns the phase and the call of an event; `None` for other events.
+pub(super) fn read_phase(event: &str) -> Option<(Phase, Uuid)> {
+    let phase = if event.contains("\"event\":\"call.finish\"") {
+        Phase::Ended
+    } else if event.contains("\"event\":\"call.start\"") || event.contains("\"event\":\"call.resume\"") {
+        Phase::Begun
+    } else {
+        return None;
+    };
+    let call = event.split_once("\"call\":\"")?.1.split('"').next()?;
+    Some((phase, Uuid::parse_str(call).ok()?))
+}
+
+/// A call without a last event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostCall {
+    /// The call's id.
+    pub id: Uuid,
+    org: String,
+    /// Its event of the lost gateway: the start, or the takeover.
+    begun: String,
+    begun_ms: i64,
+}
+
+/// Calls of lost gateways that earlier scans found without an end.
+#[derive(Default)]
+pub struct LostCalls {
+    seen: Mutex<HashSet<Uuid>>,
+}
+
+/// A lost gateway, and its calls without a last event.
+pub struct LostGateway {
+    writer: LostWriter,
+    /// Calls that it began and that nobody has ended or taken over.
+    pub calls: Vec<LostCall>,
+    /// Whether these are all.
+    is_complete: bool,
+}
+
+impl LostCalls {
+    /// Returns the calls that an earlier scan found too, and remembers the others.
+    fn settled(&self, calls: &[LostCall]) -> Vec<LostCall> {
+        let mut seen = self.seen.lock();
+        calls.iter().filter(|call| !seen.insert(call.id)).cloned().collect()
+    }
+
+    /// Forgets the calls that no lost gateway has any more.
+    pub fn retain(&self, gateways: &[LostGateway]) {
+        let current: HashSet<Uuid> =
+            gateways.iter().flat_map(|gateway| gateway.calls.iter().map(|call| call.id)).collect();
+        self.seen.lock().retain(|id| current.contains(id));
+    }
+}
+
+impl Audit {
+    /// Returns the gateways that are lost, each with its calls without a last event.
+    pub async fn lost_gateways(&self) -> Result<Vec<LostGateway>, AuditError> {
+        let mut gateways = Vec::new();
+        for writer in self.log.lost_writers(LOST_AFTER).await? {
+            // Its own record: it could not renew it, and still runs its calls.
+            if writer.id == self.id {
+                continue;
+            }
+            let (calls, is_complete) = calls_without_end(&self.log, &writer).await?;
+            gateways.push(LostGateway { writer, calls, is_complete });
+        }
+        Ok(gateways)
+    }
+
+    /// Writes the last events of calls of a lost gateway, without those that are `stored`; returns their number.
+    pub async fn finish_lost(
+        &self,
+        lost: &LostCalls,
+        gateway: &LostGateway,
+        stored: &HashSet<Uuid>,
+    ) -> Result<usize, AuditError> {
+        let mut settled = lost.settled(&gateway.calls);
+        settled.retain(|call| !stored.contains(&call.id));
+        settled.truncate(AT_A_TIME);
+        let is_last = gateway.is_complete && settled.len() == gateway.calls.len();
+        if settled.is_empty() && !is_last {
+            return Ok(0);
+        }
+        let events: Vec<CallEvent> = settled.iter().map(|call| self.unknown(call)).collect();
+        let has_appended = self.log.finish_writer(&gateway.writer, &events, is_last).await?;
+        Ok(if has_appended { events.len() } else { 0 })
+    }
+
+    /// Returns the last event of a call of which nobody knows how it ended.
+    fn unknown(&self, call: &LostCall) -> CallEvent {
+        let mut event = serde_json::from_str::<Map<String, Value>>(&call.begun).unwrap_or_default();
+        for (name, value) in [
+            ("event", Value::from("call.finish")),
+            ("outcome", Value::from("unknown")),
+            ("reason", Value::from("gateway_lost")),
+            ("error", Value::from(true)),
+            ("rateLimitHit", Value::from(false)),
+            ("replay", Value::from(false)),
+            ("bytesOut", Value::from(0)),
+            ("latencyUs", Value::from(0)),
+            ("by", Value::from(self.id.as_str())),
+        ] {
+            event.insert(name.to_owned(), value);
+        }
+        let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
+        CallEvent { at_ms, org: call.org.clone(), event: Value::Object(event).to_string() }
+    }
+}
+
+/// Returns the calls that a lost gateway began and nobody has ended or taken over, and whether these are all.
+async fn calls_without_end(
+    log: &Arc<dyn AuditLog>,
+    writer: &LostWriter,
+) -> Result<(Vec<LostCall>, bool), AuditError> {
+    let mut open: HashMap<Uuid, LostCall> = HashMap::new();
+    let own = vec![MemberFilter::is("gateway", &writer.id)];
+    let mut is_complete = each(log, writer, own, |stored| {
+        match read_phase(&stored.event.event) {
+            // The events of a call are read in the order of its gateway's clock.
+            Some((Phase::Ended, id)) => drop(open.remove(&id)),
+            Some((Phase::Begun, id)) if open.len() < MAX_FOLLOWED => {
+                let CallEvent { at_ms, org, event } = stored.event.clone();
+                open.insert(id, LostCall { id, org, begun: event, begun_ms: at_ms });
+            }
+            Some((Phase::Begun, _)) | None => {}
+        }
+    })
+    .await?;
+    is_complete &= open.len() < MAX_FOLLOWED;
+    if open.is_empty() {
+        return Ok((Vec::new(), is_complete));
+    }
+    let ends = vec![MemberFilter::is("event", "call.finish").or(MemberFilter::is("event", "call.resume"))];
+    let is_own = format!("\"gateway\":\"{}\"", writer.id);
+    is_complete &= each(log, writer, ends, |stored| {
+        let event = &stored.event.event;
+        if event.contains(&is_own) {
+            return;
+        }
+        // Another gateway ended it, or took it over since and ends it.
+        match read_phase(event) {
+            Some((Phase::Ended, id)) => drop(open.remove(&id)),
+            Some((Phase::Begun, id))
+                if open.get(&id).is_some_and(|call| call.begun_ms <= stored.event.at_ms) =>
+            {
+                open.remove(&id);
+            }
+            Some((Phase::Begun, _)) | None => {}
+        }
+    })
+    .await?;
+    let mut calls: Vec<LostCall> = open.into_values().collect();
+    calls.sort_by_key(|call| call.id);
+    Ok((calls, is_complete))
+}
+
+/// Passes on the events since the oldest call of the gateway that pass the filters; returns whether it read all.
+async fn each(
+    log: &Arc<dyn AuditLog>,
+    writer: &LostWriter,
+    members: Vec<MemberFilter>,
+    mut pass: impl FnMut(&StoredEvent) + Send,
+) -> Result<bool, AuditError> {
+    let from_ms = Some(writer.oldest_ms.saturating_sub(CLOCKS));
+    let mut after: Option<EventPosition> = None;
+    for _ in 0..MAX_PAGES {
+        let search = AuditSearch {
+            from_ms,
+            members: members.clone(),
+            order: SearchOrder::Oldest,
+            after,
+            limit: PAGE,
+            ..AuditSearch::default()
+        };
+        let AuditPage { events, next } = log.search(&search).await?;
+        events.iter().for_each(&mut pass);
+        after = next;
+        if after.is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! The record of this run of the gateway in the audit log, by which others write the last events of its calls if it is
+//! killed.
+//!
+//! Keeps true: while calls run whose first event may be in the log, the record is there and renewed every [`RENEW_EVERY`];
+//! a gateway without calls writes nothing.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use asp_store::audit::{AuditLog, CallEvent};
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use super::lost::{Phase, read_phase};
+
+/// Interval between two renewals.
+const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// Maximum time of a renewal: events wait for it.
+const RENEW_WITHIN: Duration = Duration::from_secs(2);
+/// Maximum number of running calls that are followed. Of further ones, those that started before the oldest followed one
+/// are not finished by others.
+const MAX_FOLLOWED: usize = 100_000;
+
+/// This run of the gateway, as the writer of events.
+pub(super) struct Writer {
+    id: String,
+    /// Time of the first event of each running call, by the call's id.
+    running: HashMap<Uuid, i64>,
+    /// Time of the last renewal, whether it succeeded or not; `None` while there is no record.
+    renewed: Option<Instant>,
+}
+
+impl Writer {
+    pub(super) fn new() -> Writer {
+        Writer { id: Uuid::now_v7().to_string(), running: HashMap::new(), renewed: None }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Adds the gateway's id to an event.
+    pub(super) fn stamp(&self, event: CallEvent) -> CallEvent {
+        let Some(open) = event.event.strip_suffix('}').filter(|open| open.len() > 1) else { return event };
+        let text = format!("{open},\"gateway\":\"{}\"}}", self.id);
+        CallEvent { event: text, ..event }
+    }
+
+    /// Follows the calls that these events begin or end.
+    pub(super) fn note(&mut self, events: &[CallEvent]) {
+        for event in events {
+            match read_phase(&event.event) {
+                Some((Phase::Begun, call)) if self.running.len() < MAX_FOLLOWED => {
+                    self.running.insert(call, event.at_ms);
+                }
+                Some((Phase::Ended, call)) => {
+                    self.running.remove(&call);
+                }
+                Some((Phase::Begun, _)) | None => {}
+            }
+        }
+    }
+
+    /// Time until the record must be renewed or removed; `None` if there is no record.
+    pub(super) fn due_in(&self) -> Option<Duration> {
+        self.renewed.map(|renewed| RENEW_EVERY.saturating_sub(renewed.elapsed()))
+    }
+
+    /// Whether the record is missing although calls run, or is due for its renewal.
+    pub(super) fn is_due(&self) -> bool {
+        self.due_in().map_or(!self.running.is_empty(), |due| due.is_zero())
+    }
+
+    /// Renews the record or, without running calls, removes it. If the log does not answer, it is tried again after
+    /// [`RENEW_EVERY`].
+    pub(super) async fn renew(&mut self, log: &dyn AuditLog) {
+        let oldest = self.running.values().min().copied();
+        let done = match oldest {
+            Some(oldest) => timeout(RENEW_WITHIN, log.renew_writer(&self.id, oldest)).await,
+            None => timeout(RENEW_WITHIN, log.release_writer(&self.id)).await,
+        };
+        let is_done = matches!(done, Ok(Ok(())));
+        if !is_done {
+            tracing::debug!("record of this gateway in the audit log could not be renewed");
+        }
+        self.renewed = (oldest.is_some() || !is_done).then(Instant::now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use asp_store::audit::{AuditError, AuditQuery, StoredEvent};
+    use async_trait::async_trait;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counted {
+        renewals: AtomicUsize,
+        releases: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl AuditLog for Counted {
+        async fn append(&self, _events: &[CallEvent]) -> Result<(), AuditError> {
+            Ok(())
+        }
+
+        async fn page(&self, _query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
+            Ok(Vec::new())
+        }
+
+        async fn renew_writer(&self, _id: &str, _oldest_ms: i64) -> Result<(), AuditError> {
+            self.renewals.fetch_add(1, Ordering::AcqRel);
+            Ok(())
+        }
+
+        async fn release_writer(&self, _id: &str) -> Result<(), AuditError> {
+            self.releases.fetch_add(1, Ordering::AcqRel);
+            Ok(())
+        }
+    }
+
+    fn event(kind: &str, call: Uuid) -> CallEvent {
+        let event = format!(r#"{{"event":"{kind}","call":"{call}"}}"#);
+        CallEvent { at_ms: 7, org: "acme".into(), event }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_is_renewed_while_calls_run_and_removed_when_none_does() {
+        let log = Arc::new(Counted::default());
+        let mut writer = Writer::new();
+        assert_eq!(writer.due_in(), None);
+        let call = Uuid::now_v7();
+        writer.note(&[event("call.start", call)]);
+        writer.renew(log.as_ref()).await;
+        assert_eq!(writer.due_in(), Some(RENEW_EVERY));
+        tokio::time::advance(RENEW_EVERY).await;
+        assert_eq!(writer.due_in(), Some(Duration::ZERO));
+        writer.note(&[event("call.finish", call)]);
+        writer.renew(log.as_ref()).await;
+        assert_eq!(writer.due_in(), None, "an idle gateway writes nothing");
+        assert_eq!((log.renewals.load(Ordering::Acquire), log.releases.load(Ordering::Acquire)), (1, 1));
+    }
+
+    #[test]
+    fn an_event_names_its_gateway_and_stays_json() {
+        let writer = Writer::new();
+        let stamped = writer.stamp(event("call.start", Uuid::nil()));
+        let value: serde_json::Value = serde_json::from_str(&stamped.event).unwrap();
+        assert_eq!(
+            (value["gateway"].as_str(), value["event"].as_str()),
+            (Some(writer.id()), Some("call.start"))
+        );
+        for text in ["{}", "no JSON", ""] {
+            let event = CallEvent { event: text.into(), ..event("x", Uuid::nil()) };
+            assert_eq!(writer.stamp(event.clone()), event, "{text}");
+        }
+    }
+}
