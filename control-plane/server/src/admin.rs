@@ -11,6 +11,7 @@ pub mod blocks;
 pub mod bounds;
 pub mod calls;
 pub mod certificates;
+pub mod changes;
 pub mod disabled;
 pub mod emergency;
 pub mod explain;

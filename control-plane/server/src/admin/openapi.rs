@@ -10,9 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    approvals, artifacts, blocks, bounds, calls, certificates, disabled, explain, explain_token, ids,
-    issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits,
-    regions, registry, resources, revocations, routes, runtimes, status, undo, versions,
+    approvals, artifacts, blocks, bounds, calls, certificates, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions, changes,
 };
 
 #[derive(OpenApi)]
@@ -102,6 +100,9 @@ use super::{
         undo::preview,
         undo::undo,
         calls::list,
+        calls::export,
+        calls::approvals,
+        changes::list,
         push::list,
         push::get,
         push::replay,

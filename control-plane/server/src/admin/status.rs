@@ -122,6 +122,7 @@ pub async fn snapshot(_admin: Admin, State(state): State<Arc<AdminState>>) -> Re
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct AuditParams {
     /// Only changes of this org.
     org: Option<String>,
@@ -135,7 +136,7 @@ pub struct AuditParams {
 }
 
 /// Returns how the names of resources of one kind start in the audit.
-fn resources(kind: &str) -> Result<&'static [&'static str]> {
+pub(super) fn resources(kind: &str) -> Result<&'static [&'static str]> {
     let found: &'static [&'static str] = match kind {
         "binding" => &["bindings/"],
         "exposure" => &["exposure/"],
@@ -172,7 +173,8 @@ pub async fn audit(
         None => &[],
     };
     let org = params.org.or_else(|| admin.role.org().map(str::to_owned));
-    let query = AuditQuery { org, resources, before: params.before, limit: params.limit.unwrap_or(PAGE) };
+    let limit = params.limit.unwrap_or(PAGE);
+    let query = AuditQuery { org, resources, before: params.before, limit, ..AuditQuery::default() };
     Ok(Json(state.store.audit(&query).await?))
 }
 

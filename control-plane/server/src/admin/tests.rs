@@ -6,6 +6,7 @@ mod approvals;
 mod arbitrary;
 mod artifacts;
 mod blocks;
+mod audit;
 mod bounds;
 mod certificates;
 mod disabled;

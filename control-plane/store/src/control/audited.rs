@@ -42,4 +42,12 @@ pub struct AuditQuery {
     pub before: Option<u64>,
     /// 1 to 1000.
     pub limit: u32,
+    /// Only records of this actor: a name in any scope, or a name and scope (`NAME@SCOPE`).
+    pub actor: Option<String>,
+    /// Only records with this action.
+    pub action: Option<String>,
+    /// Only records at or after this time, in Unix milliseconds.
+    pub from: Option<i64>,
+    /// Only records before this time, in Unix milliseconds.
+    pub to: Option<i64>,
 }

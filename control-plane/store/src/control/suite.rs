@@ -490,6 +490,16 @@ async fn every_change_is_audited_at_its_revision(store: &ControlStore) {
     let revisions: Vec<u64> = all.iter().map(|row| row.revision).collect();
     assert_eq!(revisions, (1..=revision).rev().collect::<Vec<_>>(), "one row a revision, newest first");
     assert_eq!((all[0].actor.as_str(), all[0].at), ("suite", 1_000));
+    let actor = |actor: &str| Some(actor.to_owned());
+    let of =
+        async |query: AuditQuery| store.audit(&AuditQuery { limit: 1_000, ..query }).await.unwrap().len();
+    assert_eq!(of(AuditQuery { actor: actor("suite"), ..AuditQuery::default() }).await, all.len());
+    assert_eq!(of(AuditQuery { actor: actor("suit"), ..AuditQuery::default() }).await, 0);
+    assert_eq!(of(AuditQuery { to: Some(1_000), ..AuditQuery::default() }).await, 0);
+    assert_eq!(of(AuditQuery { from: Some(1_000), ..AuditQuery::default() }).await, all.len());
+    let action = all.iter().filter(|row| row.action == all[0].action).count();
+    let query = AuditQuery { action: Some(all[0].action.clone()), ..AuditQuery::default() };
+    assert_eq!(of(query).await, action);
     let page = store
         .audit(&AuditQuery {
             org: Some("acme".into()),

@@ -101,8 +101,26 @@ async fn the_audit_of_calls_is_read_in_pages_and_by_an_org_only_as_far_as_it_is_
     assert_eq!(numbers(&api.get("platform", &next).await), [6, 5, 4]);
     assert_eq!(numbers(&api.get("org:acme:read", "/api/audit/calls").await), [8, 6, 4, 2, 0]);
     assert_eq!(numbers(&api.get("platform", "/api/audit/calls?org=other&limit=2").await), [9, 7]);
-    let unknown = api.get("platform", "/api/audit/calls?user=alice").await;
-    assert_eq!(unknown.body["code"], json!("invalid_params"), "{}", unknown.body);
+    for (path, name) in [
+        ("calls?nobody=alice", "nobody"),
+        ("calls?from=yesterday", "from"),
+        ("calls?from=2&to=1", "from"),
+        ("calls?cursor=1", "cursor"),
+        ("calls?cursor=1.1&after=1", "after"),
+        ("calls?before=9&user=alice", "before"),
+        ("calls?user=", "user"),
+        ("approvals?before=1", "before"),
+        ("approvals?kind=x", "kind"),
+        ("changes?after=1", "after"),
+        ("changes?kind=x", "kind"),
+        ("changes?to=1.5", "to"),
+        ("calls/export", "from"),
+        ("calls/export?from=0&limit=1", "limit"),
+    ] {
+        let refused = api.get("platform", &format!("/api/audit/{path}")).await;
+        assert_eq!(refused.body["code"], json!("invalid_params"), "{path}: {}", refused.body);
+        assert!(refused.body["detail"].as_str().unwrap().contains(name), "{path}: {}", refused.body);
+    }
 }
 
 #[tokio::test]
@@ -188,7 +206,7 @@ async fn every_operation_of_the_document_exists_and_wants_a_token() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 81);
+    assert_eq!(operations, 85);
 }
 
 /// Roles that a permission refuses, and how.

@@ -45,12 +45,17 @@ impl ControlStore {
             };
             let of_resources = resources(query.resources.len());
             let page = format!(
-                "SELECT {COLUMNS} FROM audit WHERE revision < $1 AND ($2 = '' OR org = $2){of_resources} \
+                "SELECT {COLUMNS} FROM audit WHERE revision < $1 AND ($2 = '' OR org = $2) \
+                 AND ($4 = '' OR actor = $4 OR SUBSTR(actor, 1, LENGTH($4) + 1) = $4 || '@') \
+                 AND ($5 = '' OR action = $5) AND at >= $6 AND at < $7{of_resources} \
                  ORDER BY revision DESC LIMIT $3"
             );
             let limit = i64::from(query.limit.clamp(1, MAX_PAGE));
             let page = sqlx::query(sqlx::AssertSqlSafe(page));
-            let mut page = page.bind(before).bind(query.org.as_deref().unwrap_or("")).bind(limit);
+            let page = page.bind(before).bind(query.org.as_deref().unwrap_or("")).bind(limit);
+            let page = page.bind(query.actor.as_deref().unwrap_or(""));
+            let page = page.bind(query.action.as_deref().unwrap_or(""));
+            let mut page = page.bind(query.from.unwrap_or(i64::MIN)).bind(query.to.unwrap_or(i64::MAX));
             for resource in query.resources {
                 page = page.bind(format!("{resource}%"));
             }
@@ -73,9 +78,9 @@ impl ControlStore {
     }
 }
 
-/// Returns the condition for as many beginnings of resources' names, whose parameters are `$4` and following.
+/// Returns the condition for as many beginnings of resources' names, whose parameters are `$8` and following.
 fn resources(count: usize) -> String {
-    let each: Vec<String> = (0..count).map(|place| format!("resource LIKE ${}", place + 4)).collect();
+    let each: Vec<String> = (0..count).map(|place| format!("resource LIKE ${}", place + 8)).collect();
     if each.is_empty() { String::new() } else { format!(" AND ({})", each.join(" OR ")) }
 }
 
