@@ -2,6 +2,7 @@
 
 pub mod approvals;
 pub mod blocks;
+pub mod audit;
 pub mod call;
 pub mod config;
 pub mod connect;
@@ -31,6 +32,7 @@ use asp_import::ImportArgs;
 use clap::{Args, Parser, Subcommand};
 
 use blocks::{BlockCommand, UnblockCommand};
+use audit::AuditArgs;
 use call::CallArgs;
 use config::ConfigArgs;
 use deploy::DeployArgs;
@@ -350,49 +352,6 @@ pub struct DiffArgs {
 #[derive(Clone, Debug, Args)]
 pub struct JsonArgs {
     /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  asp audit --org acme --user alice --since 2h
-  asp audit --server shop --outcome failed --limit 20
-  asp audit --org acme --since 24h --by primitive      how often each primitive was called
-  asp audit --trace 4bf92f3577b34da6a3ce929d0e0e4736")]
-pub struct AuditArgs {
-    /// Shows only calls of this org
-    #[arg(long)]
-    pub org: Option<String>,
-    /// Shows only calls of this user or machine
-    #[arg(long, value_name = "NAME")]
-    pub user: Option<String>,
-    /// Shows only calls of this server
-    #[arg(long, value_name = "NAME")]
-    pub server: Option<String>,
-    /// Shows only calls of this primitive, in every version or, as ID@VERSION, in one
-    #[arg(long, value_name = "ID")]
-    pub primitive: Option<String>,
-    /// Shows only ends of calls with this outcome or reason: completed, rejected, failed, cancelled, deadline, rate_limited, …
-    #[arg(long, value_name = "WORD")]
-    pub outcome: Option<String>,
-    /// Shows only events since this time (RFC 3339), or of the last 30s, 15m, 2h or 7d
-    #[arg(long, value_name = "TIME")]
-    pub since: Option<String>,
-    /// Shows only calls with this trace: `traceId` in the client's error
-    #[arg(long, value_name = "ID")]
-    pub trace: Option<String>,
-    /// Counts the calls that ended by this, instead of listing events
-    #[arg(long, value_name = "WHAT", value_parser = ["org", "user", "server", "primitive", "outcome", "reason"], conflicts_with = "limit")]
-    pub by: Option<String>,
-    /// Number of events
-    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub limit: u32,
-    /// Shows only events before this one: the number at the start of a line
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
-    pub before: Option<i64>,
-    /// Prints JSON, one event a line
     #[arg(long)]
     pub json: bool,
 }

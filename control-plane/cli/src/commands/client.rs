@@ -10,7 +10,7 @@ use asp_command::http_client;
 use asp_control::catalog::without_commands;
 use asp_platform::secret::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LOCATION};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LINK, LOCATION};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
@@ -39,6 +39,8 @@ pub struct ApiResponse {
     pub body: Value,
     /// Revision of the resource for `If-Match`; `None` if it was never written.
     pub etag: Option<String>,
+    /// Path of the next page, from the `Link` header.
+    pub next: Option<String>,
 }
 
 impl AdminClient {
@@ -147,6 +149,20 @@ impl AdminClient {
         Ok(Some(()))
     }
 
+    /// Copies a long answer to `out` as it arrives.
+    pub async fn copy(&self, path: &str, out: &mut impl std::io::Write) -> Result<(), Failure> {
+        let request = self.request(Method::GET, path).timeout(TRANSFER);
+        let mut response = request.send().await.map_err(|error| self.connection_failure(&error))?;
+        if !response.status().is_success() {
+            return Err(read(response).await?.accepted().err().unwrap_or(Failure::Refused));
+        }
+        while let Some(piece) = response.chunk().await.context("read the answer, which is incomplete")? {
+            out.write_all(&piece).context("write the answer")?;
+        }
+        out.flush().context("write the answer")?;
+        Ok(())
+    }
+
     /// Follows the API's redirect to a signed URL of the object store, without sending the token there.
     async fn follow_redirect(&self, answer: &Response) -> Result<Response, Failure> {
         let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
@@ -200,9 +216,17 @@ fn is_about_a_certificate(error: &reqwest::Error) -> bool {
 async fn read(response: Response) -> Result<ApiResponse, Failure> {
     let status = response.status();
     let etag = response.headers().get(ETAG).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let link = response.headers().get(LINK).and_then(|value| value.to_str().ok());
+    let next = link.and_then(next_path).map(str::to_owned);
     let text = response.text().await.context("read the answer")?;
     let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    Ok(ApiResponse { status, body, etag })
+    Ok(ApiResponse { status, body, etag, next })
+}
+
+/// Returns the path of a link to the next page (RFC 8288), if it is one of the API.
+fn next_path(link: &str) -> Option<&str> {
+    let (path, parameters) = link.strip_prefix('<')?.split_once('>')?;
+    (path.starts_with("/api/") && parameters == "; rel=\"next\"").then_some(path)
 }
 
 impl ApiResponse {
@@ -267,6 +291,19 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_page_is_a_path_of_the_api() {
+        assert_eq!(
+            next_path("</api/audit/calls?cursor=1.2>; rel=\"next\""),
+            Some("/api/audit/calls?cursor=1.2")
+        );
+        for link in
+            ["", "/api/x", "</api/x>", "<https://evil.example/api/x>; rel=\"next\"", "</api/x>; rel=\"last\""]
+        {
+            assert_eq!(next_path(link), None, "{link}");
+        }
+    }
 
     #[test]
     fn a_name_in_a_path_is_one_segment_whatever_characters_it_has() {

@@ -33,7 +33,7 @@ pub fn history(args: &HistoryArgs) -> Result<(), Failure> {
 }
 
 /// Formats a change: its number, time, author, action, org and detail.
-fn line(change: &Value) -> String {
+pub(super) fn line(change: &Value) -> String {
     let time = rfc3339(number(change, "at"));
     let org = match text(change, "org") {
         "" => "-",
