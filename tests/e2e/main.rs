@@ -23,6 +23,7 @@ mod certificate;
 mod changes;
 mod client_certificates;
 mod clients;
+mod complete_audit;
 mod conformance;
 mod crowd;
 mod dev;
@@ -136,6 +137,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     any_order::trials,
     any_replica::trials,
     lost_calls::trials,
+    complete_audit::trials,
     pools::trials,
     regions::trials,
     stdio::trials,

@@ -6,6 +6,7 @@
 //! its own id, every wait has a bound.
 
 pub mod agent;
+pub mod audited;
 pub mod browser;
 pub mod caller;
 pub mod chromium;

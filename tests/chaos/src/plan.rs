@@ -38,6 +38,9 @@ pub(crate) struct Plan {
     /// Seconds for which F45 keeps a snapshot of all tables open [1800, 60 with --quick]
     #[arg(long, value_name = "N")]
     pub snapshot_seconds: Option<u64>,
+    /// Calls of all repeats of F60 together in each topology [10000, 600 with --quick]
+    #[arg(long, value_name = "N")]
+    pub audit_calls: Option<usize>,
     /// The seed of F34, F35, F44 and F47, as a run printed it
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -81,6 +84,11 @@ impl Plan {
     /// Returns the kills of one repeat.
     pub(crate) fn agent_kills(&self) -> usize {
         self.agent_kills.unwrap_or(if self.quick { 10 } else { 200 }).div_ceil(self.repeats())
+    }
+
+    /// Returns the calls of one repeat in one topology.
+    pub(crate) fn audit_calls(&self) -> usize {
+        self.audit_calls.unwrap_or(if self.quick { 600 } else { 10_000 }).div_ceil(self.repeats())
     }
 
     pub(crate) fn wants(&self, row: &str) -> bool {

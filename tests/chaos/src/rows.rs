@@ -3,6 +3,7 @@
 mod absent_database;
 mod agents;
 mod bombs;
+mod complete_audit;
 mod crash_loop;
 mod cut_control;
 mod death;
@@ -67,6 +68,7 @@ enum Fault {
     SlowReceivers,
     Revocations { has_redis: bool, samples: usize },
     SteppedGateway,
+    CompleteAudit { topology: complete_audit::Topology, calls: usize },
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
@@ -115,6 +117,10 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
     let agents = Fault::Agents { kills: plan.agent_kills(), seed: plan.seed };
     rows.push(("F47 gateways killed amid tasks of A2A".to_owned(), agents));
     rows.push(("F48 receivers of pushes do not answer".to_owned(), Fault::SlowReceivers));
+    for topology in complete_audit::ALL {
+        let fault = Fault::CompleteAudit { topology, calls: plan.audit_calls() };
+        rows.push((format!("F60 the audit is complete, {}", topology.name()), fault));
+    }
     rows
 }
 
@@ -204,6 +210,9 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::SteppedGateway => Box::pin(stepped_gateway::run(sheet)).await,
         Fault::Revocations { has_redis, samples } => {
             Box::pin(revocations::run(has_redis, samples, sheet)).await
+        }
+        Fault::CompleteAudit { topology, calls } => {
+            Box::pin(complete_audit::run(topology, calls, sheet)).await
         }
     }
 }
