@@ -1,8 +1,8 @@
 //! The command line of `asp`.
 
 pub mod approvals;
-pub mod blocks;
 pub mod audit;
+pub mod blocks;
 pub mod call;
 pub mod config;
 pub mod connect;
@@ -31,8 +31,8 @@ use std::path::PathBuf;
 use asp_import::ImportArgs;
 use clap::{Args, Parser, Subcommand};
 
-use blocks::{BlockCommand, UnblockCommand};
 use audit::AuditArgs;
+use blocks::{BlockCommand, UnblockCommand};
 use call::CallArgs;
 use config::ConfigArgs;
 use deploy::DeployArgs;

@@ -114,7 +114,7 @@ pub(crate) static POSTGRES: Schema = Schema {
         (1105, "takeovers", include_str!("../migrations/postgres/1105_takeovers.sql")),
         (1106, "pushed calls", include_str!("../migrations/postgres/1106_pushed_calls.sql")),
         (1107, "approvals", include_str!("../migrations/postgres/1107_approvals.sql")),
-        (1107, "audit search", include_str!("../migrations/postgres/1107_audit_search.sql")),
+        (1108, "audit search", include_str!("../migrations/postgres/1108_audit_search.sql")),
     ],
 };
 

@@ -126,6 +126,7 @@ impl RefusalContent {
             body: Vec::new(),
             reason: Some(self.reason),
             cause: None,
+            org: None,
             trace: self.trace,
         }
     }

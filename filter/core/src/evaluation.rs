@@ -123,11 +123,14 @@ impl Evaluation<'_> {
         let mut admitted = RequestFacts::of(&target, &errors, max_body);
         if target.path_kind != PathKind::Public {
             self.identify(server, headers, &errors, &mut admitted)?;
-            if let Some(cluster) = self.home_cluster(headers, &errors, &admitted)? {
+            let caller = admitted.caller.as_deref();
+            let home = self.home_cluster(headers, &errors, &admitted);
+            if let Some(cluster) = home.map_err(|reply| reply.of_caller(caller))? {
                 return Ok(Step::Decided(forward_to_home(headers, admitted, cluster)));
             }
             if !admitted.unverified {
-                self.check_access(server, admitted.path_kind, admitted.caller.as_deref(), &errors)?;
+                let access = self.check_access(server, admitted.path_kind, caller, &errors);
+                access.map_err(|reply| reply.of_caller(caller))?;
             }
         }
         self.charge(&admitted, Stage::Every, None, &errors)?;
@@ -234,7 +237,8 @@ impl Evaluation<'_> {
                         return Err(self.refuse_revoked(server, errors, notice));
                     }
                     Err(refused) => {
-                        return Err(Reply { cause: refused.cause, ..challenged(refused.reason) });
+                        let TokenRefusal { cause, org, reason, .. } = refused;
+                        return Err(Reply { cause, org, ..challenged(reason) });
                     }
                 }
             }
@@ -362,7 +366,9 @@ impl Evaluation<'_> {
             primitive,
         };
         let taken = self.edge.buckets.take(self.snapshot.limits(), &subject, stage, self.env.now_ms);
-        taken.map_err(|seconds| errors.refuse_with(Reason::RateLimited, "retry-after", seconds.to_string()))
+        taken.map_err(|seconds| {
+            errors.refuse_with(Reason::RateLimited, "retry-after", seconds.to_string()).of_caller(caller)
+        })
     }
 
     fn changes(

@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use crate::caller::Caller;
 use crate::path::{self, PathKind};
 use crate::reason::{Era, Reason};
 use crate::revocation::RevocationNotice;
@@ -25,8 +26,17 @@ pub struct Reply {
     pub reason: Option<Reason>,
     /// Fault of the token, for the operator's log; never sent.
     pub cause: Option<Cause>,
+    /// Org of the caller of a refused request whose token was verified, for the operator's metrics; never sent.
+    pub org: Option<String>,
     /// Trace of the request; `None` for a preflight, and for Envoy's own refusals.
     pub trace: Option<Trace>,
+}
+
+impl Reply {
+    /// Adds the org of the caller, if there is one.
+    pub(crate) fn of_caller(self, caller: Option<&Caller>) -> Reply {
+        Reply { org: caller.map(|caller| caller.org.clone()), ..self }
+    }
 }
 
 /// Builds a JSON-RPC refusal for MCP. `id` is JSON text; `None` leaves the member out. Only Envoy's own refusals have no
@@ -88,7 +98,15 @@ impl RefusalContent {
         let headers =
             vec![("content-type", content_type.to_owned()), ("cache-control", "no-store".to_owned())];
         let RefusalContent { reason, status, trace, .. } = self;
-        Reply { status, headers, body: body.into_bytes(), reason: Some(reason), cause: None, trace }
+        Reply {
+            status,
+            headers,
+            body: body.into_bytes(),
+            reason: Some(reason),
+            cause: None,
+            org: None,
+            trace,
+        }
     }
 }
 

@@ -122,7 +122,8 @@ impl Tokens {
             return Err(Reason::TokenExpired.into());
         }
         if let Some(notice) = trust.revocations.find(|| verified.marks(token), caller) {
-            return Err(TokenRefusal::revoked(notice));
+            let org = Some(caller.org.clone());
+            return Err(TokenRefusal { org, ..TokenRefusal::revoked(notice) });
         }
         // It may be revoked without being known here.
         if !trust.revocations.complete() {

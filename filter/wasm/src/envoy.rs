@@ -11,6 +11,8 @@
 // The SDK's entry point is an exported C function.
 #![allow(unsafe_code)]
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::time::UNIX_EPOCH;
 
 use asp_edge::{Reason, Reply, SnapshotError};
@@ -18,7 +20,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, BufferType, ContextType, LogLevel, MapType, MetricType, Status};
 
-use crate::host::{Host, VerdictLabel};
+use crate::host::{Host, MAX_ORGS, OTHER_ORGS, VerdictLabel, org_metric};
 use crate::request::{Flow, Request};
 use crate::shared::{self, SharedValue};
 use crate::signature;
@@ -49,12 +51,16 @@ struct MetricIds {
     revision: Option<u32>,
     /// Gauge of the revision of the recent revocations, likewise.
     revocations: Option<u32>,
+    /// Counters of the refusals of orgs, at most [`MAX_ORGS`], defined at the first refusal of each.
+    orgs: RefCell<HashMap<String, Option<u32>>>,
+    /// Counter of the refusals of all other orgs.
+    other_orgs: Option<u32>,
 }
 
 impl MetricIds {
     fn define() -> MetricIds {
-        let define =
-            |counted: VerdictLabel| hostcalls::define_metric(MetricType::Counter, &counted.metric()).ok();
+        let counter = |name: &str| hostcalls::define_metric(MetricType::Counter, name).ok();
+        let define = |counted: VerdictLabel| counter(&counted.metric());
         let gauge = |name: &str| hostcalls::define_metric(MetricType::Gauge, name).ok();
         MetricIds {
             forward: define(VerdictLabel::Forward),
@@ -62,7 +68,22 @@ impl MetricIds {
             refuse: Reason::ALL.map(|reason| (reason, define(VerdictLabel::Refuse(reason)))).to_vec(),
             revision: gauge("asp_edge_snapshot_revision"),
             revocations: gauge("asp_edge_revocations_revision"),
+            orgs: RefCell::default(),
+            other_orgs: counter(&format!("asp_edge_org_refusals_total.{OTHER_ORGS}")),
         }
+    }
+
+    fn id_of_org(&self, org: &str) -> Option<u32> {
+        let mut orgs = self.orgs.borrow_mut();
+        if let Some(known) = orgs.get(org) {
+            return *known;
+        }
+        if orgs.len() >= MAX_ORGS {
+            return self.other_orgs;
+        }
+        let id = hostcalls::define_metric(MetricType::Counter, &org_metric(org)).ok();
+        orgs.insert(org.to_owned(), id);
+        id
     }
 
     fn id(&self, counted: VerdictLabel) -> Option<u32> {
@@ -278,6 +299,12 @@ impl Host for Envoy {
 
     fn count(&self, counted: VerdictLabel) {
         if let Some(id) = METRICS.with(|metrics| metrics.id(counted)) {
+            let _ = hostcalls::increment_metric(id, 1);
+        }
+    }
+
+    fn count_refusal_of(&self, org: &str) {
+        if let Some(id) = METRICS.with(|metrics| metrics.id_of_org(org)) {
             let _ = hostcalls::increment_metric(id, 1);
         }
     }

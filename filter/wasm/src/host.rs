@@ -24,6 +24,31 @@ pub trait Host {
     fn peer(&self) -> Option<String>;
     /// Counts a verdict.
     fn count(&self, verdict: VerdictLabel);
+    /// Counts a refusal of a caller of this org.
+    fn count_refusal_of(&self, org: &str);
+}
+
+/// Maximum number of orgs whose refusals a VM counts by name; Envoy never frees a metric.
+pub const MAX_ORGS: usize = 100;
+/// Label of the orgs beyond; no org is written like this.
+pub const OTHER_ORGS: &str = "~";
+/// Maximum length of an org's label, in bytes.
+const MAX_LABEL: usize = 120;
+
+/// Returns the name of the metric of an org's refusals, `asp_edge_org_refusals_total.<org>`. Bytes that Envoy would split or
+/// replace are written as `~` and two hexadecimal digits.
+pub fn org_metric(org: &str) -> String {
+    let mut label = String::new();
+    for byte in org.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => label.push(char::from(byte)),
+            _ => label.push_str(&format!("~{byte:02x}")),
+        }
+        if label.len() >= MAX_LABEL {
+            break;
+        }
+    }
+    format!("asp_edge_org_refusals_total.{label}")
 }
 
 /// Verdict label of the metric.
@@ -43,5 +68,18 @@ impl VerdictLabel {
             VerdictLabel::Answer => "asp_edge_verdicts_total.answer.none".to_owned(),
             VerdictLabel::Refuse(reason) => format!("asp_edge_verdicts_total.refuse.{}", reason.as_str()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_org_has_a_label_of_its_own_that_envoy_keeps_as_it_is() {
+        assert_eq!(org_metric("acme-1_b"), "asp_edge_org_refusals_total.acme-1_b");
+        assert_eq!(org_metric("a.b c~"), "asp_edge_org_refusals_total.a~2eb~20c~7e");
+        assert_ne!(org_metric("~"), format!("asp_edge_org_refusals_total.{OTHER_ORGS}"));
+        assert!(org_metric(&"é".repeat(500)).len() < 160);
     }
 }

@@ -120,6 +120,9 @@ fn pass(host: &impl Host, forward: &Forward) {
 
 fn answer(vm: &Vm, host: &impl Host, reply: &Reply) {
     host.count(reply.reason.map_or(VerdictLabel::Answer, VerdictLabel::Refuse));
+    if let Some(org) = &reply.org {
+        host.count_refusal_of(org);
+    }
     vm.refusals.note(host, reply);
     host.respond(reply);
 }

@@ -23,7 +23,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 /// SQLSTATE of an insert for which there is no partition (`check_violation`).
 const NO_PARTITION: &str = "23514";
 
-/// Expressions of a search, as `migrations/postgres/1107_audit_search.sql` has them.
+/// Expressions of a search, as `migrations/postgres/1108_audit_search.sql` has them.
 const DIALECT: SearchDialect = SearchDialect {
     table: "all_call_events",
     trace: r#"substring(event from '"trace":"([^"]*)"')"#,

@@ -307,6 +307,7 @@ fn the_filter_stops_gross_abuse_and_says_when_to_return() {
     match judge(&filter, &snapshot, &headers, LIST) {
         Verdict::Reply(reply) => {
             assert_eq!((reply.status, reply.reason), (429, Some(Reason::RateLimited)));
+            assert_eq!(reply.org.as_deref(), Some("acme"), "for the metrics of its org");
             assert!(reply.headers.contains(&("retry-after", "2".to_owned())));
         }
         Verdict::Forward(_) => panic!("the fourth request passed"),

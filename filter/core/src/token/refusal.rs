@@ -25,17 +25,19 @@ pub(crate) struct TokenRefusal {
     pub(crate) unknown_key_of: Option<String>,
     /// Details of the revocation of a token whose signature and claims are good.
     pub(crate) notice: Option<RevocationNotice>,
+    /// Org of a valid token that is revoked, or whose holder is blocked.
+    pub(crate) org: Option<String>,
 }
 
 impl TokenRefusal {
     /// Refuses a token whose key an issuer with fetched keys does not have yet.
     pub(crate) fn unknown_key(issuer: String) -> TokenRefusal {
-        TokenRefusal { reason: Reason::TokenInvalid, cause: None, unknown_key_of: Some(issuer), notice: None }
+        TokenRefusal { unknown_key_of: Some(issuer), ..TokenRefusal::from(Reason::TokenInvalid) }
     }
 
     /// Refuses an invalid token with this cause.
     pub(crate) fn invalid(cause: Option<Cause>) -> TokenRefusal {
-        TokenRefusal { reason: Reason::TokenInvalid, cause, unknown_key_of: None, notice: None }
+        TokenRefusal { cause, ..TokenRefusal::from(Reason::TokenInvalid) }
     }
 }
 
@@ -49,7 +51,7 @@ impl TokenRefusal {
 
 impl From<Reason> for TokenRefusal {
     fn from(reason: Reason) -> TokenRefusal {
-        TokenRefusal { reason, cause: None, unknown_key_of: None, notice: None }
+        TokenRefusal { reason, cause: None, unknown_key_of: None, notice: None, org: None }
     }
 }
 

@@ -19,6 +19,7 @@ struct Recorder {
     cleared: Cell<u32>,
     replies: RefCell<Vec<Reply>>,
     counted: RefCell<Vec<VerdictLabel>>,
+    refused_orgs: RefCell<Vec<String>>,
     body_reads: Cell<u32>,
     informed: RefCell<Vec<String>>,
     warned: RefCell<Vec<String>>,
@@ -58,6 +59,9 @@ impl Host for Recorder {
     }
     fn count(&self, counted: VerdictLabel) {
         self.counted.borrow_mut().push(counted);
+    }
+    fn count_refusal_of(&self, org: &str) {
+        self.refused_orgs.borrow_mut().push(org.to_owned());
     }
 }
 
@@ -166,6 +170,7 @@ fn after_an_answer_nothing_passes_and_nothing_is_answered_twice() {
     let line = format!("request refused: reason=unknown_server trace={trace}");
     assert_eq!((&*host.informed.borrow(), host.warned.borrow().len()), (&vec![line], 0));
     assert_eq!(*host.counted.borrow(), [VerdictLabel::Refuse(Reason::UnknownServer)]);
+    assert!(host.refused_orgs.borrow().is_empty(), "nobody knows the caller");
 }
 
 #[test]
