@@ -28,6 +28,8 @@ A test of --when is one of
   glob TEXT           a string that matches; * stands for any text
   range MIN..MAX      a number from MIN to MAX, both included; either may be omitted. Put a space before a
                       negative MIN: ' -5..5'
+  not-in VALUE...     none of these values, or missing: with --deny, only these are allowed
+  not-glob TEXT       no string that matches, or missing
 A VALUE that parses as JSON has its JSON type: 5, true, null, or \"5\" for the string. Any other VALUE is a string."
 )]
 pub struct PolicyArgs {

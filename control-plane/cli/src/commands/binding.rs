@@ -58,7 +58,7 @@ pub(super) fn storing(org: &str, binding: &Value) -> Option<String> {
         options.push_str(&format!(" --when {} {test}", shell::word(pointer)));
         for value in values {
             let value = match (value.starts_with('-'), test) {
-                (true, "glob") => return None,
+                (true, "glob" | "not-glob") => return None,
                 (true, "range") => format!(" {value}"),
                 _ => value,
             };
@@ -87,11 +87,23 @@ fn conditions(binding: &Value) -> Vec<Condition<'_>> {
     let mut found = Vec::new();
     for condition in all.into_iter().flatten() {
         let json = |pointer: &str| condition.pointer(pointer).map(Value::to_string).unwrap_or_default();
-        let (test, values) = match (condition.get("in"), condition.get("glob"), condition.get("range")) {
-            (Some(list), ..) => ("in", list.as_array().into_iter().flatten().map(Value::to_string).collect()),
-            (_, Some(_), _) => ("glob", vec![text(condition, "/glob").to_owned()]),
-            (.., Some(_)) => ("range", vec![format!("{}..{}", json("/range/min"), json("/range/max"))]),
-            _ => ("equals", vec![json("/equals")]),
+        let has = |member: &str| condition.get(member).is_some();
+        let several = |member: &str| -> Vec<String> {
+            let list = condition.get(member).and_then(Value::as_array);
+            list.into_iter().flatten().map(Value::to_string).collect()
+        };
+        let (test, values) = if has("in") {
+            ("in", several("in"))
+        } else if has("notIn") {
+            ("not-in", several("notIn"))
+        } else if has("glob") {
+            ("glob", vec![text(condition, "/glob").to_owned()])
+        } else if has("notGlob") {
+            ("not-glob", vec![text(condition, "/notGlob").to_owned()])
+        } else if has("range") {
+            ("range", vec![format!("{}..{}", json("/range/min"), json("/range/max"))])
+        } else {
+            ("equals", vec![json("/equals")])
         };
         found.push(Condition { pointer: text(condition, "/pointer"), test, values });
     }

@@ -128,10 +128,17 @@ fn condition(words: &[String]) -> Result<Value, Failure> {
         ("in", values) => values.iter().map(|value| scalar(value)).collect(),
         ("glob", [text]) => json!(text),
         ("range", [range]) => parse_range(range).ok_or_else(|| bad("a range is MIN..MAX, MIN.. or ..MAX"))?,
-        ("equals" | "glob" | "range", _) => return Err(bad("this test has one value")),
-        _ => return Err(bad("the test must be equals, in, glob or range")),
+        ("not-in", values) => values.iter().map(|value| scalar(value)).collect(),
+        ("not-glob", [text]) => json!(text),
+        ("equals" | "glob" | "range" | "not-glob", _) => return Err(bad("this test has one value")),
+        _ => return Err(bad("the test must be equals, in, glob, range, not-in or not-glob")),
     };
-    Ok(json!({ "pointer": pointer, test: value }))
+    let member = match test.as_str() {
+        "not-in" => "notIn",
+        "not-glob" => "notGlob",
+        test => test,
+    };
+    Ok(json!({ "pointer": pointer, member: value }))
 }
 
 /// Parses a JSON string, number, boolean or null; any other text is a string.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
 use utoipa::ToSchema;
 
-/// One condition: exactly one of `equals`, `in`, `glob` and `range`.
+/// One condition: exactly one of `equals`, `in`, `glob`, `range`, `notIn` and `notGlob`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = When)]
@@ -30,6 +30,13 @@ pub struct ArgumentCondition {
     /// Range for a number
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
+    /// 1 to 64 values, of which the argument is none: it is missing, an array, an object or another value
+    #[serde(default, rename = "notIn", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub none_of: Option<Vec<Value>>,
+    /// Pattern that the argument does not fit: it is missing, no string, or another string
+    #[serde(default, rename = "notGlob", skip_serializing_if = "Option::is_none")]
+    pub not_glob: Option<String>,
 }
 
 /// A range of numbers. The ends are included; one of them may be left out.
@@ -78,18 +85,22 @@ pub fn to_admin_form(text: &str) -> Result<Vec<ArgumentCondition>, String> {
 }
 
 fn message(when: &ArgumentCondition) -> Result<Condition, String> {
-    let ArgumentCondition { pointer, equals, any_of, glob, range } = when;
+    let ArgumentCondition { pointer, equals, any_of, glob, range, none_of, not_glob } = when;
     let json = |value: &Value| value.to_string();
     let scalars = |json: Vec<String>| Scalars { json };
-    let test = match (equals, any_of, glob, range) {
-        (Some(value), None, None, None) => Test::Equals(scalars(vec![json(value)])),
-        (None, Some(values), None, None) => Test::In(scalars(values.iter().map(json).collect())),
-        (None, None, Some(glob), None) => Test::Glob(glob.clone()),
-        (None, None, None, Some(Range { min, max })) => {
+    let test = match (equals, any_of, glob, range, none_of, not_glob) {
+        (Some(value), None, None, None, None, None) => Test::Equals(scalars(vec![json(value)])),
+        (None, Some(values), None, None, None, None) => Test::In(scalars(values.iter().map(json).collect())),
+        (None, None, Some(glob), None, None, None) => Test::Glob(glob.clone()),
+        (None, None, None, None, Some(values), None) => {
+            Test::NotIn(scalars(values.iter().map(json).collect()))
+        }
+        (None, None, None, None, None, Some(glob)) => Test::NotGlob(glob.clone()),
+        (None, None, None, Some(Range { min, max }), None, None) => {
             let end = |number: &Option<Number>| number.as_ref().map(Number::to_string).unwrap_or_default();
             Test::Range(RangeMessage { min: end(min), max: end(max) })
         }
-        _ => return Err("exactly one of equals, in, glob and range is needed".to_owned()),
+        _ => return Err("exactly one of equals, in, glob, range, notIn and notGlob is needed".to_owned()),
     };
     Ok(Condition { pointer: pointer.clone(), test: Some(test) })
 }
@@ -106,6 +117,8 @@ pub fn body(condition: &Condition) -> ArgumentCondition {
         Some(Test::Equals(one)) => when.equals = values(one).into_iter().next(),
         Some(Test::In(some)) => when.any_of = Some(values(some)),
         Some(Test::Glob(glob)) => when.glob = Some(glob.clone()),
+        Some(Test::NotIn(some)) => when.none_of = Some(values(some)),
+        Some(Test::NotGlob(glob)) => when.not_glob = Some(glob.clone()),
         Some(Test::Range(RangeMessage { min, max })) => {
             let end = |text: &str| serde_json::from_str(text).ok();
             when.range = Some(Range { min: end(min), max: end(max) });
@@ -129,6 +142,8 @@ mod tests {
             {"pointer": "/to", "glob": "*@example.com"},
             {"pointer": "", "equals": null},
             {"pointer": "/mode", "in": ["a", 1, true, null]},
+            {"pointer": "/mode", "notIn": ["b", 2]},
+            {"pointer": "/to", "notGlob": "*@example.org"},
         ]);
         let list: Vec<ArgumentCondition> = serde_json::from_value(written.clone()).unwrap();
         let text = to_store(&list).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Refuses: conditions beyond their bounds, and numbers that not all JSON readers read alike. Keeps true: a condition
 //! costs one walk along its pointer and one pass over the text it finds; missing values, arrays and objects never
-//! fulfil a condition. Numbers are compared by value: 64-bit integers exactly, also beyond 2^53, all others as
+//! fulfil a condition, except one that names what a value must not be. Numbers are compared by value: 64-bit integers exactly, also beyond 2^53, all others as
 //! doubles; 1 and 1.0 are equal. Texts are compared byte by byte.
 
 use std::cmp::Ordering;
@@ -33,7 +33,11 @@ pub struct Condition {
 enum Test {
     /// Equality with one of these values.
     In(Vec<Value>),
+    /// No value, or none of these.
+    NotIn(Vec<Value>),
     Glob(Glob),
+    /// No text that fits.
+    NotGlob(Glob),
     Range {
         min: Option<Number>,
         max: Option<Number>,
@@ -56,17 +60,12 @@ impl Condition {
         let test = match &message.test {
             Some(Message::Equals(one)) if one.json.len() == 1 => Test::In(scalars("equals", one)?),
             Some(Message::Equals(_)) => return Err("equals: not one value".into()),
-            Some(Message::In(some)) if some.json.is_empty() => return Err("in: no values".into()),
-            Some(Message::In(some)) if some.json.len() > MAX_VALUES => {
-                return Err(format!("in: more than {MAX_VALUES} values"));
-            }
-            Some(Message::In(some)) => Test::In(scalars("in", some)?),
-            Some(Message::Glob(glob)) if glob.len() > MAX_TEXT => {
-                return Err(format!("glob: longer than {MAX_TEXT} bytes"));
-            }
-            Some(Message::Glob(glob)) => Test::Glob(Glob::read(glob)),
+            Some(Message::In(some)) => Test::In(several("in", some)?),
+            Some(Message::NotIn(some)) => Test::NotIn(several("notIn", some)?),
+            Some(Message::Glob(glob)) => Test::Glob(glob_of("glob", glob)?),
+            Some(Message::NotGlob(glob)) => Test::NotGlob(glob_of("notGlob", glob)?),
             Some(Message::Range(range)) => range_of(range)?,
-            None => return Err("one of equals, in, glob and range is needed".into()),
+            None => return Err("one of equals, in, glob, range, notIn and notGlob is needed".into()),
         };
         Ok(Condition { pointer, test })
     }
@@ -78,7 +77,17 @@ impl Condition {
 
     /// Whether `arguments` fulfil the condition.
     pub fn holds(&self, arguments: &Value) -> bool {
-        let Some(found) = arguments.pointer(&self.pointer) else { return false };
+        let found = arguments.pointer(&self.pointer);
+        match &self.test {
+            Test::NotIn(values) => {
+                return !found.is_some_and(|found| values.iter().any(|value| same(value, found)));
+            }
+            Test::NotGlob(glob) => {
+                return !found.and_then(Value::as_str).is_some_and(|text| glob.matches(text));
+            }
+            Test::In(_) | Test::Glob(_) | Test::Range { .. } => {}
+        }
+        let Some(found) = found else { return false };
         match (&self.test, found) {
             (_, Value::Array(_) | Value::Object(_)) => false,
             (Test::In(values), found) => values.iter().any(|value| same(value, found)),
@@ -97,6 +106,22 @@ impl Condition {
 fn is_pointer(text: &str) -> bool {
     let escapes = |token: &str| token.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     text.is_empty() || (text.starts_with('/') && escapes(text))
+}
+
+/// Reads the values of a test that has 1 to [`MAX_VALUES`].
+fn several(place: &str, list: &Scalars) -> Result<Vec<Value>, String> {
+    match list.json.len() {
+        0 => Err(format!("{place}: no values")),
+        1..=MAX_VALUES => scalars(place, list),
+        _ => Err(format!("{place}: more than {MAX_VALUES} values")),
+    }
+}
+
+fn glob_of(place: &str, glob: &str) -> Result<Glob, String> {
+    match glob.len() <= MAX_TEXT {
+        true => Ok(Glob::read(glob)),
+        false => Err(format!("{place}: longer than {MAX_TEXT} bytes")),
+    }
 }
 
 fn scalars(place: &str, list: &Scalars) -> Result<Vec<Value>, String> {

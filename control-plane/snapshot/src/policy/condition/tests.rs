@@ -167,3 +167,30 @@ fn a_glob_of_many_pieces_over_a_long_text_is_one_pass() {
     let glob = "a*".repeat(100) + "b";
     assert!(!holds(Message::Glob(glob), json!("a".repeat(1 << 20))));
 }
+
+#[test]
+fn a_test_of_what_a_value_must_not_be_holds_for_everything_else_and_for_nothing() {
+    let not_in = || Message::NotIn(values(&["\"EUR\"", "5"]));
+    let not_glob = || Message::NotGlob("*@example.com".into());
+    for value in [json!("EUR"), json!(5), json!(5.0)] {
+        assert!(!holds(not_in(), value.clone()), "{value}");
+    }
+    for value in [json!("USD"), json!(6), json!(null), json!(["EUR"]), json!({ "a": "EUR" })] {
+        assert!(holds(not_in(), value.clone()), "{value}");
+    }
+    assert!(!holds(not_glob(), json!("bob@example.com")));
+    for value in [json!("bob@example.org"), json!(7), json!(["bob@example.com"])] {
+        assert!(holds(not_glob(), value.clone()), "{value}");
+    }
+    for test in [not_in(), not_glob()] {
+        assert!(Condition::compile(&message("/b", test)).unwrap().holds(&json!({ "a": "EUR" })), "missing");
+    }
+    for (bad, place) in [
+        (Message::NotIn(values(&[])), "notIn"),
+        (Message::NotIn(values(&["[]"])), "notIn"),
+        (Message::NotGlob("x".repeat(MAX_TEXT + 1)), "notGlob"),
+    ] {
+        let fault = Condition::compile(&message("/a", bad)).map(drop).unwrap_err();
+        assert!(fault.starts_with(place), "{fault}");
+    }
+}
