@@ -45,7 +45,7 @@ pub fn denial() -> (&'static str, Value) {
     ("/api/policy/orgs/acme/bindings?force=true", binding)
 }
 
-/// What the client of a call saw.
+/// The end of a call as its client saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Sight {
     /// A result, or a refusal with this reason; `ok` for a result.

@@ -148,6 +148,12 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     assert!(text(&explained.stdout).starts_with("allowed: demo is exposed"), "{}", text(&explained.stdout));
 
     undoes_a_binding(&admin);
+    let changes = run(admin().args(["audit", "--changes", "--org", "acme", "--since", "1h", "--json"]));
+    assert!(text(&changes.stdout).contains("\"resource\":\"bindings/acme"), "{}", text(&changes.stderr));
+    let exported = run(admin().args(["audit", "--since", "1h", "--export"]));
+    assert!(exported.status.success() && exported.stdout.is_empty(), "{}", text(&exported.stderr));
+    let wrong = run(admin().args(["audit", "--since", "tomorrow"]));
+    assert_eq!(wrong.status.code(), Some(64), "{}", text(&wrong.stderr));
     limits_an_org(state.path(), &admin);
     for change in [["--hide", "demo"], ["--reset", "demo"]] {
         let switched = run(admin().args(["policy", "acme"]).args(change));

@@ -98,13 +98,13 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Counted {
+    struct CountingLog {
         renewals: AtomicUsize,
         releases: AtomicUsize,
     }
 
     #[async_trait]
-    impl AuditLog for Counted {
+    impl AuditLog for CountingLog {
         async fn append(&self, _events: &[CallEvent]) -> Result<(), AuditError> {
             Ok(())
         }
@@ -131,7 +131,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_record_is_renewed_while_calls_run_and_removed_when_none_does() {
-        let log = Arc::new(Counted::default());
+        let log = Arc::new(CountingLog::default());
         let mut writer = Writer::new();
         assert_eq!(writer.due_in(), None);
         let call = Uuid::now_v7();
