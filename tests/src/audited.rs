@@ -197,7 +197,7 @@ fn sight(answer: &Response) -> Sight {
     let in_result = body.pointer("/result/_meta/asp~1reason").and_then(Value::as_str);
     match (in_result, text(&body, "status")) {
         (Some(reason), _) => Sight::End(reason.to_owned()),
-        (None, "") | (None, "success") => Sight::End("ok".to_owned()),
+        (None, "" | "success") => Sight::End("ok".to_owned()),
         (None, _) => Sight::Begun,
     }
 }
