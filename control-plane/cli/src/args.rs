@@ -429,7 +429,7 @@ pub struct TokenArgs {
     /// Mints a token for the admin API
     #[arg(long)]
     pub admin: bool,
-    /// Role of an admin token: platform, org:ID, server:NAME or installer; append :read for read access only
+    /// Role of an admin token: platform, org:ID, server:NAME or installer; append :read for read access only; or auditor, to read the audit
     #[arg(long, requires = "admin", default_value = "platform")]
     pub role: String,
     /// Mints an emergency token for the admin API

@@ -45,7 +45,9 @@ use source::{Checks, ListNote};
 use stack::StackSection;
 use tls::{Tls, TlsArgs};
 use traces::TraceSection;
-use values::{List, absolute, choice, is_origin, list_entries, number, origin, origins, server_name};
+use values::{
+    List, absolute, choice, is_origin, list_entries, number, origin, origins, server_name, server_names,
+};
 use vault::VaultSection;
 
 pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
@@ -104,6 +106,10 @@ pub struct Settings {
     #[arg(long, env = "ASP_ALL_SERVERS", action = ArgAction::Set, default_value = "off",
         value_parser = choice(&[("on", true), ("off", false)]))]
     pub all_servers: bool,
+    /// Servers whose calls' arguments and results are kept in the audit, redacted, for admins with the role `auditor`: `NAME,…`
+    /// (docs/audit.md) [default: none]
+    #[arg(long, env = "ASP_AUDIT_CAPTURE", default_value = "", value_parser = server_names)]
+    pub audit_capture: List<String>,
     /// Edge filter, as a path that Envoy can read
     #[arg(long, env = "ASP_FILTER_WASM", default_value = "target/wasm32-wasip1/wasm/asp_filter.wasm", value_parser = absolute)]
     pub filter_wasm: PathBuf,

@@ -21,13 +21,16 @@ pub enum Scope {
     Server(String),
     /// Uploader of package files for the whole platform.
     Installer,
+    /// Reader of the audit of the whole platform, and the only one of arguments and results that are kept.
+    Auditor,
 }
 
 /// Longest name of a server (`[a-z0-9-]{1,63}`).
 const MAX_SERVER: usize = 63;
 
 impl AdminRole {
-    /// Parses `platform`, `org:<id>`, `server:<name>` or `installer`, each optionally followed by `:read`.
+    /// Parses `platform`, `org:<id>`, `server:<name>` or `installer`, each optionally followed by `:read`, or `auditor`, which
+    /// only reads.
     pub fn parse(text: &str) -> Option<AdminRole> {
         let mut parts: Vec<&str> = text.split(':').collect();
         let read_only = parts.len() > 1 && parts.last() == Some(&"read");
@@ -35,6 +38,9 @@ impl AdminRole {
         let read_only = read_only && !matches!(parts.as_slice(), ["org" | "server", _]);
         if read_only {
             parts.pop();
+        }
+        if parts.as_slice() == ["auditor"] {
+            return Some(AdminRole { scope: Scope::Auditor, read_only: true });
         }
         let scope = match parts.as_slice() {
             ["platform"] => Scope::Platform,
@@ -54,11 +60,15 @@ impl AdminRole {
         self.scope == Scope::Installer
     }
 
+    pub fn is_auditor(&self) -> bool {
+        self.scope == Scope::Auditor
+    }
+
     /// Returns the org of an org role; `None` for other roles.
     pub fn org(&self) -> Option<&str> {
         match &self.scope {
             Scope::Org(org) => Some(org),
-            Scope::Platform | Scope::Server(_) | Scope::Installer => None,
+            Scope::Platform | Scope::Server(_) | Scope::Installer | Scope::Auditor => None,
         }
     }
 
@@ -66,7 +76,7 @@ impl AdminRole {
     pub fn server(&self) -> Option<&str> {
         match &self.scope {
             Scope::Server(name) => Some(name),
-            Scope::Platform | Scope::Org(_) | Scope::Installer => None,
+            Scope::Platform | Scope::Org(_) | Scope::Installer | Scope::Auditor => None,
         }
     }
 
@@ -82,6 +92,7 @@ impl AdminRole {
             Scope::Org(org) => org.clone(),
             Scope::Server(name) => format!("server:{name}"),
             Scope::Installer => "installer".to_owned(),
+            Scope::Auditor => "auditor".to_owned(),
         }
     }
 
@@ -91,7 +102,7 @@ impl AdminRole {
             Scope::Platform => 3,
             Scope::Org(_) => 2,
             Scope::Server(_) => 1,
-            Scope::Installer => 0,
+            Scope::Installer | Scope::Auditor => 0,
         };
         (reach, !self.read_only)
     }
@@ -140,7 +151,11 @@ mod tests {
         assert_eq!(AdminRole::parse("org:read").unwrap().org(), Some("read"));
         let installer = AdminRole::parse("installer").unwrap();
         assert!(installer.is_installer() && !installer.is_platform() && !installer.covers("acme"));
+        let auditor = AdminRole::parse("auditor").unwrap();
+        assert!(auditor.is_auditor() && !auditor.may_write() && !auditor.is_platform());
+        assert!(!auditor.covers("acme") && auditor.org().is_none() && auditor.server().is_none());
         for text in [
+            "auditor:acme",
             "",
             "root",
             "read",

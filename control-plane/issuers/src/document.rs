@@ -77,7 +77,7 @@ pub struct Document {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// `platform`, `org:<id>`, `server:<name>` or `installer`, each optionally followed by `:read`.
+    /// `platform`, `org:<id>`, `server:<name>` or `installer`, each optionally followed by `:read`; or `auditor`.
     pub role: String,
     /// 1 to 16 names of claims, or JSON Pointers, each with the required text, number or boolean.
     pub claims: BTreeMap<String, String>,

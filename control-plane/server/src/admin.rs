@@ -8,6 +8,7 @@ pub mod approvals;
 pub mod artifacts;
 pub mod auth;
 pub mod blocks;
+pub mod bodies;
 pub mod bounds;
 pub mod calls;
 pub mod certificates;

@@ -62,6 +62,30 @@ pub struct AuditError(pub String);
 
 from_failure!(sqlx::Error => AuditError);
 
+/// The arguments or the result of a call, redacted, kept because the operator asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapturedBody {
+    /// Unix milliseconds.
+    pub at_ms: i64,
+    pub org: String,
+    /// The call's id.
+    pub call: String,
+    /// `arguments` or `result`
+    pub part: String,
+    /// Redacted text, at most [`MAX_BODY`] bytes.
+    pub body: String,
+}
+
+/// Maximum length of a captured body in bytes.
+pub const MAX_BODY: usize = 16 * 1024;
+
+/// Returns the maximum number of captured bodies beside a log of so many bytes: a quarter of it, were all as long as they
+/// may be.
+pub(crate) fn max_bodies(log_bytes: i64) -> i64 {
+    let body = i64::try_from(MAX_BODY).unwrap_or(i64::MAX);
+    (log_bytes / 4 / body).clamp(100, 1_000_000)
+}
+
 /// A gateway whose calls may lack their last event, because it ended without writing them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostWriter {
@@ -114,6 +138,21 @@ pub trait AuditLog: Send + Sync {
         _is_last: bool,
     ) -> Result<bool, AuditError> {
         Ok(false)
+    }
+
+    /// Whether arguments and results of this server's calls are kept.
+    fn captures(&self, _server: &str) -> bool {
+        false
+    }
+
+    /// Stores bodies, in place of the oldest ones if there are too many.
+    async fn capture(&self, _bodies: &[CapturedBody]) -> Result<(), AuditError> {
+        Err(AuditError("it keeps no bodies".to_owned()))
+    }
+
+    /// Returns the bodies of a call, in the order in which they were stored; at most 100.
+    async fn captured(&self, _call: &str) -> Result<Vec<CapturedBody>, AuditError> {
+        Ok(Vec::new())
     }
 
     /// Whether nothing may run without this log; if false, read-only calls may.

@@ -46,7 +46,7 @@ fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failu
     let minted = if args.admin {
         if AdminRole::parse(&args.role).is_none() {
             let message = format!(
-                "`{}` is not a role: use platform, org:<id>, server:<name> or installer, with or without :read",
+                "`{}` is not a role: use platform, org:<id>, server:<name> or installer, with or without :read, or auditor",
                 args.role
             );
             return Err(Failure::bad("--role", message));

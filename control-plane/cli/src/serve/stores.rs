@@ -59,7 +59,8 @@ impl Stores {
             Database::Sqlite(_) | Database::Memory => {
                 let file = settings.state_dir.join(AUDIT_FILE);
                 let audit = SqliteAudit::open(&file, most).await;
-                let audit = Arc::new(audit.with_context(|| format!("open {}", file.display()))?);
+                let audit = audit.with_context(|| format!("open {}", file.display()))?;
+                let audit = Arc::new(audit.capturing(settings.audit_capture.iter().cloned().collect()));
                 Ok(Stores::Files { audit })
             }
             Database::Postgres(server) => {
@@ -68,7 +69,8 @@ impl Stores {
                     // A gateway gets its snapshot from elsewhere, so it can start without the database.
                     false => start(server).await?,
                 };
-                let audit = Arc::new(database.audit(most));
+                let captured = settings.audit_capture.iter().cloned().collect();
+                let audit = Arc::new(database.audit(most).capturing(captured));
                 Ok(Stores::Postgres { database, audit, spool_bytes: server.spool_bytes })
             }
         }

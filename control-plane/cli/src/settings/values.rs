@@ -112,6 +112,11 @@ pub(super) fn server_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// Parses names of servers separated by commas.
+pub(super) fn server_names(text: &str) -> Result<List<String>, String> {
+    list(text, server_name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

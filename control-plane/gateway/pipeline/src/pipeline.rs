@@ -333,6 +333,7 @@ pub(crate) struct CallTask {
 impl CallTask {
     async fn drive(self, snapshot: Arc<Snapshot>, entitled: Entitlement, input: CallInput) {
         let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
+        self.pipeline.audit.capture(&self.call, "arguments", || input.arguments.text().to_owned());
         let has_effects = self.call.entry.primitive.mutation() != Mutation::ReadOnly;
         match recorded {
             // A call that may have effects must not run unrecorded; for one that continues, the loss is counted.

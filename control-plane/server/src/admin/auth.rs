@@ -278,7 +278,7 @@ impl Admin {
         match self.role.server() {
             Some(own) if own == name => Ok(()),
             Some(_) => Err(Problem::not_found()),
-            None if self.role.is_installer() => Err(Problem::not_found()),
+            None if self.role.is_installer() || self.role.is_auditor() => Err(Problem::not_found()),
             None => self.platform(),
         }
     }
@@ -362,6 +362,10 @@ pub(super) enum Permission {
     Question,
     /// The platform and orgs; the handler keeps an org within its own, and checks then that an org's admin may write.
     Orgs,
+    /// The platform, orgs and auditors, to read the audit; the handler keeps an org within its own.
+    Audit,
+    /// Auditors alone: neither the platform nor an org reads what callers sent.
+    Bodies,
     /// The platform.
     Platform,
     /// The platform and the org in the path.
@@ -378,7 +382,7 @@ pub(super) enum Permission {
     Offer,
     /// The platform, the org in the path and the team of the server in the path.
     Standing,
-    /// All roles but teams; installers remove nothing.
+    /// All roles but teams and auditors; installers remove nothing.
     Package,
 }
 
@@ -388,6 +392,8 @@ impl Permission {
         match self {
             Permission::Question => "every role",
             Permission::Orgs => "`platform`, `org:<id>` within its own org",
+            Permission::Audit => "`platform`, `org:<id>` within its own org, `auditor`",
+            Permission::Bodies => "`auditor`",
             Permission::OrgBound if self.changes(method) => "`platform`",
             Permission::Platform | Permission::OrgHome => "`platform`",
             Permission::Org | Permission::OrgBound => "`platform`, `org:<id>` of the org in the path",
@@ -411,6 +417,10 @@ impl Permission {
         match self {
             Permission::Question => {}
             Permission::Orgs => check_scope(admin)?,
+            Permission::Audit if admin.role.is_auditor() => {}
+            Permission::Audit => check_scope(admin)?,
+            Permission::Bodies if admin.role.is_auditor() => {}
+            Permission::Bodies => return Err(Problem::not_found()),
             Permission::Platform => {
                 check_scope(admin)?;
                 admin.platform()?;
@@ -441,7 +451,9 @@ impl Permission {
             Permission::Standing if admin.role.server() == Some(server) => {}
             Permission::Standing => admin.of_org(org)?,
             Permission::Package if *method == Method::DELETE => check_scope(admin)?,
-            Permission::Package if admin.role.server().is_some() => return Err(Problem::not_found()),
+            Permission::Package if admin.role.server().is_some() || admin.role.is_auditor() => {
+                return Err(Problem::not_found());
+            }
             Permission::Package => {}
         }
         // Another org's records do not exist for an org's admin, and only the handler knows whose they are.
@@ -450,9 +462,9 @@ impl Permission {
     }
 }
 
-/// Admits the platform and orgs; for teams and installers the resource does not exist.
+/// Admits the platform and orgs; for teams, installers and auditors the resource does not exist.
 fn check_scope(admin: &Admin) -> Result<()> {
-    match admin.role.server().is_some() || admin.role.is_installer() {
+    match admin.role.server().is_some() || admin.role.is_installer() || admin.role.is_auditor() {
         true => Err(Problem::not_found()),
         false => Ok(()),
     }

@@ -254,7 +254,7 @@ pub(super) fn next_link(uri: &Uri, name: &str, value: &str) -> String {
 
 /// Returns the org whose records an admin may read of those that the query names.
 pub(super) fn org_of(admin: &Admin, org: Option<String>) -> Result<Option<String>> {
-    if let Some(org) = &org {
+    if let Some(org) = org.as_deref().filter(|_| !admin.role.is_auditor()) {
         admin.of_org(org)?;
     }
     Ok(org.or_else(|| admin.role.org().map(str::to_owned)))

@@ -10,9 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    approvals, artifacts, blocks, bounds, calls, certificates, changes, disabled, explain, explain_token,
-    ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits,
-    regions, registry, resources, revocations, routes, runtimes, status, undo, versions,
+    approvals, artifacts, blocks, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions, bodies,
 };
 
 #[derive(OpenApi)]
@@ -104,6 +102,7 @@ use super::{
         calls::list,
         calls::export,
         calls::approvals,
+        bodies::get,
         changes::list,
         push::list,
         push::get,

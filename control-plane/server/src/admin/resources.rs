@@ -10,9 +10,7 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, approvals, artifacts, blocks, bounds, calls, certificates, changes, disabled, explain,
-    explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, push,
-    ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions,
+    AdminState, approvals, artifacts, blocks, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions, bodies,
 };
 
 /// A path of the admin API.
@@ -110,10 +108,11 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/artifacts/{sha256}", Permission::Package, artifact),
         resource("/api/audit", Permission::Orgs, get(status::audit)),
         resource("/api/audit/{revision}/undo", Permission::Orgs, get(undo::preview).post(undo::undo)),
-        resource("/api/audit/calls", Permission::Orgs, get(calls::list)),
-        resource("/api/audit/calls/export", Permission::Orgs, get(calls::export)),
-        resource("/api/audit/approvals", Permission::Orgs, get(calls::approvals)),
-        resource("/api/audit/changes", Permission::Orgs, get(changes::list)),
+        resource("/api/audit/calls", Permission::Audit, get(calls::list)),
+        resource("/api/audit/calls/export", Permission::Audit, get(calls::export)),
+        resource("/api/audit/calls/{call}/bodies", Permission::Bodies, get(bodies::get)),
+        resource("/api/audit/approvals", Permission::Audit, get(calls::approvals)),
+        resource("/api/audit/changes", Permission::Audit, get(changes::list)),
         resource("/api/push/dead-letters", Permission::Orgs, get(push::list)),
         resource("/api/push/dead-letters/{id}", Permission::Orgs, letter),
         resource("/api/push/dead-letters/{id}/replay", Permission::Orgs, post(push::replay)),

@@ -12,3 +12,14 @@ CREATE TABLE writers (
     oldest_ms BIGINT NOT NULL,
     round     BIGINT NOT NULL DEFAULT 0
 );
+
+-- Arguments and results of calls, redacted, of the servers for which the operator turns that on.
+CREATE TABLE bodies (
+    seq   INTEGER PRIMARY KEY,
+    at_ms BIGINT  NOT NULL,
+    org   TEXT    NOT NULL,
+    call  TEXT    NOT NULL,
+    part  TEXT    NOT NULL,
+    body  TEXT    NOT NULL
+);
+CREATE INDEX bodies_call ON bodies (call);

@@ -27,3 +27,14 @@ CREATE TABLE call_audit_writers (
     oldest_ms BIGINT NOT NULL,
     round     BIGINT NOT NULL DEFAULT 0
 );
+
+-- Arguments and results of calls, redacted, of the servers for which the operator turns that on.
+CREATE TABLE call_bodies (
+    seq   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at_ms BIGINT NOT NULL,
+    org   TEXT   NOT NULL,
+    call  TEXT   NOT NULL,
+    part  TEXT   NOT NULL,
+    body  TEXT   NOT NULL
+);
+CREATE INDEX call_bodies_call ON call_bodies (call);

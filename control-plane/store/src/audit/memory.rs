@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::search::{AuditPage, AuditSearch, EventPosition, SearchOrder};
-use super::{AuditError, AuditLog, AuditQuery, CallEvent, LostWriter, MAX_PAGE, StoredEvent};
+use super::{AuditError, AuditLog, AuditQuery, CallEvent, CapturedBody, LostWriter, MAX_PAGE, StoredEvent};
 use crate::clock::{milliseconds, now_ms};
 
 /// An audit log in memory. Keeps only the newest events.
@@ -15,8 +15,11 @@ use crate::clock::{milliseconds, now_ms};
 pub struct MemoryAudit {
     events: Mutex<VecDeque<StoredEvent>>,
     writers: Mutex<Vec<LostWriter>>,
+    bodies: Mutex<Vec<CapturedBody>>,
 }
 
+/// The server whose bodies a [`MemoryAudit`] keeps.
+const CAPTURED: &str = "captured";
 /// Maximum number of events in a [`MemoryAudit`].
 const MAX_KEPT: usize = 10_000;
 
@@ -72,6 +75,19 @@ impl AuditLog for MemoryAudit {
         }
         found.truncate(usize::try_from(search.page_limit()).unwrap_or_default());
         Ok(AuditPage::of(found, search.page_limit(), None))
+    }
+
+    fn captures(&self, server: &str) -> bool {
+        server == CAPTURED
+    }
+
+    async fn capture(&self, bodies: &[CapturedBody]) -> Result<(), AuditError> {
+        self.bodies.lock().extend_from_slice(bodies);
+        Ok(())
+    }
+
+    async fn captured(&self, call: &str) -> Result<Vec<CapturedBody>, AuditError> {
+        Ok(self.bodies.lock().iter().filter(|body| body.call == call).cloned().collect())
     }
 
     async fn renew_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::search::{AuditSearch, EventPosition, MemberFilter, SearchOrder};
-use super::{AuditLog, CallEvent};
+use super::{AuditLog, CallEvent, CapturedBody};
 
 fn event(at_ms: i64, org: &str, user: &str, trace: &str) -> CallEvent {
     let event =
@@ -49,6 +49,22 @@ pub async fn run(log: &dyn AuditLog) {
     let arrived = times(log, arrival).await;
     assert_eq!((arrived.len(), arrived.last(), arrived.get(38)), (40, Some(&1_050), Some(&1_017)));
     keeps_writers(log).await;
+    keeps_bodies(log).await;
+}
+
+async fn keeps_bodies(log: &dyn AuditLog) {
+    assert!(!log.captures("shop"), "only for the servers that the operator names");
+    let now = crate::clock::now_ms();
+    let body = |call: &str, part: &str| CapturedBody {
+        at_ms: now,
+        org: "acme".into(),
+        call: call.into(),
+        part: part.into(),
+        body: "{}".into(),
+    };
+    log.capture(&[body("c-1", "arguments"), body("c-2", "arguments"), body("c-1", "result")]).await.unwrap();
+    assert_eq!(log.captured("c-1").await.unwrap(), [body("c-1", "arguments"), body("c-1", "result")]);
+    assert!(log.captured("c-3").await.unwrap().is_empty());
 }
 
 async fn finds_by_time_and_org(log: &dyn AuditLog) {

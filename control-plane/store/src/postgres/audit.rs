@@ -14,8 +14,11 @@ use super::has_code;
 use crate::audit::search::{
     self, AuditPage, AuditSearch, EventPosition, SearchDialect, SearchOrder, SearchStatement, SearchValue,
 };
-use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, LostWriter, MAX_PAGE, StoredEvent, stored};
+use crate::audit::{
+    AuditError, AuditLog, AuditQuery, CallEvent, CapturedBody, LostWriter, MAX_PAGE, StoredEvent, stored,
+};
 
+mod bodies;
 mod writers;
 
 /// Interval between two sweeps of one process.
@@ -38,11 +41,14 @@ pub struct PostgresAudit {
     pub(super) max_bytes: i64,
     /// Timeout of one statement.
     pub(super) longest: Duration,
+    /// Servers whose calls' arguments and results are kept.
+    captured_servers: Vec<String>,
 }
 
 impl PostgresAudit {
     pub(super) fn new(pool: PgPool, max_bytes: u64, longest: Duration) -> PostgresAudit {
-        PostgresAudit { pool, max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX), longest }
+        let max_bytes = i64::try_from(max_bytes).unwrap_or(i64::MAX);
+        PostgresAudit { pool, max_bytes, longest, captured_servers: Vec::new() }
     }
 
     /// Sweeps periodically; never ends.
@@ -157,6 +163,18 @@ impl AuditLog for PostgresAudit {
         let rows = self.rows(search::page(search, &DIALECT, horizon, last_read)).await?;
         let events = rows.iter().map(stored).collect::<sqlx::Result<_>>()?;
         Ok(AuditPage::of(events, search.page_limit(), last_read))
+    }
+
+    fn captures(&self, server: &str) -> bool {
+        self.captured_servers.iter().any(|captured| captured == server)
+    }
+
+    async fn capture(&self, bodies: &[CapturedBody]) -> Result<(), AuditError> {
+        Ok(self.store_bodies(bodies).await?)
+    }
+
+    async fn captured(&self, call: &str) -> Result<Vec<CapturedBody>, AuditError> {
+        Ok(self.bodies_of(call).await?)
     }
 
     async fn renew_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {

@@ -3,6 +3,7 @@
 //! Keeps true: the file never exceeds its limit of bytes by more than one batch, because an append removes the oldest
 //! events from a full file; expired events are removed in small batches; pages that stay free are returned to the disk.
 
+mod bodies;
 mod queue;
 mod writers;
 
@@ -19,7 +20,8 @@ use crate::audit::search::{
     self, AuditPage, AuditSearch, EventPosition, SearchDialect, SearchStatement, SearchValue,
 };
 use crate::audit::{
-    AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, LostWriter, MAX_PAGE, StoredEvent, stored,
+    AuditError, AuditLog, AuditQuery, CallEvent, CapturedBody, KEEP_EVENTS, LostWriter, MAX_PAGE,
+    StoredEvent, stored,
 };
 use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
@@ -54,6 +56,8 @@ pub struct SqliteAudit {
     write: SqlitePool,
     read: SqlitePool,
     max_bytes: i64,
+    /// Servers whose calls' arguments and results are kept.
+    captured_servers: Vec<String>,
 }
 
 /// Used and free bytes of the file.
@@ -75,7 +79,8 @@ impl SqliteAudit {
         let write = opening.pool(1).connect_with(opening.options()?).await?;
         file::migrate(&write, &migrations::AUDIT).await?;
         let read = opening.pool(READERS).connect_with(opening.options()?).await?;
-        Ok(SqliteAudit { write, read, max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX) })
+        let max_bytes = i64::try_from(max_bytes).unwrap_or(i64::MAX);
+        Ok(SqliteAudit { write, read, max_bytes, captured_servers: Vec::new() })
     }
 
     /// Closes the file after the current appends.
@@ -158,6 +163,18 @@ impl AuditLog for SqliteAudit {
         let rows = self.rows(search::page(search, &DIALECT, None, last_read)).await?;
         let events = rows.iter().map(stored).collect::<sqlx::Result<_>>()?;
         Ok(AuditPage::of(events, search.page_limit(), last_read))
+    }
+
+    fn captures(&self, server: &str) -> bool {
+        self.captured_servers.iter().any(|captured| captured == server)
+    }
+
+    async fn capture(&self, bodies: &[CapturedBody]) -> Result<(), AuditError> {
+        Ok(self.store_bodies(bodies).await?)
+    }
+
+    async fn captured(&self, call: &str) -> Result<Vec<CapturedBody>, AuditError> {
+        Ok(self.bodies_of(call).await?)
     }
 
     async fn renew_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {

@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 
 use super::{Result, SqliteAudit};
 use crate::audit::search::{AuditPage, AuditSearch};
-use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, LostWriter, StoredEvent};
+use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, CapturedBody, LostWriter, StoredEvent};
 use crate::private;
 use org_bytes::OrgBytes;
 
@@ -164,6 +164,18 @@ impl AuditLog for SpooledAudit {
 
     async fn search(&self, search: &AuditSearch) -> Result<AuditPage, AuditError> {
         self.log.search(search).await
+    }
+
+    fn captures(&self, server: &str) -> bool {
+        self.log.captures(server)
+    }
+
+    async fn capture(&self, bodies: &[CapturedBody]) -> Result<(), AuditError> {
+        self.log.capture(bodies).await
+    }
+
+    async fn captured(&self, call: &str) -> Result<Vec<CapturedBody>, AuditError> {
+        self.log.captured(call).await
     }
 
     async fn renew_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {

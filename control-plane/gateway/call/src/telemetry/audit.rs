@@ -18,12 +18,12 @@ mod approvals;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_edge::Reason;
 use asp_platform::redact::redact_json;
-use asp_store::audit::{AuditLog, CallEvent};
+use asp_store::audit::{AuditLog, CallEvent, CapturedBody, MAX_BODY};
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use tokio::sync::mpsc::error::TrySendError;
@@ -55,6 +55,10 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Duration of an append that counts as an outage: the queue holds more than a second of full load.
 const SLOW: Duration = Duration::from_secs(2);
+/// Maximum size of a body that is captured; of a longer one only the size is kept.
+const MAX_CAPTURED: usize = 256 * 1024;
+/// Maximum bytes of bodies that wait for the log.
+const MAX_WAITING_BODIES: usize = 16 << 20;
 /// Reason in the audit of a call whose primitive the org's policy hides from its caller.
 const DENIED: &str = "denied";
 /// Time that a shutdown waits for queued events.
@@ -77,6 +81,7 @@ pub struct RecordingError;
 
 enum QueueEntry {
     Event(CallEvent),
+    Body(CapturedBody),
     /// A request for an answer once everything before it is durable.
     Flush(oneshot::Sender<()>),
 }
@@ -90,6 +95,8 @@ struct Health {
     refuses: AtomicBool,
     /// Whether events have been lost since the log was last healthy.
     losing: AtomicBool,
+    /// Bytes of the bodies in the queue.
+    body_bytes: AtomicUsize,
     lost: Counter,
 }
 
@@ -120,6 +127,31 @@ impl Audit {
     /// logged.
     pub fn count_missed(&self, events: u64) {
         self.health.lost.inc_by(events);
+    }
+
+    /// Queues the arguments or the result of a call, if those of its server are kept; lost if the queue is full.
+    pub fn capture(&self, call: &Call, part: &'static str, text: impl FnOnce() -> String) {
+        if !self.log.captures(&call.server.message.name) {
+            return;
+        }
+        let mut body = text();
+        if body.len() > MAX_CAPTURED {
+            // Not cut: half of a secret would no longer be found.
+            body = format!("{{\"omitted\":{}}}", body.len());
+        }
+        let body = CapturedBody {
+            at_ms: i64::try_from(unix_ms()).unwrap_or(i64::MAX),
+            org: call.caller.org.clone(),
+            call: call.id.to_string(),
+            part: part.to_owned(),
+            body,
+        };
+        let size = body.body.len();
+        let waiting = self.health.body_bytes.fetch_add(size, Ordering::AcqRel);
+        if waiting + size > MAX_WAITING_BODIES || self.queue.try_send(QueueEntry::Body(body)).is_err() {
+            self.health.body_bytes.fetch_sub(size, Ordering::AcqRel);
+            self.health.lose();
+        }
     }
 
     /// Queues an event of something that begins, if the log has capacity for its org; otherwise as
@@ -241,10 +273,15 @@ async fn write(
             }
         }
         let mut events = Vec::with_capacity(held.len());
+        let mut bodies = Vec::new();
         let mut flushes = Vec::new();
         for entry in held.drain(..) {
             match entry {
                 QueueEntry::Event(event) => events.push(writer.stamp(redact_event(event))),
+                QueueEntry::Body(body) => {
+                    health.body_bytes.fetch_sub(body.body.len(), Ordering::AcqRel);
+                    bodies.push(redact_body(body));
+                }
                 QueueEntry::Flush(done) => flushes.push(done),
             }
         }
@@ -256,9 +293,31 @@ async fn write(
             }
             append(log.as_ref(), &events, &health).await;
         }
+        if !bodies.is_empty() {
+            store_bodies(log.as_ref(), &bodies, &health).await;
+        }
         for done in flushes {
             let _ = done.send(());
         }
+    }
+}
+
+/// Redacts a body, and then cuts it: a secret that is cut would no longer be found.
+fn redact_body(body: CapturedBody) -> CapturedBody {
+    let mut text = redact_json(&body.body).into_owned();
+    text.truncate(text.floor_char_boundary(MAX_BODY));
+    CapturedBody { body: text, ..body }
+}
+
+/// Stores bodies once; events go first, and do not wait for them.
+async fn store_bodies(log: &dyn AuditLog, bodies: &[CapturedBody], health: &Health) {
+    let stored = timeout(SLOW, log.capture(bodies)).await;
+    if !matches!(stored, Ok(Ok(()))) {
+        health.lost.inc_by(bodies.len() as u64);
+        tracing::warn!(
+            bodies = bodies.len(),
+            "arguments and results of calls could not be kept for auditors: check the audit log's disk or database"
+        );
     }
 }
 

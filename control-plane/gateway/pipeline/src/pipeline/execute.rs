@@ -170,6 +170,10 @@ impl CallTask {
     pub(crate) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
         let outcome = self.settled(result).await;
         let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
+        if let Outcome::Done { output, .. } = &outcome {
+            let text = || serde_json::to_string(output).unwrap_or_default();
+            self.pipeline.audit.capture(&self.call, "result", text);
+        }
         self.pipeline.close(&self.call, outcome);
         if let Some(event) = waiting {
             // The caller has its answer. Only this call's permit waits, so that new calls arrive as slowly as the log

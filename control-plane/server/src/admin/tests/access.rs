@@ -17,6 +17,7 @@ use super::{Answer, Api, DEMO, MAX_BODY, openapi, read, resources, sample};
 const PUBLIC: [&str; 2] = ["/.well-known/jwks.json", "/api/login"];
 
 fn concrete(path: &str) -> String {
+    let path = path.replace("{call}", "x");
     path.replace("{org}", "acme").replace("{server}", "demo").replace("{primitive}", "x").replace("{id}", "x")
 }
 
@@ -206,7 +207,7 @@ async fn every_operation_of_the_document_exists_and_wants_a_token() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 85);
+    assert_eq!(operations, 86);
 }
 
 /// Roles that a permission refuses, and how.
@@ -214,9 +215,16 @@ fn outsiders(permission: Permission, method: &Method) -> Vec<(&'static str, Stat
     let (platform_only, unknown) = (StatusCode::FORBIDDEN, StatusCode::NOT_FOUND);
     match permission {
         Permission::Question => vec![],
-        Permission::Orgs => vec![("server:demo", unknown), ("installer", unknown)],
+        Permission::Orgs => vec![("server:demo", unknown), ("installer", unknown), ("auditor", unknown)],
+        Permission::Audit => vec![("server:demo", unknown), ("installer", unknown)],
+        Permission::Bodies => vec![("platform", unknown), ("org:acme", unknown), ("server:demo", unknown)],
         Permission::Platform => {
-            vec![("org:acme", platform_only), ("server:demo", unknown), ("installer", unknown)]
+            vec![
+                ("org:acme", platform_only),
+                ("server:demo", unknown),
+                ("installer", unknown),
+                ("auditor", unknown),
+            ]
         }
         Permission::OrgBound if *method != Method::GET => {
             vec![("org:acme", platform_only), ("org:other", unknown), ("server:demo", unknown)]
@@ -240,7 +248,7 @@ fn outsiders(permission: Permission, method: &Method) -> Vec<(&'static str, Stat
         Permission::Package if *method == Method::DELETE => {
             vec![("server:demo", unknown), ("installer", unknown)]
         }
-        Permission::Package => vec![("server:demo", unknown)],
+        Permission::Package => vec![("server:demo", unknown), ("auditor", unknown)],
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reading the audit: filters, pages, following, export, approvals and changes, each within an admin's own org.
 
-use asp_store::audit::{AuditLog, CallEvent};
+use asp_store::audit::{AuditLog, CallEvent, CapturedBody};
 use axum::body::Body;
 use axum::response::Response;
 use http::{Request, StatusCode, header};
@@ -173,4 +173,32 @@ async fn changes_are_filtered_by_admin_action_and_time() {
     let first = ask(&api, "platform", "/api/audit/changes?limit=3").await;
     assert_eq!(next(&first).as_deref(), Some("/api/audit/changes?limit=3&cursor=2"));
     assert_eq!(revisions("platform", "limit=3&cursor=2").await, [1]);
+}
+
+#[tokio::test]
+async fn only_an_auditor_reads_bodies_and_each_reading_is_audited() {
+    let api = filled().await;
+    let body = |part: &str| CapturedBody {
+        at_ms: 1,
+        org: "acme".into(),
+        call: "c-1".into(),
+        part: part.into(),
+        body: r#"{"message":"***"}"#.into(),
+    };
+    api.calls.capture(&[body("arguments"), body("result")]).await.unwrap();
+    let path = "/api/audit/calls/c-1/bodies";
+    for role in ["platform", "platform:read", "org:acme", "server:demo", "installer"] {
+        assert_eq!(api.get(role, path).await.status, StatusCode::NOT_FOUND, "{role}");
+    }
+    let read = api.get("auditor", path).await;
+    assert_eq!((read.status, read.body.as_array().unwrap().len()), (StatusCode::OK, 2));
+    assert_eq!((&read.body[0]["part"], &read.body[1]["part"]), (&json!("arguments"), &json!("result")));
+    assert_eq!(api.get("auditor", "/api/audit/calls/c-2/bodies").await.status, StatusCode::NOT_FOUND);
+    let changes = api.get("org:acme", "/api/audit/changes?action=bodies.read").await.body;
+    assert_eq!(changes.as_array().unwrap().len(), 1, "{changes}");
+    assert_eq!((&changes[0]["actor"], &changes[0]["resource"]), (&json!("ops@auditor"), &json!("call/c-1")));
+    assert_eq!(pages(&api, "auditor", "/api/audit/calls?org=other&limit=4").await.len(), 10);
+    for path in ["/api/revocations", "/api/snapshot", "/api/policy/orgs/acme/bindings", "/api/artifacts"] {
+        assert_eq!(api.get("auditor", path).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
 }

@@ -1,0 +1,47 @@
+//! Arguments and results of calls, in a table of their own.
+//!
+//! Keeps true: there are at most as many as [`max_bodies`] allows, and none is older than the events of calls.
+
+use sqlx::Row;
+
+use super::PostgresAudit;
+use crate::audit::{CapturedBody, KEEP_EVENTS, max_bodies};
+use crate::clock::{milliseconds, now_ms};
+
+impl PostgresAudit {
+    /// Keeps the arguments and results of calls of these servers from now on.
+    pub fn capturing(mut self, servers: Vec<String>) -> PostgresAudit {
+        self.captured_servers = servers;
+        self
+    }
+
+    pub(super) async fn store_bodies(&self, bodies: &[CapturedBody]) -> sqlx::Result<()> {
+        let mut transaction = self.pool.begin().await?;
+        for body in bodies {
+            let insert = "INSERT INTO call_bodies (at_ms, org, call, part, body) VALUES ($1, $2, $3, $4, $5)";
+            let insert = query!(insert, body.at_ms, &body.org, &body.call, &body.part, &body.body);
+            insert.execute(&mut *transaction).await?;
+        }
+        let surplus =
+            "DELETE FROM call_bodies WHERE at_ms < $1 OR seq <= (SELECT MAX(seq) FROM call_bodies) - $2";
+        let oldest = now_ms() - milliseconds(KEEP_EVENTS);
+        query!(surplus, oldest, max_bodies(self.max_bytes)).execute(&mut *transaction).await?;
+        transaction.commit().await
+    }
+
+    pub(super) async fn bodies_of(&self, call: &str) -> sqlx::Result<Vec<CapturedBody>> {
+        let select = "SELECT at_ms, org, call, part, body FROM call_bodies WHERE call = $1 AND at_ms >= $2 ORDER BY seq LIMIT 100";
+        let oldest = now_ms() - milliseconds(KEEP_EVENTS);
+        let rows = query!(select, call, oldest).fetch_all(&self.pool).await?;
+        let of_row = |row: &sqlx::postgres::PgRow| {
+            Ok::<_, sqlx::Error>(CapturedBody {
+                at_ms: row.try_get("at_ms")?,
+                org: row.try_get("org")?,
+                call: row.try_get("call")?,
+                part: row.try_get("part")?,
+                body: row.try_get("body")?,
+            })
+        };
+        rows.iter().map(of_row).collect()
+    }
+}
