@@ -10,7 +10,9 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    approvals, artifacts, blocks, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions, bodies,
+    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain,
+    explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem,
+    push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions,
 };
 
 #[derive(OpenApi)]

@@ -10,7 +10,9 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, approvals, artifacts, blocks, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions, bodies,
+    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled,
+    explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives,
+    push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions,
 };
 
 /// A path of the admin API.
