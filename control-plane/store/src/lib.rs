@@ -61,3 +61,4 @@ pub mod redis;
 pub mod s3;
 pub mod sessions;
 pub mod sqlite;
+pub mod usage;

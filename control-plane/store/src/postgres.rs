@@ -15,6 +15,7 @@ mod opening;
 mod partitions;
 mod quotas;
 mod schema;
+mod usage;
 
 use std::str::FromStr;
 use std::sync::Arc;

@@ -131,7 +131,7 @@ impl ArchiveTable {
 }
 
 /// All tables of an archive, in its order.
-pub(super) const TABLES: [ArchiveTable; 29] = [
+pub(super) const TABLES: [ArchiveTable; 31] = [
     ArchiveTable { seeded: true, ..table!("control_revision", 1, id: Integer, revision: Integer) },
     table!("resources", 1, name: Text, revision: Integer),
     table!("servers", 1, name: Text, sources: Text, content_hash: Text, updated_at: Integer, a2a_at: Integer,
@@ -207,5 +207,18 @@ pub(super) const TABLES: [ArchiveTable; 29] = [
         sqlite: "events",
         view: Some("all_call_events"),
         ..table!("call_events", 1, seq: Integer, at_ms: Integer, org: Text, event: Text)
+    },
+    ArchiveTable {
+        home: SqliteFile::Audit,
+        ..table!("usage_rows", 6, org: Text, day: Integer, user_name: Text, issuer: Text, server: Text,
+            primitive: Text, calls: Integer, errors: Integer, limited: Integer, latency_us: Integer,
+            cpu_us: Integer, tokens_in: Integer, tokens_out: Integer, cost_micros: Integer, l0: Integer,
+            l1: Integer, l2: Integer, l3: Integer, l4: Integer, l5: Integer, l6: Integer, l7: Integer,
+            l8: Integer, l9: Integer, l10: Integer, l11: Integer, l12: Integer, l13: Integer, l14: Integer,
+            l15: Integer)
+    },
+    ArchiveTable {
+        home: SqliteFile::Audit,
+        ..table!("usage_days", 2, day: Integer, org: Text, entries: Integer)
     },
 ];

@@ -6,6 +6,7 @@
 mod bodies;
 mod queue;
 mod writers;
+mod usage;
 
 use std::path::Path;
 use std::time::Duration;

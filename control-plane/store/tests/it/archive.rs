@@ -19,6 +19,7 @@ use asp_store::postgres::Postgres;
 use asp_store::push;
 use asp_store::records::{self, CallQuotas, CallRecords, OwnerId, State};
 use asp_store::sqlite::{SqliteAudit, SqliteCalls};
+use asp_store::usage::{UsageBatch, UsageCounts, UsageKey, UsageStore};
 use bytes::Bytes;
 use tempfile::TempDir;
 
@@ -49,6 +50,10 @@ async fn full() -> TempDir {
     let event =
         |n: i64| CallEvent { at_ms: n, org: format!("org-{}", n % 3), event: format!("{{\"ü\":{n}}}") };
     log.append(&(1..=700).map(event).collect::<Vec<_>>()).await.unwrap();
+    let counts = UsageCounts::of_call(Duration::from_millis(3), false, false);
+    let key = UsageKey { org: "acme".into(), day: 20_000, user: "ann".into(), ..UsageKey::default() };
+    let batch = UsageBatch { writer: [1; 16], number: 1, rows: [(key, counts)].into() };
+    log.add_usage(&batch).await.unwrap();
     log.close().await;
     calls.close().await;
     control.close().await;

@@ -293,6 +293,13 @@ async fn audit_events_are_durable_in_order_and_end_with_their_retention() {
 }
 
 #[tokio::test]
+async fn usage_is_summed_bounded_and_kept_as_long_as_promised() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = SqliteAudit::open(&directory.path().join("audit.db"), GIBIBYTE).await.unwrap();
+    asp_store::usage::suite::run(&log).await;
+}
+
+#[tokio::test]
 async fn the_audit_is_read_in_pages_that_meet_without_a_gap() {
     let directory = tempfile::tempdir().unwrap();
     let log = SqliteAudit::open(&directory.path().join("audit.db"), GIBIBYTE).await.unwrap();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::postgres::PostgresAudit;
+use asp_store::usage;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 
@@ -42,6 +43,12 @@ fn batch() -> Vec<CallEvent> {
 async fn numbers(log: &PostgresAudit, org: Option<&str>, before: Option<i64>, limit: u32) -> Vec<i64> {
     let query = AuditQuery { org: org.map(str::to_owned), before, limit };
     log.page(&query).await.unwrap().iter().map(|stored| stored.seq).collect()
+}
+
+#[tokio::test]
+async fn usage_is_summed_bounded_and_kept_as_long_as_promised() {
+    let fresh = Fresh::start().await;
+    usage::suite::run(&fresh.database.audit(GIBIBYTE)).await;
 }
 
 #[tokio::test]
