@@ -25,6 +25,7 @@ pub mod servers;
 pub mod tools;
 pub mod upgrade;
 pub mod vault;
+pub mod usage;
 
 use std::path::PathBuf;
 
@@ -123,6 +124,8 @@ pub enum Command {
     Machines(MachinesCommand),
     /// Shows who called what, newest first (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Audit(AuditArgs),
+    /// Shows how much was called by primitive, user, server or day, and what nobody called (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Usage(usage::UsageArgs),
     /// Lists, sends again and deletes push notifications that were not received (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Push(push::PushCommand),

@@ -41,6 +41,7 @@ pub mod token;
 pub mod tools;
 pub mod upgrade;
 pub mod vault;
+pub mod usage;
 
 use std::process::ExitCode;
 
@@ -103,6 +104,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Upgrade(command) => upgrade::run(&command),
         Command::Vault(command) => vault::run(&command),
+        Command::Usage(args) => usage::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -14,6 +14,7 @@ pub mod gateway;
 pub mod given;
 pub mod kafka;
 pub mod listen;
+mod model_price;
 pub mod runtimes;
 pub mod s3;
 pub mod source;

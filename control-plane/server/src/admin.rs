@@ -48,6 +48,7 @@ pub mod status;
 pub mod stored_servers;
 pub mod undo;
 mod undo_effects;
+pub mod usage;
 pub mod versions;
 
 use std::sync::Arc;
@@ -61,6 +62,7 @@ use asp_store::control::{Change, Precondition};
 use asp_store::packages::Packages;
 use asp_store::push::PushStore;
 use asp_vault::Vault;
+use asp_store::usage::UsageStore;
 use asp_xds::subscribers::Subscribers;
 use async_trait::async_trait;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -101,6 +103,8 @@ pub struct AdminState {
     pub servers: StoredServers,
     /// The audit log of calls, written by the gateways that use this state directory.
     pub calls: Arc<dyn AuditLog>,
+    /// Sums of calls, written by the same gateways.
+    pub call_usage: Arc<dyn UsageStore>,
     /// Push notifications of calls, sent by the gateways that use the same database.
     pub pushes: Arc<dyn PushStore>,
     /// Approvals that calls wait for at the gateways that use the same database.

@@ -30,7 +30,7 @@ pub const MAX_PRIMITIVE_ENTRIES: i64 = 1_000;
 /// Maximum rows of a batch.
 pub const MAX_BATCH: usize = 500;
 /// Maximum number of groups in an answer.
-pub const MAX_GROUPS: u32 = 1_000;
+pub const MAX_GROUPS: u32 = 10_000;
 /// Name in rows that stand for everything beyond the bounds; no user, server or primitive has it.
 pub const OTHER: &str = "*";
 /// Retention of the numbers of batches; a batch is repeated within minutes.

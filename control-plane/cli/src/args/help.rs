@@ -14,8 +14,8 @@ const ROLES: [(&str, &[&str]); 5] = [
     (
         "Admins of orgs (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)",
         &[
-            "policy", "limits", "explain", "revoke", "block", "unblock", "history", "undo", "audit",
-            "machines", "push",
+            "policy", "limits", "explain", "revoke", "block", "unblock", "approvals", "links", "history", "undo",
+            "audit", "usage", "calls", "sessions", "machines", "push",
         ],
     ),
     (

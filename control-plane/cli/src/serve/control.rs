@@ -125,6 +125,7 @@ pub(super) async fn start(
         store,
         servers: Default::default(),
         calls: stores.audit(),
+        call_usage: stores.usage(),
         pushes: stores.pushes(settings, calls).await?,
         approvals: stores.approvals(settings, calls).await?,
         packages,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use asp_call::seal::Sealer;
+use asp_call::telemetry::usage::UsageMeter;
 use asp_command::state_dir;
 use asp_gateway::gateway::{Gateway, Stores};
 use asp_identity::issuers::IssuerDeps;
@@ -74,6 +75,16 @@ fn take_over(process: &Process, gateway: &Arc<Gateway>) {
     });
 }
 
+/// Counts calls in the store of usage until the process ends; the gateway's stop writes the last sums.
+fn count_usage(process: &Process, calls: &stores::CallStores, gateway: &Gateway) {
+    let meter = Arc::new(UsageMeter::new(calls.usage(), process.settings.gateway.model_price));
+    gateway.pipeline.count_usage(Arc::clone(&meter));
+    let background = process.stop_background.clone();
+    process.tasks.spawn(async move {
+        background.run_until_cancelled_owned(async move { meter.keep_writing().await }).await
+    });
+}
+
 /// Starts the gateway role; returns when it is listening.
 pub(super) async fn start(
     process: &Process,
@@ -116,6 +127,7 @@ pub(super) async fn start(
     if let Some(listener) = &process.call_ends {
         gateway.pipeline.listen_to_ends(Arc::clone(listener));
     }
+    count_usage(process, &calls, &gateway);
     traces::start(process, &gateway)?;
     subscribe(process, &gateway, drains)?;
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_store::approvals::ApprovalStore;
+use asp_platform::clock;
 use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::GatewayRegistry;
@@ -19,6 +20,7 @@ use asp_store::published_keys::PublishedKeys;
 use asp_store::push::PushStore;
 use asp_store::records::{CallQuotas, CallRecords};
 use asp_store::sqlite::{SpooledAudit, SqliteAudit, SqliteCalls};
+use asp_store::usage::{DAY_MS, UsageStore};
 
 use crate::settings::Settings;
 use crate::settings::database::{Database, Server};
@@ -77,6 +79,14 @@ impl Stores {
     }
 
     pub(super) fn audit(&self) -> Arc<dyn AuditLog> {
+        match self {
+            Stores::Files { audit } => audit.clone(),
+            Stores::Postgres { audit, .. } => audit.clone(),
+        }
+    }
+
+    /// Returns the store of usage, next to the audit log.
+    pub(super) fn usage(&self) -> Arc<dyn UsageStore> {
         match self {
             Stores::Files { audit } => audit.clone(),
             Stores::Postgres { audit, .. } => audit.clone(),
@@ -210,6 +220,14 @@ impl CallStores {
         }
     }
 
+    /// Returns the store of usage.
+    pub(super) fn usage(&self) -> Arc<dyn UsageStore> {
+        match self {
+            CallStores::Files(_, audit) => audit.clone(),
+            CallStores::Postgres { audit, .. } => audit.clone(),
+        }
+    }
+
     /// Runs the periodic work; never returns.
     pub(super) async fn keep(self) {
         match &self {
@@ -234,11 +252,15 @@ impl CallStores {
     }
 
     async fn sweep(&self) -> Vec<anyhow::Result<()>> {
-        match self {
+        let today = i64::try_from(clock::now_ms()).unwrap_or(i64::MAX) / DAY_MS;
+        let of_usage = self.usage().sweep_usage(today).await.map_err(Into::into);
+        let mut swept = match self {
             CallStores::Files(calls, audit) => {
                 vec![calls.sweep().await.map_err(Into::into), audit.sweep().await.map_err(Into::into)]
             }
             CallStores::Postgres { calls, .. } => vec![calls.sweep().await.map_err(Into::into)],
-        }
+        };
+        swept.push(of_usage);
+        swept
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use asp_backends::delegate::endpoint::Endpoints;
 use asp_backends::outbound::auth::CallHeaders;
+use asp_call::telemetry::usage::TokenPrice;
 use asp_control::placement;
 use asp_gateway::gateway::EVENT_BYTES;
 use asp_identity::issuers::credentials::NamedCredentials;
@@ -17,6 +18,7 @@ use clap::{ArgAction, Args};
 
 use super::credentials::{self, ENV_CREDENTIALS};
 use super::delegates::DelegateArgs;
+use super::model_price;
 use super::runtimes::{RuntimeAddress, runtimes};
 use super::source::Checks;
 use super::values::{List, choice, is_origin, list, list_entries, number, socket_address};
@@ -92,6 +94,10 @@ pub struct GatewaySection {
     /// (resolved every 5 s), are several runtimes, at most 64 for each language [default: none]
     #[arg(long, env = "ASP_RUNTIMES", default_value = "", value_parser = runtimes)]
     pub runtimes: List<RuntimeAddress>,
+    /// Price of a million tokens of the models that answer plugins, in and out, for the cost in `asp usage`: e.g. `2.5/10`
+    /// in the operator's currency
+    #[arg(long, env = "ASP_MODEL_PRICE", default_value = "0/0", value_parser = model_price::parse)]
+    pub model_price: TokenPrice,
     #[command(flatten)]
     delegate_args: DelegateArgs,
     /// Audiences of the platform's tokens

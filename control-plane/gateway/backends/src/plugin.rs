@@ -34,6 +34,7 @@ mod artifacts;
 mod asking;
 mod attempt_state;
 mod availability;
+mod charge;
 mod credential_lease;
 mod dependencies;
 mod following;
@@ -328,7 +329,7 @@ impl PluginBackend {
         resume: Option<Resume>,
     ) -> AttemptOutcome {
         let call = &job.execution.call;
-        let account = self.closing.account(job.language);
+        let account = charge::to_call(self.closing.account(job.language), job.execution);
         let messages = [job.init(), job.work(attempt_state, resume)];
         let opening = Tunnel::open(runtime.clone(), account, job.allocation(), messages, Some(job.mark()));
         let opened = tokio::select! {

@@ -4,6 +4,7 @@
 //! Keeps true: a backend cannot reach limits, ledger or audit in any other way.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use asp_json::Json;
 use asp_proto::snapshot::Primitive;
@@ -161,4 +162,7 @@ pub trait Platform: Send + Sync {
 
     /// Records one metric and one audit line of a delegation that ended.
     async fn record_delegation(&self, call: &Call, delegated: &DelegationRecord);
+
+    /// Records the CPU time of a plugin's worker for a call, which may have ended.
+    fn record_cpu(&self, call: &Call, cpu: Duration);
 }

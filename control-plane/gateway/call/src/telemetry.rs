@@ -4,3 +4,4 @@ pub mod failures;
 pub mod log_limit;
 pub mod metrics;
 pub mod traces;
+pub mod usage;

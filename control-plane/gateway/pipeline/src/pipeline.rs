@@ -46,6 +46,7 @@ use asp_call::telemetry::audit::{Audit, LostCalls, RecordingError};
 use asp_call::telemetry::failures::{FailureLog, RequestRefusal};
 use asp_call::telemetry::metrics::{Metrics, RevocationStage, Stage};
 use asp_call::telemetry::traces::Tracer;
+use asp_call::telemetry::usage::UsageMeter;
 use asp_json::Json;
 use asp_proto::snapshot::{Kind, Mutation};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
@@ -98,6 +99,8 @@ pub struct Pipeline {
     end_listener: OnceLock<EndListener>,
     /// Maker of spans; set once, if there is a collector.
     tracer: OnceLock<Arc<Tracer>>,
+    /// Meter of ended calls; set once, if there is a store of usage.
+    meter: OnceLock<Arc<UsageMeter>>,
 }
 
 /// Receiver of the end of every call. Must not block.
@@ -149,6 +152,7 @@ impl Pipeline {
             listener: OnceLock::new(),
             end_listener: OnceLock::new(),
             tracer: OnceLock::new(),
+            meter: OnceLock::new(),
         }
     }
 
@@ -297,6 +301,9 @@ impl Pipeline {
         self.failures.ended(call, &outcome);
         if let Some(tracer) = self.tracer.get() {
             tracer.ended(call, &outcome);
+        }
+        if let Some(meter) = self.meter.get() {
+            meter.call_ended(call, &outcome);
         }
         if let Some(listener) = self.end_listener.get() {
             listener(call, &outcome);

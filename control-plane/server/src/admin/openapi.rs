@@ -10,9 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain,
-    explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem,
-    push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions,
+    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions, usage,
 };
 
 #[derive(OpenApi)]
@@ -113,6 +111,8 @@ use super::{
         kafka::parked, kafka::drop_parked, approvals::list, approvals::get, approvals::decide,
         status::schemas,
         status::jwks,
+        usage::get,
+        usage::unused,
     ),
     components(schemas(problem::Problem, problem::Code)),
     modifiers(&BearerToken, &Refusals, &Roles),

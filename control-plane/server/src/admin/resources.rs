@@ -10,9 +10,7 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled,
-    explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives,
-    push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions,
+    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions, usage,
 };
 
 /// A path of the admin API.
@@ -122,6 +120,8 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/approvals", Permission::Orgs, get(approvals::list)),
         resource("/api/approvals/{id}", Permission::Orgs, get(approvals::get)),
         resource("/api/approvals/{id}/decision", Permission::Orgs, post(approvals::decide)),
+        resource("/api/usage", Permission::Orgs, get(usage::get)),
+        resource("/api/usage/unused", Permission::Orgs, get(usage::unused)),
     ]
 }
 

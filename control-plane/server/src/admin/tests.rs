@@ -35,6 +35,7 @@ mod queues;
 mod registry;
 mod targets;
 mod undo;
+mod usage;
 
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +50,7 @@ use asp_store::audit::MemoryAudit;
 use asp_store::control::Position;
 use asp_store::packages::{DiskPackages, Quota};
 use asp_store::sqlite::SqliteCalls;
+use asp_store::usage::MemoryUsage;
 use asp_xds::endpoints::Endpoints;
 use axum::body::Body;
 use axum::response::Response;
@@ -70,6 +72,8 @@ struct Api {
     issuer: TestIssuer,
     /// The audit log of calls.
     calls: Arc<MemoryAudit>,
+    /// Sums of calls.
+    call_usage: Arc<MemoryUsage>,
     /// The records of calls, with their push notifications.
     pushes: Arc<SqliteCalls>,
     _state: tempfile::TempDir,
@@ -211,6 +215,7 @@ impl Api {
         let packages = state_dir.path().join("packages");
         let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();
         let calls = Arc::new(MemoryAudit::default());
+        let call_usage = Arc::new(MemoryUsage::default());
         let pushes = Arc::new(SqliteCalls::open(&state_dir.path().join("calls.db")).await.unwrap());
         let news = handle.clone();
         let keeper =
@@ -223,6 +228,7 @@ impl Api {
             store: Arc::clone(&store),
             servers: super::stored_servers::StoredServers::default(),
             calls: calls.clone(),
+            call_usage: call_usage.clone(),
             pushes: pushes.clone(),
             approvals: pushes.clone(),
             packages: Arc::new(packages),
@@ -245,6 +251,7 @@ impl Api {
             router: router(Arc::new(state)),
             issuer,
             calls,
+            call_usage,
             pushes,
             _state: state_dir,
             keeper,

@@ -1,6 +1,7 @@
 //! The pipeline as a backend sees it: nested calls, the limits on delegates, and the records of delegations.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use asp_call::call::outcome::Refusal;
 use asp_call::call::{Call, Invocation};
@@ -57,7 +58,19 @@ impl Platform for Pipeline {
         call.model_usage.add((delegated.tokens_in, delegated.tokens_out));
         let usage = Usage { tokens_in: delegated.tokens_in, tokens_out: delegated.tokens_out };
         self.metrics.delegations.ended(delegated.way, delegated.outcome, delegated.took, usage);
+        // The nested call of a primitive is counted by itself.
+        if let Some(meter) = self.meter.get()
+            && delegated.way != "primitive"
+        {
+            meter.model_asked(call, delegated.tokens_in, delegated.tokens_out);
+        }
         // It has happened; the audit itself counts a loss.
         let _ = self.audit.record_end(audit::delegated(call, delegated)).await;
+    }
+
+    fn record_cpu(&self, call: &Call, cpu: Duration) {
+        if let Some(meter) = self.meter.get() {
+            meter.cpu_used(call, cpu);
+        }
     }
 }

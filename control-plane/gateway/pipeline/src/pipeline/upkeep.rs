@@ -10,6 +10,7 @@ use asp_call::execution::{
 };
 use asp_call::telemetry::metrics::Metrics;
 use asp_call::telemetry::traces::Tracer;
+use asp_call::telemetry::usage::UsageMeter;
 use asp_proto::snapshot::Primitive;
 use asp_snapshot::Snapshot;
 
@@ -87,6 +88,11 @@ impl Pipeline {
         let _ = self.tracer.set(tracer);
     }
 
+    /// Counts the usage of calls from now on. Only the first meter counts.
+    pub fn count_usage(&self, meter: Arc<UsageMeter>) {
+        let _ = self.meter.set(meter);
+    }
+
     /// Notes that the client of a legacy session reported a change of its roots.
     pub fn roots_changed(&self, session: &str) {
         self.backends.handle_session_note(session, SessionNote::RootsChanged);
@@ -103,6 +109,11 @@ impl Pipeline {
         self.backends.drained().await;
         tokio::join!(self.active.drained(longest), self.ledgers.drained(longest));
         self.audit.flush().await;
+        if let Some(meter) = self.meter.get()
+            && tokio::time::timeout(longest, meter.flush()).await.is_err()
+        {
+            tracing::warn!("the last usage of calls could not be stored in time; it may be lost");
+        }
     }
 
     /// Ends the calls that still run, and waits until each has its outcome.
