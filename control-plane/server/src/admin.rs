@@ -31,6 +31,7 @@ pub mod openapi;
 mod optimistic;
 pub mod orgs;
 pub mod policy;
+pub mod policy_preview;
 pub mod primitives;
 pub mod problem;
 pub mod push;

@@ -14,6 +14,7 @@ use asp_store::control::{
 };
 use sha2::{Digest, Sha256};
 
+pub mod decisions;
 pub mod limit_line;
 pub mod overlap;
 pub mod refill;

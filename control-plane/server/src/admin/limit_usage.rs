@@ -137,7 +137,7 @@ async fn last_day(state: &AdminState, org: &str) -> Result<(i64, Vec<RecordedCal
 }
 
 /// Returns the use of a limit; `None` if the record cannot be read, and so is not enforced either.
-fn usage(org: &str, limit: LimitRecord, recorded: &[RecordedCall]) -> Option<LimitUsage> {
+pub(super) fn usage(org: &str, limit: LimitRecord, recorded: &[RecordedCall]) -> Option<LimitUsage> {
     let counts = replay::replay(&policy::limit(org, &limit).ok()?, recorded);
     let sum = |of: fn(&CallerCount) -> u64| counts.values().map(of).sum::<u64>();
     Some(LimitUsage {

@@ -10,7 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions, usage,
+    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions, usage, policy_preview,
 };
 
 #[derive(OpenApi)]
@@ -111,6 +111,7 @@ use super::{
         kafka::parked, kafka::drop_parked, approvals::list, approvals::get, approvals::decide,
         status::schemas,
         status::jwks,
+        policy_preview::preview,
         usage::get,
         usage::unused,
     ),

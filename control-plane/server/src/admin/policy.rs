@@ -405,6 +405,16 @@ pub(super) fn open_target(record: &BindingRecord) -> Option<String> {
     is_open.then(|| format!("the {target_type} {target}"))
 }
 
+/// Validates a binding and converts it to its stored form.
+pub(super) fn binding_record(org: &str, body: Binding) -> Result<BindingRecord> {
+    Bindings::record(org, body)
+}
+
+/// Validates an exception and converts it to its stored form.
+pub(super) fn exposure_record(org: &str, body: Exposure) -> Result<ExposureRecord> {
+    Exposures::record(org, body)
+}
+
 /// Returns an exception in the form of the admin API.
 pub(super) fn exposure_body(record: &ExposureRecord) -> Exposure {
     let ExposureRecord { server, protocol, enabled, org: _ } = record.clone();

@@ -208,7 +208,8 @@ pub(super) fn check_overlap(records: &[LimitRecord]) -> Result<()> {
     })
 }
 
-fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord> {
+/// Validates a limit and converts it to its stored form.
+pub(super) fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord> {
     let bad = |what: &str| Err(Problem::params(format!("limit {position}: {what}")));
     let RateLimit { selector, policy } = limit;
     if policy.capacity == 0 || policy.capacity > MAX_CAPACITY {

@@ -28,6 +28,7 @@ mod offers;
 mod orgs;
 mod placement;
 mod policy;
+mod policy_preview;
 mod publisher;
 mod publishing;
 mod push;

@@ -70,9 +70,9 @@ impl AccessChanges {
 /// The compiled servers, and what an org has of them.
 pub(super) struct OrgServers {
     org: String,
-    servers: Vec<Arc<CompiledServer>>,
-    offers: Vec<OfferRecord>,
-    exposure: Vec<ExposureRecord>,
+    pub(super) servers: Vec<Arc<CompiledServer>>,
+    pub(super) offers: Vec<OfferRecord>,
+    pub(super) exposure: Vec<ExposureRecord>,
     /// The org's only issuer; empty if it has several.
     issuer: String,
 }
@@ -93,7 +93,7 @@ impl OrgServers {
     }
 
     /// Returns the protocols over which the org reaches each server, with these offers and exceptions.
-    fn reachable(
+    pub(super) fn reachable(
         &self,
         offers: &[OfferRecord],
         exposure: &[ExposureRecord],
@@ -217,7 +217,8 @@ impl Level {
     }
 }
 
-fn compile(org: &str, bindings: &[BindingRecord]) -> Result<Policy, String> {
+/// Compiles bindings as a snapshot does; the error says which one cannot be evaluated.
+pub(super) fn compile(org: &str, bindings: &[BindingRecord]) -> Result<Policy, String> {
     let records = Records { bindings: bindings.iter().collect(), ..Records::default() };
     let (compiled, _) = OrgPolicy::compile(org, &records);
     Policy::new(compiled.bindings, compiled.observed)
