@@ -7,6 +7,7 @@ use clap::Args;
 Examples:
   asp history --org acme                 every change in acme, with its number
   asp history --org acme --kind binding  who allowed or denied what
+  asp history --actor ops --since 7d     what ops changed in the last week
   asp undo 17                            undoes change 17, after it has shown who gains or loses access
 
 A line with `no undo` has nothing to undo it with. A server is rolled back instead: `asp servers versions SERVER`.")]
@@ -17,6 +18,15 @@ pub struct HistoryArgs {
     /// Shows only changes of one kind
     #[arg(long, value_name = "KIND", value_parser = ["binding", "exposure", "limit", "offer", "revocation", "server", "machine", "issuer"])]
     pub kind: Option<String>,
+    /// Shows only changes by this admin: its name, or its name with its role as in `ops@acme`
+    #[arg(long, value_name = "NAME")]
+    pub actor: Option<String>,
+    /// Shows only changes since a time, or of an age: 2h, 7d or 2026-01-31T08:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Shows only changes before a time, or older than an age
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
     /// Number of changes
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,

@@ -1,10 +1,13 @@
 //! The command line of `asp policy`.
 
+use std::path::PathBuf;
+
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 
 #[derive(Clone, Debug, Default, Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
     group = clap::ArgGroup::new("binding").args(["allow", "deny", "approval", "remove"]),
     group = clap::ArgGroup::new("change").args(["expose", "hide", "reset", "allow", "deny", "approval", "remove"]),
     after_help = "\
@@ -14,6 +17,7 @@ Examples:
   asp policy acme --expose demo --protocol rest              the same over REST
   asp policy acme --reset demo               removes what --expose or --hide set: the server's own default applies again
   asp policy acme --deny echo --user bob     denies it to bob; --allow allows it
+  asp policy acme --deny echo --user bob --dry-run           which recorded calls that would refuse
   asp policy acme --remove echo --user bob   removes that binding, as if it had never been set
   asp policy acme --allow cc.pay --user bob --issuer login      only that issuer's bob
   asp policy acme --allow cc.pay --machine press-7              a machine; --user never matches one
@@ -33,7 +37,9 @@ A test of --when is one of
 A VALUE that parses as JSON has its JSON type: 5, true, null, or \"5\" for the string. Any other VALUE is a string."
 )]
 pub struct PolicyArgs {
-    #[arg(value_name = "ORG")]
+    #[command(subcommand)]
+    pub command: Option<PolicyCommand>,
+    #[arg(value_name = "ORG", default_value = "", hide_default_value = true)]
     pub org: String,
     /// Shows a server to the org
     #[arg(long, value_name = "SERVER", conflicts_with_all = ["hide", "binding"])]
@@ -92,6 +98,77 @@ pub struct PolicyArgs {
     /// Stores names even if no such org, server, primitive or issuer exists
     #[arg(long, requires = "change")]
     pub force: bool,
+    /// Shows which recorded calls the change would refuse or admit, and stores nothing
+    #[arg(long, requires = "change", conflicts_with_all = ["reset", "remove", "force"])]
+    pub dry_run: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Compares files with the stored policy, and shows which recorded calls they would refuse or admit
+    Diff(DiffPolicyArgs),
+    /// Stores the policy in a directory of files, after it has shown what changes
+    Apply(ApplyPolicyArgs),
+    /// Writes the policy of orgs into files
+    Export(ExportPolicyArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  asp policy diff policy            every file of the directory
+  asp policy diff policy/acme.yaml
+
+A call is named if the files would decide it otherwise than the stored policy, whatever its caller's groups and its arguments were:
+the audit log has neither. At most 10,000 calls of an org are replayed, the newest ones.")]
+pub struct DiffPolicyArgs {
+    /// Directory of files, or one file
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  asp policy apply policy --dry-run   shows what would change
+  asp policy apply policy             asks before it stores it
+  asp policy apply policy --yes       for scripts
+
+Each file has an `org` and any of the lists `exposure`, `bindings` and `limits`, in the form of the admin API; a limit may be a
+line, as in `asp limits add`. A list replaces the stored one. A list that is left out stays as it is.")]
+pub struct ApplyPolicyArgs {
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Shows what would change, without changing anything
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// Stores it without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Stores names even if no such org, server, primitive or issuer exists
+    #[arg(long)]
+    pub force: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Example:
+  asp policy export policy acme globex   writes policy/acme.yaml and policy/globex.yaml")]
+pub struct ExportPolicyArgs {
+    /// Directory to write to; existing files of these orgs are replaced
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    #[arg(value_name = "ORG", required = true)]
+    pub orgs: Vec<String>,
     /// Prints JSON
     #[arg(long)]
     pub json: bool,

@@ -181,7 +181,7 @@ fn count(counts: &mut BTreeMap<String, u64>, by: &str, record: &Value) {
 }
 
 /// Parses a time, a date, or an age such as `2h` before `now_ms`; returns Unix milliseconds.
-fn parse_time(option: &'static str, text: &str, now_ms: u64) -> Result<u64, Failure> {
+pub(super) fn parse_time(option: &str, text: &str, now_ms: u64) -> Result<u64, Failure> {
     let midnight = now_ms - now_ms % DAY_MS;
     match text {
         "now" => return Ok(now_ms),

@@ -8,28 +8,98 @@ use anyhow::{Context, anyhow};
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
+use asp_platform::clock;
 use asp_platform::time::rfc3339;
 use serde_json::{Value, json};
 
 use super::answer::{self, is, list, number, text};
-use super::binding;
 use super::client::{AdminClient, block_on, with_query};
+use super::{audit, binding};
 use crate::args::history::{HistoryArgs, UndoArgs};
 
 /// Maximum length of the answer to a question, in bytes.
 const MAX_LINE: u64 = 4_096;
 
+/// Number of changes in a page of a search: the most that the API returns.
+const PAGE: u32 = 1_000;
+/// Maximum number of pages that one command searches.
+const SEARCHED_PAGES: u32 = 100;
+
 /// Lists changes, newest first.
 pub fn history(args: &HistoryArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let mut query = vec![("limit", args.limit.to_string())];
-    query.extend(args.before.map(|before| ("before", before.to_string())));
-    query.extend(args.org.clone().map(|org| ("org", org)));
-    query.extend(args.kind.clone().map(|kind| ("kind", kind)));
-    let path = with_query("/api/audit", &query)?;
-    let page = block_on(async { api.get(&path).await?.accepted() })?;
-    answer::rows(&page, args.json, line);
+    let wanted = Wanted::read(args, clock::now_ms())?;
+    let found = block_on(search(&api, args, &wanted))?;
+    answer::rows(&Value::from(found), args.json, line);
     Ok(())
+}
+
+/// Choice of changes that the API does not make.
+struct Wanted<'a> {
+    actor: Option<&'a str>,
+    /// Unix milliseconds.
+    since: Option<u64>,
+    until: Option<u64>,
+}
+
+impl<'a> Wanted<'a> {
+    fn read(args: &'a HistoryArgs, now_ms: u64) -> Result<Wanted<'a>, Failure> {
+        let time = |option: &str, text: &Option<String>| {
+            text.as_deref().map(|text| audit::parse_time(option, text, now_ms)).transpose()
+        };
+        Ok(Wanted {
+            actor: args.actor.as_deref(),
+            since: time("--since", &args.since)?,
+            until: time("--until", &args.until)?,
+        })
+    }
+
+    fn is_search(&self) -> bool {
+        self.actor.is_some() || self.since.is_some() || self.until.is_some()
+    }
+
+    fn includes(&self, change: &Value) -> bool {
+        let at = number(change, "at");
+        let actor = text(change, "actor");
+        let is_by = |name: &str| actor == name || actor.rsplit_once('@').is_some_and(|(own, _)| own == name);
+        self.actor.is_none_or(is_by)
+            && self.since.is_none_or(|since| at >= since)
+            && self.until.is_none_or(|until| at < until)
+    }
+
+    /// Whether no earlier change can be wanted.
+    fn ends_at(&self, change: &Value) -> bool {
+        self.since.is_some_and(|since| number(change, "at") < since)
+    }
+}
+
+/// Returns the wanted changes: those of one page or, if only some are wanted, of many pages.
+async fn search(api: &AdminClient, args: &HistoryArgs, wanted: &Wanted<'_>) -> Result<Vec<Value>, Failure> {
+    let (size, pages) = if wanted.is_search() { (PAGE, SEARCHED_PAGES) } else { (args.limit, 1) };
+    let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    let mut before = args.before;
+    let mut found = Vec::new();
+    for _ in 0..pages {
+        let mut query = vec![("limit", size.to_string())];
+        query.extend(before.map(|before| ("before", before.to_string())));
+        query.extend(args.org.clone().map(|org| ("org", org)));
+        query.extend(args.kind.clone().map(|kind| ("kind", kind)));
+        let page = api.get(&with_query("/api/audit", &query)?).await?.accepted()?;
+        let changes = page.as_array().cloned().unwrap_or_default();
+        before = changes.last().map(|change| number(change, "revision"));
+        let is_last =
+            changes.len() < size as usize || changes.last().is_none_or(|change| wanted.ends_at(change));
+        found.extend(changes.into_iter().filter(|change| wanted.includes(change)));
+        if is_last || found.len() >= most {
+            found.truncate(most);
+            return Ok(found);
+        }
+    }
+    if let Some(before) = before.filter(|_| wanted.is_search()) {
+        let searched = PAGE * SEARCHED_PAGES;
+        print::note(&format!("{searched} changes were searched; --before {before} searches earlier ones"));
+    }
+    Ok(found)
 }
 
 /// Formats a change: its number, time, author, action, org and detail.
@@ -74,7 +144,7 @@ pub fn undo(args: &UndoArgs) -> Result<(), Failure> {
                 "nothing was undone: tokens would be valid again; `asp undo {change} --restore-access` does that"
             )));
         }
-        if !args.yes && !confirm()? {
+        if !args.yes && !confirm("Undo it? [y/N] ")? {
             print::note("nothing was undone");
             return Err(Failure::Refused);
         }
@@ -88,12 +158,12 @@ pub fn undo(args: &UndoArgs) -> Result<(), Failure> {
 }
 
 /// Asks at the terminal; fails if there is none.
-fn confirm() -> Result<bool, Failure> {
+pub(super) fn confirm(question: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Failure::bad("--yes", "is required where there is no terminal to ask at"));
     }
     let mut terminal = io::stderr();
-    write!(terminal, "Undo it? [y/N] ").and_then(|()| terminal.flush()).context("ask at the terminal")?;
+    write!(terminal, "{question}").and_then(|()| terminal.flush()).context("ask at the terminal")?;
     let mut reply = String::new();
     io::stdin().lock().take(MAX_LINE).read_line(&mut reply).context("read the answer")?;
     Ok(["y", "yes"].contains(&reply.trim().to_ascii_lowercase().as_str()))
@@ -172,6 +242,29 @@ mod tests {
         let server = json!({ "revision": 1, "at": 0, "actor": "ops@platform", "action": "server.put",
             "resource": "server/demo", "org": "", "detail": "", "undoable": false });
         assert!(line(&server).ends_with("server.put -: server/demo (no undo)"), "{}", line(&server));
+    }
+
+    #[test]
+    fn changes_are_chosen_by_their_author_and_time() {
+        let args = HistoryArgs {
+            org: None,
+            kind: None,
+            actor: Some("ops".into()),
+            since: Some("10s".into()),
+            until: Some("1970-01-01T00:01:00Z".into()),
+            limit: 5,
+            before: None,
+            json: false,
+        };
+        let wanted = Wanted::read(&args, 50_000).unwrap();
+        let change = |actor: &str, at: u64| json!({ "actor": actor, "at": at });
+        assert!(wanted.includes(&change("ops@acme", 40_000)) && wanted.includes(&change("ops", 59_999)));
+        for other in [change("ops2@acme", 45_000), change("ops@acme", 39_999), change("ops@acme", 60_000)] {
+            assert!(!wanted.includes(&other), "{other}");
+        }
+        assert!(wanted.ends_at(&change("eve@acme", 39_999)) && !wanted.ends_at(&change("eve@acme", 40_000)));
+        let bad = HistoryArgs { since: Some("yesterday".into()), ..args };
+        assert!(Wanted::read(&bad, 0).is_err());
     }
 
     #[test]

@@ -17,14 +17,23 @@ use serde_json::{Value, json};
 use super::answer::{show, text, texts};
 use super::client::{AdminClient, api_path, block_on};
 use crate::args::RevokeArgs;
-use crate::args::policy::PolicyArgs;
+use crate::args::policy::{PolicyArgs, PolicyCommand};
 
+pub mod files;
 pub mod limits;
+mod preview;
 mod removal;
 mod revocations;
 
 /// Changes one exposure or binding of an org, or shows all of them.
 pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
+    match &args.command {
+        Some(PolicyCommand::Diff(args)) => return files::diff(args),
+        Some(PolicyCommand::Apply(args)) => return files::apply(args),
+        Some(PolicyCommand::Export(args)) => return files::export(args),
+        None if args.org.is_empty() => return Err(Failure::bad("ORG", "is required")),
+        None => {}
+    }
     let api = AdminClient::new(&ProcessEnvironment)?;
     if let Some(primitive) = &args.remove {
         return block_on(removal::run(&api, args, primitive));
@@ -37,6 +46,12 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
     let change = change(args)?;
     block_on(async {
         if let Some((part, bodies)) = &change {
+            if args.dry_run {
+                let seen = preview::read(&api, &preview::of_bodies(&args.org, *part, bodies)).await?;
+                let words = format!("{}: not stored; {}", args.org, preview::describe(&seen));
+                show(&seen, args.json, &words);
+                return Ok(());
+            }
             let path = if *part == PolicyPart::Exposure { &exposure } else { &bindings };
             let mut answer = Value::Null;
             for body in bodies {

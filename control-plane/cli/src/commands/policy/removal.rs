@@ -88,7 +88,7 @@ pub(super) async fn exception(api: &AdminClient, args: &PolicyArgs, server: &str
 }
 
 /// Fields that identify a binding, as the API's query names them.
-type Key = [(&'static str, String); 6];
+pub(super) type Key = [(&'static str, String); 6];
 
 fn key(args: &PolicyArgs, primitive: &str, target: &Value) -> Key {
     let binding = json!({
@@ -99,7 +99,7 @@ fn key(args: &PolicyArgs, primitive: &str, target: &Value) -> Key {
     key_of(&binding)
 }
 
-fn key_of(binding: &Value) -> Key {
+pub(super) fn key_of(binding: &Value) -> Key {
     let pointers = [
         ("targetType", "/target/type"),
         ("idOrPattern", "/target/idOrPattern"),

@@ -81,7 +81,7 @@ fn model(rules: &[Rule], (user, primitive, protocol): &Call) -> bool {
 
 #[tokio::test]
 async fn ten_thousand_calls_change_exactly_as_a_plain_model_says() {
-    let mut dice = Dice(7);
+    let mut dice = Dice(6);
     let protocols = ["mcp", "rest"];
     let primitives = ["echo", "clock", "count", "greeting", "about", "item"];
     let calls: Vec<Call> = (0..CALLS)
