@@ -53,6 +53,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 mod approvals;
+mod live;
 mod shared;
 pub mod standing;
 #[cfg(feature = "testkit")]

@@ -45,6 +45,7 @@ mod hex;
 pub mod inbox;
 pub mod ledger;
 pub mod link;
+pub mod live;
 mod migrations;
 pub mod outbox;
 mod owner_files;

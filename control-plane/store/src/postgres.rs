@@ -9,6 +9,7 @@ mod audit;
 mod calls;
 pub(crate) mod former_events;
 mod gateway_registry;
+mod live;
 #[cfg(feature = "s3")]
 pub(crate) mod objects;
 mod opening;

@@ -75,14 +75,18 @@ fn take_over(process: &Process, gateway: &Arc<Gateway>) {
     });
 }
 
-/// Counts calls in the store of usage until the process ends; the gateway's stop writes the last sums.
-fn count_usage(process: &Process, calls: &stores::CallStores, gateway: &Gateway) {
+/// Counts calls in the store of usage, and reports running calls and sessions, until the process ends; the gateway's stop writes
+/// the last sums.
+fn count_usage(process: &Process, calls: &stores::CallStores, gateway: &Arc<Gateway>) {
     let meter = Arc::new(UsageMeter::new(calls.usage(), process.settings.gateway.model_price));
     gateway.pipeline.count_usage(Arc::clone(&meter));
     let background = process.stop_background.clone();
     process.tasks.spawn(async move {
         background.run_until_cancelled_owned(async move { meter.keep_writing().await }).await
     });
+    let reporting = Gateway::report_live(Arc::downgrade(gateway), calls.live());
+    let background = process.stop_background.clone();
+    process.tasks.spawn(async move { background.run_until_cancelled_owned(reporting).await });
 }
 
 /// Starts the gateway role; returns when it is listening.

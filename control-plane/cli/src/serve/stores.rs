@@ -14,6 +14,7 @@ use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::GatewayRegistry;
 use asp_store::ledger::{Budget, Ledger};
+use asp_store::live::LiveStore;
 use asp_store::plugin_storage::PluginStorage;
 use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
 use asp_store::published_keys::PublishedKeys;
@@ -87,6 +88,14 @@ impl Stores {
 
     /// Returns the store of usage, next to the audit log.
     pub(super) fn usage(&self) -> Arc<dyn UsageStore> {
+        match self {
+            Stores::Files { audit } => audit.clone(),
+            Stores::Postgres { audit, .. } => audit.clone(),
+        }
+    }
+
+    /// Returns the reports of running calls and sessions, next to the audit log.
+    pub(super) fn live(&self) -> Arc<dyn LiveStore> {
         match self {
             Stores::Files { audit } => audit.clone(),
             Stores::Postgres { audit, .. } => audit.clone(),
@@ -228,6 +237,14 @@ impl CallStores {
         }
     }
 
+    /// Returns the reports of running calls and sessions, next to the audit log.
+    pub(super) fn live(&self) -> Arc<dyn LiveStore> {
+        match self {
+            CallStores::Files(_, audit) => audit.clone(),
+            CallStores::Postgres { audit, .. } => audit.clone(),
+        }
+    }
+
     /// Runs the periodic work; never returns.
     pub(super) async fn keep(self) {
         match &self {
@@ -261,6 +278,7 @@ impl CallStores {
             CallStores::Postgres { calls, .. } => vec![calls.sweep().await.map_err(Into::into)],
         };
         swept.push(of_usage);
+        swept.push(self.live().sweep_live().await.map_err(Into::into));
         swept
     }
 }

@@ -24,6 +24,7 @@ use asp_store::records::OwnerId;
 use asp_store::sessions::{OpenSession, SessionEntry};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
+use uuid::Uuid;
 
 mod message_limit;
 pub mod replicas;
@@ -33,7 +34,7 @@ pub use asp_store::bus::BusEvent;
 use message_limit::MessageLimit;
 pub use message_limit::TooManyMessages;
 pub use replicas::{DeliveryError, ReplicaMessage, Replicas};
-pub use session::{LegacySession, Profile, SessionOrigin};
+pub use session::{LegacySession, Profile, SessionOrigin, SessionSubject};
 
 /// Limits of the sessions one replica keeps and of the deleted ids it remembers: in all, of one org, and of one user
 /// over all clients.
@@ -104,7 +105,8 @@ impl Sessions {
         let context = context(&affinity, server, caller);
         let token =
             format!("v1.{affinity}.{}", self.sealer.seal(Purpose::Session, &context, &sealed.encode())?);
-        self.table.lock().kept.replace(sid, owner(caller), Arc::new(sealed.session()));
+        let session = sealed.session().belongs_to(SessionSubject::of(caller, server));
+        self.table.lock().kept.replace(sid, owner(caller), Arc::new(session));
         Ok(MintedSession { token, affinity })
     }
 
@@ -140,7 +142,7 @@ impl Sessions {
         if let Some(session) = table.kept.touch(&sealed.sid) {
             return Ok(session.clone());
         }
-        let session = Arc::new(sealed.session());
+        let session = Arc::new(sealed.session().belongs_to(SessionSubject::of(caller, server)));
         if let Some(level) = known.log_level.and_then(|level| LogLevel::ALL.get(usize::from(level))) {
             session.set_log_level(*level);
         }
@@ -223,6 +225,28 @@ impl Sessions {
     pub fn apply_remote_end(&self, sid: &[u8; 16]) -> Option<Arc<LegacySession>> {
         let session = self.table.lock().kept.remove(sid)?;
         session.cancel_all();
+        Some(session)
+    }
+
+    /// Returns the sessions that this replica keeps.
+    pub fn kept(&self) -> Vec<Arc<LegacySession>> {
+        self.table.lock().kept.values().cloned().collect()
+    }
+
+    /// Ends a session that this replica keeps, by the id that [`LegacySession::key`] returns, for an admin of its org, here and at every gateway, and cancels its calls.
+    /// `None` if it is not here.
+    pub async fn end_for_admin(&self, id: &str, org: &str) -> Option<Arc<LegacySession>> {
+        let sid = Uuid::parse_str(id).ok()?.into_bytes();
+        let session = {
+            let mut table = self.table.lock();
+            let subject = table.kept.get(&sid)?.subject().filter(|subject| subject.org == org).cloned()?;
+            table.deleted.add(sid, subject.owner, ());
+            table.kept.remove(&sid)?
+        };
+        session.cancel_all();
+        if let Some(replicas) = &self.replicas {
+            replicas.end(&session, remaining_lifetime(session.origin())).await;
+        }
         Some(session)
     }
 

@@ -74,6 +74,8 @@ CREATE TABLE stop_requests (
     kind       TEXT   NOT NULL,
     id         TEXT   NOT NULL,
     org        TEXT   NOT NULL,
+    at_ms      BIGINT NOT NULL,
     expires_ms BIGINT NOT NULL,
-    PRIMARY KEY (kind, id)
+    PRIMARY KEY (org, kind, id)
 );
+CREATE INDEX stop_requests_at ON stop_requests (at_ms);

@@ -4,6 +4,7 @@
 //! events from a full file; expired events are removed in small batches; pages that stay free are returned to the disk.
 
 mod bodies;
+mod live;
 mod queue;
 mod writers;
 mod usage;

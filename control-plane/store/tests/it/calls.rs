@@ -293,10 +293,11 @@ async fn audit_events_are_durable_in_order_and_end_with_their_retention() {
 }
 
 #[tokio::test]
-async fn usage_is_summed_bounded_and_kept_as_long_as_promised() {
+async fn usage_is_summed_and_running_work_listed() {
     let directory = tempfile::tempdir().unwrap();
     let log = SqliteAudit::open(&directory.path().join("audit.db"), GIBIBYTE).await.unwrap();
     asp_store::usage::suite::run(&log).await;
+    asp_store::live::suite::run(&log).await;
 }
 
 #[tokio::test]

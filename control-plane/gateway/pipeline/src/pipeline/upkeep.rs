@@ -5,6 +5,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use asp_call::call::Call;
 use asp_call::execution::{
     Availability, ResourceListener, ResourceSubscription, SessionNote, SubscriptionGuard,
 };
@@ -13,6 +14,7 @@ use asp_call::telemetry::traces::Tracer;
 use asp_call::telemetry::usage::UsageMeter;
 use asp_proto::snapshot::Primitive;
 use asp_snapshot::Snapshot;
+use uuid::Uuid;
 
 use super::lookup::StoreFault;
 use super::{EndListener, Pipeline};
@@ -86,6 +88,21 @@ impl Pipeline {
     /// Makes spans of calls from now on. Only the first tracer counts.
     pub fn trace_to(&self, tracer: Arc<Tracer>) {
         let _ = self.tracer.set(tracer);
+    }
+
+    /// Returns the calls that run here.
+    pub fn running_calls(&self) -> Vec<Arc<Call>> {
+        self.registry.running()
+    }
+
+    /// Cancels a call of an org that runs here; false if there is none.
+    pub fn cancel_for_admin(&self, id: &str, org: &str) -> bool {
+        let Ok(id) = Uuid::parse_str(id) else { return false };
+        let call = self.registry.find_running(id).filter(|call| call.caller.org == org);
+        call.is_some_and(|call| {
+            call.cancel();
+            true
+        })
     }
 
     /// Counts the usage of calls from now on. Only the first meter counts.

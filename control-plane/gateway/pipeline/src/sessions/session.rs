@@ -3,10 +3,12 @@
 //! Keeps true: it refers to calls weakly, so that no result or question outlives its call here.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use asp_call::call::event::LogLevel;
-use asp_call::call::{Call, ClientAbilities};
+use asp_call::call::{Call, ClientAbilities, principal};
+use asp_call::quota_table::Owner;
+use asp_edge::Caller;
 use asp_proto::mcp_revision::Revision;
 use asp_store::records::OwnerId;
 use parking_lot::Mutex;
@@ -40,7 +42,32 @@ pub struct LegacySession {
     sid: Option<[u8; 16]>,
     made: SessionOrigin,
     pub profile: Profile,
+    /// Set for a session that is kept, before anybody finds it.
+    subject: OnceLock<SessionSubject>,
     state: Mutex<State>,
+}
+
+/// Caller and server of a session, for admins.
+#[derive(Clone)]
+pub struct SessionSubject {
+    pub org: String,
+    pub user: String,
+    /// Name of the user's issuer in the snapshot.
+    pub issuer: String,
+    pub server: String,
+    pub(super) owner: Owner,
+}
+
+impl SessionSubject {
+    pub(super) fn of(caller: &Caller, server: &str) -> SessionSubject {
+        SessionSubject {
+            org: caller.org.clone(),
+            user: caller.user.clone(),
+            issuer: caller.issuer.clone(),
+            server: server.to_owned(),
+            owner: principal::owner(caller),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -88,12 +115,34 @@ impl Drop for OpenStream {
 impl LegacySession {
     /// Creates a session that lasts beyond its request.
     pub fn persistent(sid: [u8; 16], profile: Profile, made: SessionOrigin) -> LegacySession {
-        LegacySession { sid: Some(sid), made, profile, state: Mutex::default() }
+        LegacySession { sid: Some(sid), made, profile, subject: OnceLock::new(), state: Mutex::default() }
     }
 
     /// Creates the session of a request without one.
     pub fn ephemeral(profile: Profile) -> LegacySession {
-        LegacySession { sid: None, made: SessionOrigin::default(), profile, state: Mutex::default() }
+        LegacySession {
+            sid: None,
+            made: SessionOrigin::default(),
+            profile,
+            subject: OnceLock::new(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Notes whose session this is. Only the first subject counts.
+    pub(super) fn belongs_to(self, subject: SessionSubject) -> LegacySession {
+        let _ = self.subject.set(subject);
+        self
+    }
+
+    /// Returns the caller and the server of a session that is kept.
+    pub fn subject(&self) -> Option<&SessionSubject> {
+        self.subject.get()
+    }
+
+    /// Returns the time of its creation in Unix seconds.
+    pub fn created_at(&self) -> u64 {
+        self.made.at
     }
 
     pub fn is_persistent(&self) -> bool {

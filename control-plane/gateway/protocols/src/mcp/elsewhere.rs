@@ -97,6 +97,13 @@ async fn take(gateway: &Replica, session: &LegacySession, message: &Message) {
     }
 }
 
+/// Ends a session of an org that is kept here, for an admin; false if it is not here.
+pub async fn end_for_admin(gateway: &Replica, id: &str, org: &str) -> bool {
+    let Some(session) = gateway.sessions.end_for_admin(id, org).await else { return false };
+    end(gateway, &session);
+    true
+}
+
 /// Ends a session's streams and its sessions at upstream servers.
 pub(super) fn end(gateway: &Replica, session: &LegacySession) {
     gateway.subscriptions.end(&session.sid());

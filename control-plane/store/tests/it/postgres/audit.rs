@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::postgres::PostgresAudit;
-use asp_store::usage;
+use asp_store::{live, usage};
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 
@@ -46,9 +46,10 @@ async fn numbers(log: &PostgresAudit, org: Option<&str>, before: Option<i64>, li
 }
 
 #[tokio::test]
-async fn usage_is_summed_bounded_and_kept_as_long_as_promised() {
+async fn usage_is_summed_and_running_work_listed() {
     let fresh = Fresh::start().await;
     usage::suite::run(&fresh.database.audit(GIBIBYTE)).await;
+    live::suite::run(&fresh.database.audit(GIBIBYTE)).await;
 }
 
 #[tokio::test]
