@@ -14,6 +14,7 @@ pub mod history;
 pub mod issuer;
 pub mod kafka;
 pub mod limits;
+pub mod live;
 pub mod machines;
 pub mod mcp;
 pub mod orgs;
@@ -126,6 +127,10 @@ pub enum Command {
     Audit(AuditArgs),
     /// Shows how much was called by primitive, user, server or day, and what nobody called (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Usage(usage::UsageArgs),
+    /// Lists the calls that run now on all gateways, and cancels one (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Calls(live::CallsArgs),
+    /// Lists the open sessions on all gateways, and ends one (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Sessions(live::SessionsArgs),
     /// Lists, sends again and deletes push notifications that were not received (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Push(push::PushCommand),

@@ -22,6 +22,7 @@ pub mod issuer;
 pub mod kafka;
 mod known;
 pub mod lint;
+pub mod live;
 pub mod login;
 pub mod machines;
 pub mod mcp;
@@ -105,6 +106,8 @@ pub fn run(command: Command) -> ExitCode {
         Command::Upgrade(command) => upgrade::run(&command),
         Command::Vault(command) => vault::run(&command),
         Command::Usage(args) => usage::run(&args),
+        Command::Calls(args) => live::calls(&args),
+        Command::Sessions(args) => live::sessions(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

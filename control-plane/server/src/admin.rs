@@ -24,6 +24,7 @@ pub mod issuers;
 pub mod kafka;
 pub mod limit_usage;
 pub mod lists;
+pub mod live;
 pub mod machines;
 pub mod name_checks;
 pub mod offers;
@@ -60,6 +61,7 @@ use asp_store::approvals::ApprovalStore;
 use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, Precondition};
+use asp_store::live::LiveStore;
 use asp_store::packages::Packages;
 use asp_store::push::PushStore;
 use asp_vault::Vault;
@@ -106,6 +108,8 @@ pub struct AdminState {
     pub calls: Arc<dyn AuditLog>,
     /// Sums of calls, written by the same gateways.
     pub call_usage: Arc<dyn UsageStore>,
+    /// Running calls and sessions, reported by the same gateways.
+    pub live: Arc<dyn LiveStore>,
     /// Push notifications of calls, sent by the gateways that use the same database.
     pub pushes: Arc<dyn PushStore>,
     /// Approvals that calls wait for at the gateways that use the same database.

@@ -126,6 +126,7 @@ pub(super) async fn start(
         servers: Default::default(),
         calls: stores.audit(),
         call_usage: stores.usage(),
+        live: stores.live(),
         pushes: stores.pushes(settings, calls).await?,
         approvals: stores.approvals(settings, calls).await?,
         packages,

@@ -10,7 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions, usage, policy_preview,
+    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, versions, usage, policy_preview, live,
 };
 
 #[derive(OpenApi)]
@@ -112,6 +112,10 @@ use super::{
         status::schemas,
         status::jwks,
         policy_preview::preview,
+        live::calls,
+        live::cancel_call,
+        live::sessions,
+        live::end_session,
         usage::get,
         usage::unused,
     ),

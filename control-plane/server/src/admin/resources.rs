@@ -10,7 +10,7 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions, usage, policy_preview,
+    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions, usage, policy_preview, live,
 };
 
 /// A path of the admin API.
@@ -121,6 +121,10 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/approvals/{id}", Permission::Orgs, get(approvals::get)),
         resource("/api/approvals/{id}/decision", Permission::Orgs, post(approvals::decide)),
         resource("/api/policy/preview", Permission::Question, post(policy_preview::preview)),
+        resource("/api/calls", Permission::Orgs, get(live::calls)),
+        resource("/api/calls/{id}", Permission::Orgs, delete(live::cancel_call)),
+        resource("/api/sessions", Permission::Orgs, get(live::sessions)),
+        resource("/api/sessions/{id}", Permission::Orgs, delete(live::end_session)),
         resource("/api/usage", Permission::Orgs, get(usage::get)),
         resource("/api/usage/unused", Permission::Orgs, get(usage::unused)),
     ]

@@ -23,6 +23,7 @@ mod kafka;
 mod known;
 mod limit_kinds;
 mod limit_usage;
+mod live;
 mod machines;
 mod offers;
 mod orgs;
@@ -50,7 +51,7 @@ use asp_proto::snapshot::RecentRevocations;
 use asp_store::audit::MemoryAudit;
 use asp_store::control::Position;
 use asp_store::packages::{DiskPackages, Quota};
-use asp_store::sqlite::SqliteCalls;
+use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 use asp_store::usage::MemoryUsage;
 use asp_xds::endpoints::Endpoints;
 use axum::body::Body;
@@ -75,6 +76,8 @@ struct Api {
     calls: Arc<MemoryAudit>,
     /// Sums of calls.
     call_usage: Arc<MemoryUsage>,
+    /// Running calls and sessions.
+    live: Arc<SqliteAudit>,
     /// The records of calls, with their push notifications.
     pushes: Arc<SqliteCalls>,
     _state: tempfile::TempDir,
@@ -217,6 +220,8 @@ impl Api {
         let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();
         let calls = Arc::new(MemoryAudit::default());
         let call_usage = Arc::new(MemoryUsage::default());
+        let live = SqliteAudit::open(&state_dir.path().join("audit.db"), 1 << 30).await.unwrap();
+        let live = Arc::new(live);
         let pushes = Arc::new(SqliteCalls::open(&state_dir.path().join("calls.db")).await.unwrap());
         let news = handle.clone();
         let keeper =
@@ -230,6 +235,7 @@ impl Api {
             servers: super::stored_servers::StoredServers::default(),
             calls: calls.clone(),
             call_usage: call_usage.clone(),
+            live: live.clone(),
             pushes: pushes.clone(),
             approvals: pushes.clone(),
             packages: Arc::new(packages),
@@ -253,6 +259,7 @@ impl Api {
             issuer,
             calls,
             call_usage,
+            live,
             pushes,
             _state: state_dir,
             keeper,
