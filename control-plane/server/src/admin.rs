@@ -13,6 +13,7 @@ pub mod bounds;
 pub mod calls;
 pub mod certificates;
 pub mod changes;
+mod console;
 pub mod disabled;
 pub mod emergency;
 pub mod explain;
@@ -190,6 +191,9 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/readyz", get(status::ready))
         .route("/metrics", get(status::metrics))
         .route("/.well-known/jwks.json", get(status::jwks))
+        .route("/admin", get(console::page))
+        .route("/admin/page.js", get(console::script))
+        .route("/admin/page.css", get(console::style))
         .route("/api/openapi.json", get(openapi::document))
         .route("/api/docs", get(openapi::page))
         .route("/api/login", get(issuers::login))

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use asp_store::control::{Note, Precondition};
 use asp_store::live::{LiveError, LiveKind, LiveQuery, LiveWork};
 use axum::Json;
 use axum::extract::State;
@@ -162,8 +163,12 @@ async fn stop(
         }
         Err(error) => return Err(failed(&error)),
     }
-    let (kind, actor) = (kind.as_str(), admin.actor());
-    tracing::info!(kind, id, org, actor, "end of running work requested by an admin");
+    let (action, resource) = match kind {
+        LiveKind::Call => ("call.cancel", format!("call/{id}")),
+        LiveKind::Session => ("session.end", format!("session/{id}")),
+    };
+    let note = Note { action, resource: &resource, org: &org, detail: "" };
+    state.store.note(&state.change(admin, Precondition::None), note).await?;
     Ok(StatusCode::ACCEPTED)
 }
 

@@ -225,6 +225,7 @@ pub async fn root() -> Html<String> {
         "<!doctype html><html lang=en><meta charset=utf-8><title>ASP control plane</title>{STYLE}\
          <h1>Agentic Server Platform: control plane</h1><p>This is the admin port. MCP clients go to the public URL, \
          <code>/&lt;server&gt;/mcp</code>.</p><ul>\
+         <li><a href=/admin>/admin</a>: the page for admins\
          <li><a href=/api/docs>/api/docs</a>: the admin API's operations; <a href=/api/openapi.json>openapi.json</a>\
          <li><a href=/readyz>/readyz</a>: whether a snapshot is published; <a href=/healthz>/healthz</a>, \
          <a href=/metrics>/metrics</a></ul>\

@@ -32,7 +32,8 @@ const MAX_SCOPES: usize = 1_000;
 /// Maximum length of a path in a row, in bytes.
 const MAX_PATH: usize = 512;
 /// Operations that change nothing in spite of their method.
-const QUESTIONS: [&str; 3] = ["/api/registry/validate", "/api/registry/compile", "/api/policy/explain"];
+const QUESTIONS: [&str; 4] =
+    ["/api/registry/validate", "/api/registry/compile", "/api/policy/explain", "/api/policy/preview"];
 
 /// Recently audited refusals by scope: a scope must neither learn of another's refusals nor crowd them out.
 #[derive(Default)]

@@ -187,6 +187,30 @@ async fn the_root_and_the_docs_say_where_to_go_on_from_without_a_token() {
 }
 
 #[tokio::test]
+async fn the_page_for_admins_runs_only_its_own_script_and_is_shown_in_no_frame() {
+    let api = Api::start().await;
+    let mut found = Vec::new();
+    for path in ["/admin", "/admin/page.js", "/admin/page.css"] {
+        let request = Request::get(path).header(header::HOST, "localhost:8081").body(Body::empty()).unwrap();
+        let response = api.raw(request).await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        let policy = response.headers().get(header::CONTENT_SECURITY_POLICY).cloned();
+        let text = response.into_body().collect().await.unwrap().to_bytes();
+        found.push((policy, String::from_utf8(text.to_vec()).unwrap()));
+    }
+    let (policy, page) = &found[0];
+    let policy = policy.as_ref().unwrap().to_str().unwrap();
+    for part in ["default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'"] {
+        assert!(policy.contains(part), "{policy}");
+    }
+    assert_eq!((page.matches("<script").count(), page.matches("<style").count()), (1, 0));
+    assert!(page.contains("src=\"/admin/page.js\"") && !page.contains(" onclick"), "{page}");
+    for risky in ["innerHTML", "outerHTML", "document.write", "eval(", "localStorage", "sessionStorage"] {
+        assert!(!found[1].1.contains(risky), "{risky}");
+    }
+}
+
+#[tokio::test]
 async fn every_operation_of_the_document_exists_and_wants_a_token() {
     let api = Api::start().await;
     let document = serde_json::to_value(openapi::ApiDocument::openapi()).unwrap();

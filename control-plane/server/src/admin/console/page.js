@@ -1,0 +1,243 @@
+// The page for admins. Keeps true: everything that the API answers is shown as text; the token is kept in memory alone.
+"use strict";
+
+const DAY_MS = 24 * 3600 * 1000;
+// Most pages of the audit log that one search reads, and their size.
+const MAX_PAGES = 50;
+const PAGE = 1000;
+const MAX_ROWS = 500;
+
+let session = null;
+
+const byId = (id) => document.getElementById(id);
+
+// Sends a request; returns the body and the ETag, or throws an error with the refusal in words.
+async function ask(method, path, body, headers = {}) {
+  const options = { method, headers: { authorization: `Bearer ${session.token}`, ...headers } };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers["content-type"] = "application/json";
+  }
+  const response = await fetch(path, options);
+  const text = await response.text();
+  let answer = null;
+  try {
+    answer = text === "" ? null : JSON.parse(text);
+  } catch {
+    answer = { detail: text };
+  }
+  if (!response.ok) {
+    const { title = "", detail = "" } = answer ?? {};
+    throw new Error(`${response.status} ${title}${detail === "" ? "" : `: ${detail}`}`);
+  }
+  return { answer, etag: response.headers.get("etag") };
+}
+
+function element(name, text, className) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (className !== undefined) made.className = className;
+  return made;
+}
+
+function table(heads, rows) {
+  const made = element("table");
+  const head = element("tr");
+  heads.forEach((text) => head.append(element("th", text)));
+  made.append(head);
+  for (const { cells, className } of rows) {
+    const row = element("tr", undefined, className ?? "");
+    for (const cell of cells) {
+      const place = element("td");
+      place.append(cell instanceof Node ? cell : String(cell ?? ""));
+      row.append(place);
+    }
+    made.append(row);
+  }
+  return made;
+}
+
+function show(id, ...parts) {
+  byId(id).replaceChildren(...parts);
+}
+
+function button(text, action) {
+  const made = element("button", text);
+  made.type = "button";
+  made.addEventListener("click", () => guarded(action));
+  return made;
+}
+
+// Runs an action; its failure is shown at the top of the page.
+async function guarded(action) {
+  byId("fault").textContent = "";
+  document.body.setAttribute("aria-busy", "true");
+  try {
+    await action();
+  } catch (error) {
+    byId("fault").textContent = error.message;
+  } finally {
+    document.body.setAttribute("aria-busy", "false");
+  }
+}
+
+function onSubmit(id, action) {
+  byId(id).addEventListener("submit", (event) => {
+    event.preventDefault();
+    guarded(() => action(Object.fromEntries(new FormData(event.target))));
+  });
+}
+
+const query = (members) => new URLSearchParams(Object.entries(members).filter(([, value]) => value !== "")).toString();
+const time = (ms) => new Date(ms).toISOString();
+const idOf = (primitive) => (primitive ?? "").split("@")[0];
+const orgPath = (before, after) => `${before}${encodeURIComponent(session.org)}${after}`;
+
+// Reads the ended calls between two times, newest first; `complete` is false if there are more.
+async function endedCalls(from, to) {
+  const found = [];
+  let before = "";
+  for (let page = 0; page < MAX_PAGES; page += 1) {
+    const { answer } = await ask("GET", `/api/audit/calls?${query({ org: session.org, limit: PAGE, before })}`);
+    found.push(...answer.filter(({ at, event }) => event.event === "call.finish" && at >= from && at < to));
+    // Gateways store their events late and in any order, so that one early event does not end the search.
+    if (answer.length < PAGE || answer.every(({ at }) => at < from)) return { found, complete: true };
+    before = String(answer[answer.length - 1].seq);
+  }
+  return { found, complete: false };
+}
+
+async function showCalls({ primitive, user, day, refused }) {
+  const from = Date.parse(`${day}T00:00:00Z`);
+  const { found, complete } = await endedCalls(from, from + DAY_MS);
+  const ended = found.filter(({ event }) =>
+    (primitive === "" || event.primitive === primitive || idOf(event.primitive) === primitive)
+    && (user === "" || event.user === user));
+  const wanted = ended.filter(({ event }) => refused === undefined || event.error);
+  const without = ended.filter(({ event }) => event.error).length;
+  const callers = new Set(ended.map(({ event }) => `${event.issuer}/${event.user}`)).size;
+  const words = `${ended.length} calls by ${callers} callers on ${day} (UTC), ${without} without a result`;
+  const rows = wanted.slice(0, MAX_ROWS).map(({ at, event }) => ({
+    cells: [time(at), event.user, event.issuer, event.server, event.primitive, event.protocol, event.outcome,
+      event.rule === undefined ? event.reason : `${event.reason}, by ${event.rule}`],
+    className: event.error ? "refused" : "",
+  }));
+  const notes = [];
+  if (!complete) notes.push(element("p", "The log has more events than one search reads.", "note"));
+  if (wanted.length > MAX_ROWS) notes.push(element("p", `The newest ${MAX_ROWS} are shown.`, "note"));
+  show("calls-answer", element("p", words), ...notes,
+    table(["Time", "User", "Issuer", "Server", "Primitive", "Protocol", "Outcome", "Reason"], rows));
+}
+
+async function showUsage({ by, days }) {
+  const from = time(Date.now() - (Number(days) - 1) * DAY_MS).slice(0, 10);
+  const { answer } = await ask("GET", `/api/usage?${query({ org: session.org, by, from })}`);
+  const rows = [...answer.groups, { name: "total", ...answer.total }].map((group) => ({
+    cells: [group.name, group.calls, group.errors, group.rateLimited, group.latency.p50Ms, group.latency.p99Ms,
+      (group.cpuMs / 1000).toFixed(3), group.tokensIn + group.tokensOut, group.cost.toFixed(2)],
+  }));
+  show("usage-answer", element("p", `from ${answer.from} to ${answer.to}`),
+    table([by, "Calls", "Errors", "Limited", "p50 ms", "p99 ms", "CPU s", "Tokens", "Cost"], rows));
+}
+
+async function showUnused() {
+  const days = new FormData(byId("usage")).get("days");
+  const { answer } = await ask("GET", `/api/usage/unused?${query({ org: session.org, days })}`);
+  const words = `${answer.unused.length} of ${answer.primitives} primitives were not called since ${answer.from}`;
+  const unknown = answer.unknownCalls === 0 ? [] : [element("p",
+    `${answer.unknownCalls} calls are counted without their primitive; they may be calls of these.`, "note")];
+  show("usage-answer", element("p", words), ...unknown,
+    table(["Server", "Primitive"], answer.unused.map(({ server, primitive }) => ({ cells: [server, primitive] }))));
+}
+
+async function showBlocks() {
+  const { answer } = await ask("GET", `/api/blocks?${query({ org: session.org })}`);
+  const blocks = Array.isArray(answer) ? answer : answer.blocks ?? [];
+  const lift = (block) => button("Let in again", async () => {
+    await ask("DELETE", `/api/blocks/${encodeURIComponent(block.id)}`);
+    await showBlocks();
+  });
+  const rows = blocks.map((block) => ({
+    cells: [block.user, block.reason, block.since ? time(block.since) : "", block.id, lift(block)],
+  }));
+  show("block-answer", element("p", rows.length === 0 ? "Nobody is blocked." : "Blocked:"),
+    table(["User", "Reason", "Since", "Id", ""], rows));
+}
+
+async function block({ user, reason }) {
+  await ask("POST", "/api/blocks", { org: session.org, user, reason });
+  await showBlocks();
+}
+
+async function tryLimit({ count, unit, primitive }) {
+  const line = `${count}/${unit} for each user${primitive === "" ? "" : ` on ${primitive}`}`;
+  const { answer } = await ask("GET", `${orgPath("/api/ratelimits/orgs/", "/usage")}?${query({ limit: line })}`);
+  const [tried] = answer.limits;
+  const words = `${tried.words}: would have refused ${tried.wouldRefuse} of ${tried.calls} calls and `
+    + `${tried.wouldRefuseCallers} of ${tried.callers} callers since ${time(answer.since)}`;
+  const store = button("Store this limit", async () => {
+    const path = orgPath("/api/ratelimits/orgs/", "");
+    const stored = await ask("GET", path);
+    const condition = stored.etag === null ? { "if-none-match": "*" } : { "if-match": stored.etag };
+    const { answer: after } = await ask("PUT", path, [...stored.answer, tried.limit], condition);
+    show("limit-answer", element("p", `Stored; the org has ${after.length} limits.`));
+  });
+  const rows = tried.refused.map((caller) => ({ cells: [caller.user, caller.issuer, caller.wouldRefuse, caller.calls] }));
+  show("limit-answer", element("p", words), table(["User", "Issuer", "Refused", "Calls"], rows), store);
+}
+
+async function tryRule({ allowed, primitive, type, target, issuer }) {
+  const binding = {
+    target: { type, idOrPattern: target, ...(issuer === "" ? {} : { issuer }) },
+    primitive: { name: primitive },
+    allowed: allowed === "true",
+  };
+  const { answer } = await ask("POST", "/api/policy/preview", { org: session.org, bindings: [binding] });
+  const words = `Of the ${answer.calls} calls since ${time(answer.since)}, ${answer.newlyRefused} would be refused, `
+    + `${answer.newlyAdmitted} admitted, and ${answer.newlyAsked} would need a person's approval.`;
+  const { groups, arguments: byArguments, notServed } = answer.undetermined;
+  const unknown = groups + byArguments + notServed === 0 ? [] : [element("p",
+    `Not determined: ${groups} by the groups of their callers, ${byArguments} by their arguments, `
+    + `${notServed} because no server has the primitive any more.`, "note")];
+  const store = button("Store this rule", async () => {
+    await ask("PUT", orgPath("/api/policy/orgs/", "/bindings"), binding);
+    show("rule-answer", element("p", "Stored."));
+  });
+  const rows = answer.changed.map((call) => ({
+    cells: [time(call.at), call.user, call.server, call.primitive, call.protocol, `${call.from} -> ${call.to}`, call.call],
+    className: call.to === "refused" ? "refused" : "",
+  }));
+  show("rule-answer", element("p", words), ...unknown,
+    table(["Time", "User", "Server", "Primitive", "Protocol", "Change", "Call"], rows), store);
+}
+
+async function showLive({ kind }) {
+  const { answer } = await ask("GET", `/api/${kind}?${query({ org: session.org })}`);
+  const end = (work) => button(kind === "calls" ? "Cancel" : "End", async () => {
+    const path = `/api/${kind}/${encodeURIComponent(work.id)}?${query({ org: session.org })}`;
+    await ask("DELETE", path);
+    show("live-answer", element("p", `${work.id} ends within about a second.`));
+  });
+  const rows = answer.map((work) => ({
+    cells: [time(work.since), work.user, work.server, work.primitive ?? "", work.state ?? "", work.id, end(work)],
+  }));
+  show("live-answer", element("p", `${answer.length} ${kind}`),
+    table(["Since", "User", "Server", "Primitive", "State", "Id", ""], rows));
+}
+
+onSubmit("login", async () => {
+  session = { org: byId("org").value, token: byId("token").value.trim() };
+  byId("main").hidden = true;
+  await ask("GET", orgPath("/api/ratelimits/orgs/", ""));
+  byId("token").value = "";
+  byId("main").hidden = false;
+});
+onSubmit("calls", showCalls);
+onSubmit("usage", showUsage);
+onSubmit("block", block);
+onSubmit("limit", tryLimit);
+onSubmit("rule", tryRule);
+onSubmit("live", showLive);
+byId("unused").addEventListener("click", () => guarded(showUnused));
+byId("blocks").addEventListener("click", () => guarded(showBlocks));
+document.querySelector("#calls [name=day]").value = time(Date.now() - DAY_MS).slice(0, 10);
