@@ -82,6 +82,7 @@ fn body(method: &str, path: &str) -> Value {
             json!({ "org": "globex", "server": "everything", "primitive": "echo", "protocol": "mcp" })
         }
         ("post", "/api/explain") => json!({ "token": "x", "server": "everything", "primitive": "echo" }),
+        ("post", "/api/policy/preview") => json!({ "org": "globex" }),
         ("put", "/api/regions/orgs/{org}") => json!({ "region": "eu" }),
         ("put", "/api/registry/servers/{server}") => json!({ "files": [] }),
         ("post", "/api/registry/servers/{server}/rollback") => json!({ "revision": 1 }),
@@ -142,7 +143,16 @@ async fn an_admin_of_one_org_or_server_finds_nothing_of_others(_: &Shared) -> Re
             }
         }
     }
-    for path in ["/api/audit", "/api/audit/calls", "/api/revocations", "/api/artifacts"] {
+    for path in [
+        "/api/audit",
+        "/api/audit/calls",
+        "/api/revocations",
+        "/api/artifacts",
+        "/api/usage",
+        "/api/usage/unused",
+        "/api/calls",
+        "/api/sessions",
+    ] {
         foreign.ask(&stack, "org:acme", "get", &format!("{path}?org=globex"), &Value::Null).await?;
     }
     let question =

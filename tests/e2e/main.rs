@@ -94,6 +94,7 @@ mod tokens;
 mod trial;
 mod upstreams;
 mod upstreams_live;
+mod usage;
 mod vectors;
 mod wire;
 mod writes;
@@ -145,6 +146,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     stdio_packages::trials,
     upstreams::trials,
     upstreams_live::trials,
+    usage::trials,
     faithful::trials,
     apps::trials,
     wire::trials,

@@ -5,18 +5,14 @@
 
 use axum::response::{Html, IntoResponse, Response};
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
-use http::{HeaderName, HeaderValue};
 
 /// Sources that the page may use.
-const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
-     frame-ancestors 'none'",
-);
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
 
 /// Serves the page. Public.
 pub async fn page() -> Response {
-    let headers: [(HeaderName, HeaderValue); 2] =
-        [(CONTENT_SECURITY_POLICY, POLICY), (REFERRER_POLICY, HeaderValue::from_static("no-referrer"))];
+    let headers = [(CONTENT_SECURITY_POLICY, POLICY), (REFERRER_POLICY, "no-referrer")];
     (headers, Html(include_str!("console/page.html"))).into_response()
 }
 

@@ -13,10 +13,10 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::AdminState;
 use super::auth::Admin;
 use super::problem::{Code, Problem, Result};
 use super::request::{Path, Query};
+use super::{AdminState, usage};
 
 /// Length of an id of a call or a session: hexadecimal digits, and the hyphens of a call's.
 const ID_LENGTHS: [usize; 2] = [32, 36];
@@ -97,6 +97,7 @@ async fn list(
     if let Some(org) = &org {
         admin.of_org(org)?;
     }
+    usage::check_filters([&user, &server, &primitive])?;
     let org = org.or_else(|| admin.role.org().map(str::to_owned));
     let limit = limit.unwrap_or(100);
     let query = LiveQuery { kind, org, user, server, primitive, id: None, limit };

@@ -153,6 +153,7 @@ pub async fn get(
     if from > to {
         return Err(Problem::params("from is after to"));
     }
+    check_filters([&params.user, &params.server, &params.primitive])?;
     let limit = params.limit.unwrap_or(100).clamp(1, MOST);
     let query = UsageQuery {
         org,
@@ -200,6 +201,15 @@ fn own_org(admin: &Admin, org: Option<String>) -> Result<Option<String>> {
         admin.of_org(org)?;
     }
     Ok(org.or_else(|| admin.role.org().map(str::to_owned)))
+}
+
+/// Refuses names that no caller, server or primitive has and that a database cannot hold.
+pub(super) fn check_filters(filters: [&Option<String>; 3]) -> Result<()> {
+    let is_bad = |name: &String| name.chars().any(char::is_control);
+    match filters.into_iter().flatten().any(is_bad) {
+        true => Err(Problem::params("user, server and primitive have no control characters")),
+        false => Ok(()),
+    }
 }
 
 fn parse_by(word: &str) -> Result<UsageBy> {

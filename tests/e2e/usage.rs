@@ -1,0 +1,182 @@
+//! What admins see of calls: their sums, what runs now and its end, and the page on which they ask, in a real browser.
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::chromium::Chromium;
+use asp_e2e::http1::{self, Request};
+use asp_e2e::stack::Stack;
+use asp_e2e::wait;
+use serde_json::{Value, json};
+
+use crate::message::{initialize, legacy, modern};
+use crate::policy::{admin, as_role, caller};
+use crate::trial::{Shared, trials};
+
+trials! { usage:
+    calls_are_summed_for_their_org,
+    a_running_call_is_listed_and_cancelled_by_an_admin,
+    a_session_is_listed_and_ended_by_an_admin,
+    an_admin_asks_on_the_page_alone,
+}
+
+fn call(token: &str, tool: &str, arguments: Value) -> Request {
+    modern(token, "tools/call", json!({"name": tool, "arguments": arguments}), &[("mcp-name", tool)])
+}
+
+async fn read(stack: &Stack, path: &str) -> Option<Value> {
+    admin(stack, "GET", path, "").await.ok()?.json().ok()
+}
+
+async fn calls_are_summed_for_their_org(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let token = caller(stack, "metered").await?;
+    for _ in 0..3 {
+        let answer = http1::send(stack.edge(), &call(&token, "echo", json!({"message": "hi"}))).await?;
+        ensure!(answer.status == 200, "{}", answer.text());
+    }
+    let wrong = http1::send(stack.edge(), &call(&token, "echo", json!({"message": 5}))).await?;
+    ensure!(wrong.text().contains("error") || wrong.text().contains("isError"), "{}", wrong.text());
+    let sums = wait::until("the calls are summed", wait::CONVERGE, || async {
+        let usage = read(stack, "/api/usage?org=metered&by=primitive").await?;
+        let group = usage["groups"].as_array()?.iter().find(|group| group["name"] == "echo")?.clone();
+        (group["calls"].as_u64()? >= 3).then_some(group)
+    })
+    .await?;
+    ensure!(sums["latency"]["p50Ms"].as_f64().context("a latency")? > 0.0, "{sums}");
+    let users = read(stack, "/api/usage?org=metered&by=user").await.context("users")?;
+    ensure!(users["groups"][0]["name"] == "carol", "{users}");
+    let own = as_role(stack, "org:metered:read", "GET", "/api/usage?by=day", "").await?.json()?;
+    ensure!(own["total"]["calls"].as_u64() >= Some(3), "{own}");
+    let others = as_role(stack, "org:globex", "GET", "/api/usage?org=metered", "").await?;
+    ensure!(others.status == 404, "{}", others.text());
+    let unused = read(stack, "/api/usage/unused?org=metered&days=1").await.context("unused")?;
+    let is_listed = |id: &str| {
+        let mut listed = unused["unused"].as_array().into_iter().flatten();
+        listed.any(|one| one["server"] == "demo" && one["primitive"] == id)
+    };
+    ensure!(is_listed("clock") && !is_listed("echo"), "{unused}");
+    Ok(())
+}
+
+/// Returns the id of the first call or session of an org that is listed.
+async fn listed(stack: &Stack, kind: &str, org: &str) -> Result<String> {
+    wait::until("it is listed", wait::CONVERGE, || async {
+        let found = read(stack, &format!("/api/{kind}?org={org}")).await?;
+        found[0]["id"].as_str().map(str::to_owned)
+    })
+    .await
+}
+
+async fn a_running_call_is_listed_and_cancelled_by_an_admin(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let token = caller(stack, "hasty").await?;
+    // It would take 100 s.
+    let mut long = call(&token, "count", json!({"to": 100, "delayMs": 1000}));
+    let body = String::from_utf8(long.body)?;
+    long.body = body.replace(r#""_meta":{"#, r#""_meta":{"progressToken":1,"#).into_bytes();
+    let open = http1::open(stack.edge(), &long, "notifications/progress").await?;
+    let id = listed(stack, "calls", "hasty").await?;
+    let shown = read(stack, "/api/calls?org=hasty&primitive=count&user=carol").await.context("calls")?;
+    ensure!(shown[0]["server"] == "demo" && shown[0]["state"] != "completed", "{shown}");
+    let path = format!("/api/calls/{id}");
+    let others = as_role(stack, "org:globex", "DELETE", &path, "").await?;
+    ensure!(others.status == 202, "another org's admin learns nothing: {}", others.text());
+    let asked = as_role(stack, "org:hasty", "DELETE", &path, "").await?;
+    ensure!(asked.status == 202, "{}", asked.text());
+    let ended = open.finish().await?;
+    ensure!(!ended.text().contains("\"counted\":100"), "{}", ended.text());
+    wait::until("it is listed no more", wait::CONVERGE, || async {
+        (read(stack, "/api/calls?org=hasty").await? == json!([])).then_some(())
+    })
+    .await
+}
+
+async fn a_session_is_listed_and_ended_by_an_admin(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let token = caller(stack, "seated").await?;
+    let session = initialize(stack.edge(), &token).await?;
+    let headers = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", "2025-11-25")];
+    let list = legacy(&token, "tools/list", json!({}), &headers);
+    ensure!(http1::send(stack.edge(), &list).await?.status == 200);
+    let id = listed(stack, "sessions", "seated").await?;
+    admin(stack, "DELETE", &format!("/api/sessions/{id}"), "").await?;
+    wait::until("the session is unknown", wait::CONVERGE, || async {
+        (http1::send(stack.edge(), &list).await.ok()?.status == 404).then_some(())
+    })
+    .await
+}
+
+/// Waits until a part of the page has a text; returns the whole text.
+async fn shows(browser: &Chromium, id: &str, wanted: &str) -> Result<String> {
+    let script = format!("return document.getElementById('{id}').textContent");
+    let shown = wait::until(wanted, wait::CONVERGE, || async {
+        let text = browser.run(&script).await.ok()?.as_str()?.to_owned();
+        text.contains(wanted).then_some(text)
+    });
+    match shown.await {
+        Ok(text) => Ok(text),
+        Err(late) => {
+            let fault = browser.run("return document.body.textContent").await?;
+            Err(late.context(format!("the page says {fault}")))
+        }
+    }
+}
+
+async fn an_admin_asks_on_the_page_alone(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let token = caller(stack, "paged").await?;
+    for _ in 0..2 {
+        http1::send(stack.edge(), &call(&token, "echo", json!({"message": "hi"}))).await?;
+    }
+    wait::until("the calls are in the log", wait::CONVERGE, || async {
+        let calls = read(stack, "/api/audit/calls?org=paged").await?;
+        let ended = calls.as_array()?.iter().filter(|call| call["event"]["event"] == "call.finish").count();
+        (ended == 2).then_some(())
+    })
+    .await?;
+    let browser = Chromium::start().await?;
+    browser.open(&format!("http://{}/admin", stack.admin())).await?;
+    browser.fill("#org", "paged").await?;
+    browser.fill("#token", "no token").await?;
+    browser.click("#login button").await?;
+    shows(&browser, "fault", "401").await?;
+    browser.run("document.querySelector('#token').value = ''").await?;
+    let admin_token = stack.token(&["--admin", "--user", "ops", "--role", "org:paged"]).await?;
+    browser.fill("#token", &admin_token).await?;
+    browser.click("#login button").await?;
+    asks(&browser).await?;
+    let limits = read(stack, "/api/ratelimits/orgs/paged").await.context("limits")?;
+    ensure!(limits[0]["selector"]["user"] == "each", "{limits}");
+    for list in ["ratelimits/orgs/paged", "policy/orgs/paged/bindings"] {
+        admin(stack, "DELETE", &format!("/api/{list}"), "").await?;
+    }
+    browser.stop().await
+}
+
+/// Asks what the page is for, and stores what it previewed.
+async fn asks(browser: &Chromium) -> Result<()> {
+    let today = "document.querySelector('#calls [name=day]').value = new Date().toISOString().slice(0, 10)";
+    browser.run(today).await?;
+    browser.fill("#calls [name=primitive]", "echo").await?;
+    browser.click("#calls button").await?;
+    let calls = shows(browser, "calls-answer", "2 calls by 1 callers").await?;
+    ensure!(calls.contains("carol") && calls.contains("0 without a result"), "{calls}");
+    browser.click("#unused").await?;
+    shows(browser, "usage-answer", "were not called since").await?;
+    browser.run("document.querySelector('#limit [name=count]').value = '1'").await?;
+    browser.run("document.querySelector('#limit [name=unit]').value = 'h'").await?;
+    browser.fill("#limit [name=primitive]", "echo").await?;
+    browser.click("#limit button").await?;
+    let limit = shows(browser, "limit-answer", "would have refused 1 of 2 calls").await?;
+    ensure!(limit.contains("carol"), "{limit}");
+    browser.click("#limit-answer button").await?;
+    shows(browser, "limit-answer", "the org has 1 limits").await?;
+    browser.fill("#rule [name=primitive]", "echo").await?;
+    browser.click("#rule button").await?;
+    let rule = shows(browser, "rule-answer", "2 would be refused").await?;
+    ensure!(rule.contains("admitted -> refused"), "{rule}");
+    browser.click("#rule-answer button").await?;
+    shows(browser, "rule-answer", "Stored.").await?;
+    let foreign = browser.run("return [...document.querySelectorAll('script')].length").await?;
+    ensure!(foreign == json!(1), "{foreign}");
+    Ok(())
+}
