@@ -1,4 +1,4 @@
-//! What admins see of calls: their sums, what runs now and its end, and the page on which they ask, in a real browser.
+//! Sums of calls, running work and its end, and the page for admins, in a real browser.
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::chromium::Chromium;

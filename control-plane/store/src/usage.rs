@@ -201,13 +201,13 @@ pub struct UsageBatch {
     pub writer: [u8; 16],
     /// Number of the batch; a run numbers its batches upwards from 1 and sends one after the other.
     pub number: i64,
-    /// At most [`MAX_BATCH`].
+    /// Sums by subject, at most [`MAX_BATCH`].
     pub rows: BTreeMap<UsageKey, UsageCounts>,
 }
 
 /// Grouping of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsageBy {
+pub enum UsageGrouping {
     Org,
     User,
     Server,
@@ -225,7 +225,7 @@ pub struct UsageQuery {
     pub user: Option<String>,
     pub server: Option<String>,
     pub primitive: Option<String>,
-    pub by: UsageBy,
+    pub by: UsageGrouping,
     /// 1 to [`MAX_GROUPS`]; values outside are clamped.
     pub limit: u32,
 }

@@ -28,26 +28,26 @@ const SEARCHED_PAGES: u32 = 100;
 /// Lists changes, newest first.
 pub fn history(args: &HistoryArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let wanted = Wanted::read(args, clock::now_ms())?;
+    let wanted = ChangeFilter::read(args, clock::now_ms())?;
     let found = block_on(search(&api, args, &wanted))?;
     answer::rows(&Value::from(found), args.json, line);
     Ok(())
 }
 
 /// Choice of changes that the API does not make.
-struct Wanted<'a> {
+struct ChangeFilter<'a> {
     actor: Option<&'a str>,
     /// Unix milliseconds.
     since: Option<u64>,
     until: Option<u64>,
 }
 
-impl<'a> Wanted<'a> {
-    fn read(args: &'a HistoryArgs, now_ms: u64) -> Result<Wanted<'a>, Failure> {
+impl<'a> ChangeFilter<'a> {
+    fn read(args: &'a HistoryArgs, now_ms: u64) -> Result<ChangeFilter<'a>, Failure> {
         let time = |option: &str, text: &Option<String>| {
             text.as_deref().map(|text| audit::parse_time(option, text, now_ms)).transpose()
         };
-        Ok(Wanted {
+        Ok(ChangeFilter {
             actor: args.actor.as_deref(),
             since: time("--since", &args.since)?,
             until: time("--until", &args.until)?,
@@ -74,7 +74,11 @@ impl<'a> Wanted<'a> {
 }
 
 /// Returns the wanted changes: those of one page or, if only some are wanted, of many pages.
-async fn search(api: &AdminClient, args: &HistoryArgs, wanted: &Wanted<'_>) -> Result<Vec<Value>, Failure> {
+async fn search(
+    api: &AdminClient,
+    args: &HistoryArgs,
+    wanted: &ChangeFilter<'_>,
+) -> Result<Vec<Value>, Failure> {
     let (size, pages) = if wanted.is_search() { (PAGE, SEARCHED_PAGES) } else { (args.limit, 1) };
     let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let mut before = args.before;
@@ -256,7 +260,7 @@ mod tests {
             before: None,
             json: false,
         };
-        let wanted = Wanted::read(&args, 50_000).unwrap();
+        let wanted = ChangeFilter::read(&args, 50_000).unwrap();
         let change = |actor: &str, at: u64| json!({ "actor": actor, "at": at });
         assert!(wanted.includes(&change("ops@acme", 40_000)) && wanted.includes(&change("ops", 59_999)));
         for other in [change("ops2@acme", 45_000), change("ops@acme", 39_999), change("ops@acme", 60_000)] {
@@ -264,7 +268,7 @@ mod tests {
         }
         assert!(wanted.ends_at(&change("eve@acme", 39_999)) && !wanted.ends_at(&change("eve@acme", 40_000)));
         let bad = HistoryArgs { since: Some("yesterday".into()), ..args };
-        assert!(Wanted::read(&bad, 0).is_err());
+        assert!(ChangeFilter::read(&bad, 0).is_err());
     }
 
     #[test]

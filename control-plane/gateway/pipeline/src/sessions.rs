@@ -229,7 +229,7 @@ impl Sessions {
     }
 
     /// Returns the sessions that this replica keeps.
-    pub fn kept(&self) -> Vec<Arc<LegacySession>> {
+    pub fn list_sessions(&self) -> Vec<Arc<LegacySession>> {
         self.table.lock().kept.values().cloned().collect()
     }
 

@@ -103,7 +103,7 @@ fn work(gateway: &Gateway) -> Vec<LiveWork> {
     let running = gateway.pipeline.running_calls();
     let is_long = |call: &&Arc<Call>| call.started.elapsed() >= LONG && !call.state().is_terminal();
     let calls = oldest(running.iter().filter(is_long).map(|call| of_call(call)).collect());
-    let sessions = gateway.sessions.kept();
+    let sessions = gateway.sessions.list_sessions();
     let sessions = oldest(sessions.iter().filter_map(|session| of_session(session)).collect());
     [calls, sessions].concat()
 }

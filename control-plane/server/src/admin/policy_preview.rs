@@ -82,7 +82,7 @@ pub struct PolicyPreview {
     newly_admitted: usize,
     /// Calls that would need a person's approval
     newly_asked: usize,
-    undetermined: Undetermined,
+    undetermined: UndeterminedCalls,
     /// The newest changed calls, at most 100
     changed: Vec<ChangedCall>,
     /// The callers with the most changed calls, at most 50
@@ -94,8 +94,7 @@ pub struct PolicyPreview {
 /// Calls of which the log does not say whether they change.
 #[derive(Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = UndeterminedCalls)]
-pub struct Undetermined {
+pub struct UndeterminedCalls {
     /// Calls that change by the caller's groups, which the log does not have
     groups: usize,
     /// Calls that change by their arguments, which the log does not have
@@ -119,7 +118,7 @@ pub struct ChangedCall {
     /// `refused`, `asked` or `admitted` by the stored policy
     from: &'static str,
     to: &'static str,
-    /// Recorded reason: `ok`, or why there was no result
+    /// CallHistory reason: `ok`, or why there was no result
     reason: String,
 }
 
@@ -146,7 +145,7 @@ pub async fn preview(
     let change = ProposedChange::read(&state, proposed).await?;
     let servers = OrgServers::read(&state, &change.org).await?;
     let stored = state.store.bindings(&change.org).await?.value;
-    let recorded = Recorded::read(&state, &change.org, change.since).await?;
+    let recorded = CallHistory::read(&state, &change.org, change.since).await?;
     let permit = permit.with_thread().await?;
     let previewed = permit.work(move || change.preview(&servers, &stored, recorded)).await?;
     Ok(Json(previewed?))
@@ -198,7 +197,7 @@ impl ProposedChange {
         self,
         servers: &OrgServers,
         stored: &[BindingRecord],
-        recorded: Recorded,
+        recorded: CallHistory,
     ) -> Result<PolicyPreview> {
         let replaced = |record: &&BindingRecord| {
             !self.bindings.iter().chain(&self.remove_bindings).any(|new| new.same_key(record))
@@ -245,14 +244,14 @@ fn limit_record((position, limit): (usize, ProposedLimit)) -> Result<LimitRecord
 }
 
 /// Adds the verdicts up.
-fn summed(recorded: &Recorded, verdicts: Vec<Verdict>) -> PolicyPreview {
+fn summed(recorded: &CallHistory, verdicts: Vec<Verdict>) -> PolicyPreview {
     let mut preview = PolicyPreview {
         since: recorded.since,
         calls: recorded.attempted.len(),
         newly_refused: 0,
         newly_admitted: 0,
         newly_asked: 0,
-        undetermined: Undetermined::default(),
+        undetermined: UndeterminedCalls::default(),
         changed: Vec::new(),
         callers: Vec::new(),
         limits: Vec::new(),
@@ -319,7 +318,7 @@ fn changed_call(call: &AttemptedCall, from: Access, to: Access) -> ChangedCall {
 }
 
 /// Calls of the audit log.
-struct Recorded {
+struct CallHistory {
     since: i64,
     /// Newest first.
     attempted: Vec<AttemptedCall>,
@@ -327,10 +326,10 @@ struct Recorded {
     counted: Vec<RecordedCall>,
 }
 
-impl Recorded {
+impl CallHistory {
     /// Reads the newest calls of the org that ended since `start`.
-    async fn read(state: &AdminState, org: &str, start: i64) -> Result<Recorded> {
-        let mut recorded = Recorded { since: start, attempted: Vec::new(), counted: Vec::new() };
+    async fn read(state: &AdminState, org: &str, start: i64) -> Result<CallHistory> {
+        let mut recorded = CallHistory { since: start, attempted: Vec::new(), counted: Vec::new() };
         let mut before = None;
         let mut is_whole = false;
         for _ in 0..MAX_PAGES {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asp_platform::clock;
 use asp_platform::time::{from_rfc3339, rfc3339};
 use asp_store::usage::{
-    DAY_MS, KEEP_DAYS, MAX_GROUPS, OTHER, UsageBy, UsageCounts, UsageError, UsageGroup, UsageQuery,
+    DAY_MS, KEEP_DAYS, MAX_GROUPS, OTHER, UsageCounts, UsageError, UsageGroup, UsageGrouping, UsageQuery,
 };
 use axum::Json;
 use axum::extract::State;
@@ -56,8 +56,7 @@ pub struct UsageParams {
 /// Usage of some days.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = UsageReport)]
-pub struct Report {
+pub struct UsageReport {
     /// First and last day, in UTC
     from: String,
     to: String,
@@ -96,7 +95,7 @@ pub struct Sums {
     errors: u64,
     /// Calls that a limit refused
     rate_limited: u64,
-    latency: Latency,
+    latency: UsageLatency,
     /// CPU time of plugins' workers
     cpu_ms: u64,
     /// Tokens of models that the calls asked, as the endpoints report them
@@ -106,11 +105,10 @@ pub struct Sums {
     cost: f64,
 }
 
-/// Latency in milliseconds, from request to end. The percentiles are estimated from 16 classes.
+/// UsageLatency in milliseconds, from request to end. The percentiles are estimated from 16 classes.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = UsageLatency)]
-pub struct Latency {
+pub struct UsageLatency {
     sum_ms: u64,
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
@@ -123,7 +121,7 @@ impl From<&UsageCounts> for Sums {
             calls: counts.calls,
             errors: counts.errors,
             rate_limited: counts.limited,
-            latency: Latency {
+            latency: UsageLatency {
                 sum_ms: counts.latency_us / 1_000,
                 p50_ms: counts.latency_percentile_us(50).map(milliseconds),
                 p99_ms: counts.latency_percentile_us(99).map(milliseconds),
@@ -138,12 +136,12 @@ impl From<&UsageCounts> for Sums {
 
 /// Sums calls by org, user, primitive, server or day.
 #[utoipa::path(get, path = "/api/usage", tag = "usage", params(UsageParams),
-    responses((status = 200, body = Report), (status = 404, body = Problem)))]
+    responses((status = 200, body = UsageReport), (status = 404, body = Problem)))]
 pub async fn get(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Query(params): Query<UsageParams>,
-) -> Result<Json<Report>> {
+) -> Result<Json<UsageReport>> {
     let _permit = state.queues.to_read(&admin).await?;
     let org = own_org(&admin, params.org)?;
     let word = params.by.unwrap_or_else(|| "primitive".to_owned());
@@ -165,7 +163,7 @@ pub async fn get(
         limit: limit.saturating_add(1),
     };
     let mut groups = state.call_usage.usage(&query).await.map_err(|error| unreadable(&error))?;
-    let total = UsageQuery { by: UsageBy::Org, limit: MAX_GROUPS, ..query };
+    let total = UsageQuery { by: UsageGrouping::Org, limit: MAX_GROUPS, ..query };
     let mut sum = UsageCounts::default();
     for group in state.call_usage.usage(&total).await.map_err(|error| unreadable(&error))? {
         sum.add(&group.counts);
@@ -173,21 +171,21 @@ pub async fn get(
     let most = usize::try_from(limit).unwrap_or_default();
     let more = groups.len() > most;
     groups.truncate(most);
-    Ok(Json(Report {
+    Ok(Json(UsageReport {
         from: day_text(from),
         to: day_text(to),
         total: Sums::from(&sum),
-        groups: groups.into_iter().map(|group| shown(by, group)).collect(),
+        groups: groups.into_iter().map(|group| group_body(by, group)).collect(),
         by: word,
         more,
     }))
 }
 
-fn shown(by: UsageBy, group: UsageGroup) -> Group {
+fn group_body(by: UsageGrouping, group: UsageGroup) -> Group {
     let sums = Sums::from(&group.counts);
     let is_other = group.name == OTHER;
     let name = match by {
-        UsageBy::Day => group.name.parse().map_or(group.name, day_text),
+        UsageGrouping::Day => group.name.parse().map_or(group.name, day_text),
         _ if is_other => OTHER_WORD.to_owned(),
         _ => group.name,
     };
@@ -212,13 +210,13 @@ pub(super) fn check_filters(filters: [&Option<String>; 3]) -> Result<()> {
     }
 }
 
-fn parse_by(word: &str) -> Result<UsageBy> {
+fn parse_by(word: &str) -> Result<UsageGrouping> {
     match word {
-        "org" => Ok(UsageBy::Org),
-        "user" => Ok(UsageBy::User),
-        "server" => Ok(UsageBy::Server),
-        "primitive" => Ok(UsageBy::Primitive),
-        "day" => Ok(UsageBy::Day),
+        "org" => Ok(UsageGrouping::Org),
+        "user" => Ok(UsageGrouping::User),
+        "server" => Ok(UsageGrouping::Server),
+        "primitive" => Ok(UsageGrouping::Primitive),
+        "day" => Ok(UsageGrouping::Day),
         _ => Err(Problem::params("by must be org, user, primitive, server or day")),
     }
 }
@@ -328,7 +326,7 @@ pub async fn unused(
             user: None,
             server: Some(server.clone()),
             primitive: None,
-            by: UsageBy::Primitive,
+            by: UsageGrouping::Primitive,
             limit: MAX_GROUPS,
         };
         for group in state.call_usage.usage(&query).await.map_err(|error| unreadable(&error))? {

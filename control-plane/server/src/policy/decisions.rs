@@ -145,8 +145,8 @@ pub struct PolicyChange<'a> {
     primitives: HashMap<(&'a str, &'a str), &'a Primitive>,
 }
 
-/// Subject of a call: calls with the same one have the same verdict.
-type Subject<'c> = (&'c str, &'c str, &'c str, &'c str, &'c str, Protocol);
+/// CallSubject of a call: calls with the same one have the same verdict.
+type CallSubject<'c> = (&'c str, &'c str, &'c str, &'c str, &'c str, Protocol);
 
 impl<'a> PolicyChange<'a> {
     /// `bindings` are those before and after the change; `conditions` has its changed ones with conditions.
@@ -173,7 +173,7 @@ impl<'a> PolicyChange<'a> {
 
     /// Returns the verdict about each call, in their order.
     pub fn replay(&self, calls: &[AttemptedCall]) -> Vec<Verdict> {
-        let mut known: HashMap<Subject<'_>, Verdict> = HashMap::new();
+        let mut known: HashMap<CallSubject<'_>, Verdict> = HashMap::new();
         calls.iter().map(|call| *known.entry(subject(call)).or_insert_with(|| self.decide(call))).collect()
     }
 
@@ -218,7 +218,7 @@ impl<'a> PolicyChange<'a> {
     }
 }
 
-fn subject(call: &AttemptedCall) -> Subject<'_> {
+fn subject(call: &AttemptedCall) -> CallSubject<'_> {
     (&call.user, &call.issuer, &call.wcit, &call.server, &call.primitive, call.protocol)
 }
 

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::{
-    KEEP_DAYS, MAX_GROUPS, UsageBatch, UsageBy, UsageCounts, UsageError, UsageGroup, UsageKey, UsageQuery,
-    UsageStore,
+    KEEP_DAYS, MAX_GROUPS, UsageBatch, UsageCounts, UsageError, UsageGroup, UsageGrouping, UsageKey,
+    UsageQuery, UsageStore,
 };
 
 /// Usage in memory.
@@ -66,11 +66,11 @@ impl UsageStore for MemoryUsage {
                 && is(&query.primitive, &key.primitive);
             if is_wanted {
                 let (name, issuer) = match query.by {
-                    UsageBy::Org => (key.org.clone(), String::new()),
-                    UsageBy::User => (key.user.clone(), key.issuer.clone()),
-                    UsageBy::Server => (key.server.clone(), String::new()),
-                    UsageBy::Primitive => (key.primitive.clone(), String::new()),
-                    UsageBy::Day => (key.day.to_string(), String::new()),
+                    UsageGrouping::Org => (key.org.clone(), String::new()),
+                    UsageGrouping::User => (key.user.clone(), key.issuer.clone()),
+                    UsageGrouping::Server => (key.server.clone(), String::new()),
+                    UsageGrouping::Primitive => (key.primitive.clone(), String::new()),
+                    UsageGrouping::Day => (key.day.to_string(), String::new()),
                 };
                 groups.entry((name, issuer)).or_default().add(counts);
             }
@@ -78,7 +78,7 @@ impl UsageStore for MemoryUsage {
         let group = |((name, issuer), counts)| UsageGroup { name, issuer, counts };
         let mut groups: Vec<UsageGroup> = groups.into_iter().map(group).collect();
         match query.by {
-            UsageBy::Day => {
+            UsageGrouping::Day => {
                 groups.sort_by_key(|group| std::cmp::Reverse(group.name.parse::<i64>().unwrap_or_default()));
             }
             _ => groups.sort_by_key(|group| std::cmp::Reverse(group.counts.calls)),

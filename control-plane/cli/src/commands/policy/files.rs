@@ -66,7 +66,7 @@ pub fn export(args: &ExportPolicyArgs) -> Result<(), Failure> {
     let mut written = Vec::new();
     block_on(async {
         for org in &args.orgs {
-            let stored = Stored::read(&api, org).await?;
+            let stored = StoredLists::read(&api, org).await?;
             let path = args.directory.join(format!("{}.yaml", utf8_percent_encode(org, RESERVED)));
             std::fs::write(&path, yaml(org, &stored)).with_context(|| format!("write {}", path.display()))?;
             written.push(path.display().to_string());
@@ -95,7 +95,7 @@ pub fn apply(args: &ApplyPolicyArgs) -> Result<(), Failure> {
     block_on(async {
         let plans = plans(&api, files).await?;
         show(&plans, args.json);
-        let changed: Vec<&Plan> = plans.iter().filter(|plan| !plan.is_empty()).collect();
+        let changed: Vec<&FileChange> = plans.iter().filter(|plan| !plan.is_empty()).collect();
         if args.dry_run || changed.is_empty() {
             return Ok(());
         }
@@ -111,9 +111,9 @@ pub fn apply(args: &ApplyPolicyArgs) -> Result<(), Failure> {
     })
 }
 
-fn show(plans: &[Plan], as_json: bool) {
-    let all: Vec<Value> = plans.iter().map(Plan::to_json).collect();
-    let words: Vec<String> = plans.iter().map(Plan::describe).collect();
+fn show(plans: &[FileChange], as_json: bool) {
+    let all: Vec<Value> = plans.iter().map(FileChange::to_json).collect();
+    let words: Vec<String> = plans.iter().map(FileChange::describe).collect();
     answer::show(&Value::from(all), as_json, &words.join("\n"));
 }
 
@@ -199,15 +199,15 @@ fn same_key(list: &str, one: &Value, other: &Value) -> bool {
 }
 
 /// The stored lists of an org with their ETags.
-struct Stored {
+struct StoredLists {
     exposure: (Vec<Value>, Option<String>),
     bindings: (Vec<Value>, Option<String>),
     limits: (Vec<Value>, Option<String>),
 }
 
-impl Stored {
-    async fn read(api: &AdminClient, org: &str) -> Result<Stored, Failure> {
-        Ok(Stored {
+impl StoredLists {
+    async fn read(api: &AdminClient, org: &str) -> Result<StoredLists, Failure> {
+        Ok(StoredLists {
             exposure: read_list(api, &list_path(org, EXPOSURE)).await?,
             bindings: read_list(api, &list_path(org, BINDINGS)).await?,
             limits: read_list(api, &list_path(org, LIMITS)).await?,
@@ -229,7 +229,7 @@ fn list_path(org: &str, list: &str) -> String {
 }
 
 /// Formats the policy of an org; each entry is a line, so that a version control system shows what changed.
-fn yaml(org: &str, stored: &Stored) -> String {
+fn yaml(org: &str, stored: &StoredLists) -> String {
     let mut text = format!(
         "# `asp policy diff` compares this file with the stored policy, `asp policy apply` stores it.\norg: {}\n",
         json!(org)
@@ -252,7 +252,7 @@ fn yaml(org: &str, stored: &Stored) -> String {
 /// Changes of one keyed list.
 struct ListPlan {
     name: &'static str,
-    /// Stored entries whose keys the file does not have.
+    /// StoredLists entries whose keys the file does not have.
     removed: Vec<Value>,
     /// Entries of the file that are not stored as they are.
     put: Vec<Value>,
@@ -319,7 +319,7 @@ async fn put(
 }
 
 /// The changes that a file makes.
-struct Plan {
+struct FileChange {
     org: String,
     exposure: ListPlan,
     bindings: ListPlan,
@@ -330,19 +330,19 @@ struct Plan {
 }
 
 /// Compares files with what is stored.
-async fn plans(api: &AdminClient, files: Vec<OrgPolicyFile>) -> Result<Vec<Plan>, Failure> {
+async fn plans(api: &AdminClient, files: Vec<OrgPolicyFile>) -> Result<Vec<FileChange>, Failure> {
     let mut plans = Vec::new();
     for file in files {
-        plans.push(Plan::read(api, file).await?);
+        plans.push(FileChange::read(api, file).await?);
     }
     Ok(plans)
 }
 
-impl Plan {
-    async fn read(api: &AdminClient, file: OrgPolicyFile) -> Result<Plan, Failure> {
-        let stored = Stored::read(api, &file.org).await?;
+impl FileChange {
+    async fn read(api: &AdminClient, file: OrgPolicyFile) -> Result<FileChange, Failure> {
+        let stored = StoredLists::read(api, &file.org).await?;
         let (stored_limits, limits_etag) = stored.limits;
-        let mut plan = Plan {
+        let mut plan = FileChange {
             exposure: ListPlan::new(EXPOSURE, stored.exposure, file.exposure),
             bindings: ListPlan::new(BINDINGS, stored.bindings, file.bindings),
             limits: file
@@ -469,13 +469,13 @@ limits:
     fn what_is_exported_is_read_back_as_it_was() {
         let file = parse(FILE).unwrap();
         let list = |list: &Option<Vec<Value>>| (list.clone().unwrap(), None);
-        let stored = Stored {
+        let stored = StoredLists {
             exposure: list(&file.exposure),
             bindings: list(&file.bindings),
             limits: list(&file.limits),
         };
         assert_eq!(parse(&yaml("acme", &stored)), Ok(file));
-        let none = Stored { exposure: (vec![], None), bindings: (vec![], None), limits: (vec![], None) };
+        let none = StoredLists { exposure: (vec![], None), bindings: (vec![], None), limits: (vec![], None) };
         let empty = parse(&yaml("a: b # c", &none)).unwrap();
         assert_eq!((empty.org.as_str(), empty.limits), ("a: b # c", Some(vec![])));
     }

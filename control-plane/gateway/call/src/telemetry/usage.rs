@@ -89,7 +89,7 @@ impl UsageMeter {
     }
 
     /// Adds the tokens of a model that a call asked.
-    pub fn model_asked(&self, call: &Call, tokens_in: u64, tokens_out: u64) {
+    pub fn add_model_tokens(&self, call: &Call, tokens_in: u64, tokens_out: u64) {
         let cost_micros = self.price.of(tokens_in, tokens_out);
         let counts = UsageCounts { tokens_in, tokens_out, cost_micros, ..UsageCounts::default() };
         self.add(key(call), &counts);
@@ -176,7 +176,7 @@ fn key(call: &Call) -> UsageKey {
 
 #[cfg(test)]
 mod tests {
-    use asp_store::usage::{MemoryUsage, UsageBy, UsageGroup, UsageQuery};
+    use asp_store::usage::{MemoryUsage, UsageGroup, UsageGrouping, UsageQuery};
     use async_trait::async_trait;
 
     use super::*;
@@ -223,7 +223,7 @@ mod tests {
             user: None,
             server: None,
             primitive: None,
-            by: UsageBy::Org,
+            by: UsageGrouping::Org,
             limit: 10,
         };
         store.usage(&query).await.unwrap().iter().map(|group| group.counts.calls).sum()

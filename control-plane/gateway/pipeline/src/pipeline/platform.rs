@@ -62,7 +62,7 @@ impl Platform for Pipeline {
         if let Some(meter) = self.meter.get()
             && delegated.way != "primitive"
         {
-            meter.model_asked(call, delegated.tokens_in, delegated.tokens_out);
+            meter.add_model_tokens(call, delegated.tokens_in, delegated.tokens_out);
         }
         // It has happened; the audit itself counts a loss.
         let _ = self.audit.record_end(audit::delegated(call, delegated)).await;
