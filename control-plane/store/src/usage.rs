@@ -207,7 +207,7 @@ pub struct UsageBatch {
 
 /// Grouping of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsageGrouping {
+pub enum UsageDimension {
     Org,
     User,
     Server,
@@ -225,7 +225,7 @@ pub struct UsageQuery {
     pub user: Option<String>,
     pub server: Option<String>,
     pub primitive: Option<String>,
-    pub by: UsageGrouping,
+    pub by: UsageDimension,
     /// 1 to [`MAX_GROUPS`]; values outside are clamped.
     pub limit: u32,
 }

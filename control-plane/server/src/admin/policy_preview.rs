@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::auth::Admin;
 use super::limit_usage::{self, LimitUsage};
 use super::policy::{Binding, Exposure};
-use super::problem::{Code, Problem, Result};
+use super::problem::{Problem, Result};
 use super::ratelimits::{self, RateLimit};
 use super::request::Body;
 use super::undo_effects::{self, OrgServers};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asp_platform::clock;
 use asp_platform::time::{from_rfc3339, rfc3339};
 use asp_store::usage::{
-    DAY_MS, KEEP_DAYS, MAX_GROUPS, OTHER, UsageCounts, UsageError, UsageGroup, UsageGrouping, UsageQuery,
+    DAY_MS, KEEP_DAYS, MAX_GROUPS, OTHER, UsageCounts, UsageDimension, UsageError, UsageGroup, UsageQuery,
 };
 use axum::Json;
 use axum::extract::State;
@@ -105,7 +105,7 @@ pub struct Sums {
     cost: f64,
 }
 
-/// UsageLatency in milliseconds, from request to end. The percentiles are estimated from 16 classes.
+/// Latency in milliseconds, from request to end. The percentiles are estimated from 16 classes.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageLatency {
@@ -163,7 +163,7 @@ pub async fn get(
         limit: limit.saturating_add(1),
     };
     let mut groups = state.call_usage.usage(&query).await.map_err(|error| unreadable(&error))?;
-    let total = UsageQuery { by: UsageGrouping::Org, limit: MAX_GROUPS, ..query };
+    let total = UsageQuery { by: UsageDimension::Org, limit: MAX_GROUPS, ..query };
     let mut sum = UsageCounts::default();
     for group in state.call_usage.usage(&total).await.map_err(|error| unreadable(&error))? {
         sum.add(&group.counts);
@@ -181,11 +181,11 @@ pub async fn get(
     }))
 }
 
-fn group_body(by: UsageGrouping, group: UsageGroup) -> Group {
+fn group_body(by: UsageDimension, group: UsageGroup) -> Group {
     let sums = Sums::from(&group.counts);
     let is_other = group.name == OTHER;
     let name = match by {
-        UsageGrouping::Day => group.name.parse().map_or(group.name, day_text),
+        UsageDimension::Day => group.name.parse().map_or(group.name, day_text),
         _ if is_other => OTHER_WORD.to_owned(),
         _ => group.name,
     };
@@ -210,13 +210,13 @@ pub(super) fn check_filters(filters: [&Option<String>; 3]) -> Result<()> {
     }
 }
 
-fn parse_by(word: &str) -> Result<UsageGrouping> {
+fn parse_by(word: &str) -> Result<UsageDimension> {
     match word {
-        "org" => Ok(UsageGrouping::Org),
-        "user" => Ok(UsageGrouping::User),
-        "server" => Ok(UsageGrouping::Server),
-        "primitive" => Ok(UsageGrouping::Primitive),
-        "day" => Ok(UsageGrouping::Day),
+        "org" => Ok(UsageDimension::Org),
+        "user" => Ok(UsageDimension::User),
+        "server" => Ok(UsageDimension::Server),
+        "primitive" => Ok(UsageDimension::Primitive),
+        "day" => Ok(UsageDimension::Day),
         _ => Err(Problem::params("by must be org, user, primitive, server or day")),
     }
 }
@@ -326,7 +326,7 @@ pub async fn unused(
             user: None,
             server: Some(server.clone()),
             primitive: None,
-            by: UsageGrouping::Primitive,
+            by: UsageDimension::Primitive,
             limit: MAX_GROUPS,
         };
         for group in state.call_usage.usage(&query).await.map_err(|error| unreadable(&error))? {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::{
-    KEEP_DAYS, MAX_GROUPS, UsageBatch, UsageCounts, UsageError, UsageGroup, UsageGrouping, UsageKey,
+    KEEP_DAYS, MAX_GROUPS, UsageBatch, UsageCounts, UsageDimension, UsageError, UsageGroup, UsageKey,
     UsageQuery, UsageStore,
 };
 
@@ -66,11 +66,11 @@ impl UsageStore for MemoryUsage {
                 && is(&query.primitive, &key.primitive);
             if is_wanted {
                 let (name, issuer) = match query.by {
-                    UsageGrouping::Org => (key.org.clone(), String::new()),
-                    UsageGrouping::User => (key.user.clone(), key.issuer.clone()),
-                    UsageGrouping::Server => (key.server.clone(), String::new()),
-                    UsageGrouping::Primitive => (key.primitive.clone(), String::new()),
-                    UsageGrouping::Day => (key.day.to_string(), String::new()),
+                    UsageDimension::Org => (key.org.clone(), String::new()),
+                    UsageDimension::User => (key.user.clone(), key.issuer.clone()),
+                    UsageDimension::Server => (key.server.clone(), String::new()),
+                    UsageDimension::Primitive => (key.primitive.clone(), String::new()),
+                    UsageDimension::Day => (key.day.to_string(), String::new()),
                 };
                 groups.entry((name, issuer)).or_default().add(counts);
             }
@@ -78,7 +78,7 @@ impl UsageStore for MemoryUsage {
         let group = |((name, issuer), counts)| UsageGroup { name, issuer, counts };
         let mut groups: Vec<UsageGroup> = groups.into_iter().map(group).collect();
         match query.by {
-            UsageGrouping::Day => {
+            UsageDimension::Day => {
                 groups.sort_by_key(|group| std::cmp::Reverse(group.name.parse::<i64>().unwrap_or_default()));
             }
             _ => groups.sort_by_key(|group| std::cmp::Reverse(group.counts.calls)),

@@ -2,7 +2,7 @@
 //!
 //! Keeps true: rows of one org and day are added under the lock of its count, in the order of their keys.
 
-use super::{BUCKETS, MAX_GROUPS, SUMS, UsageCounts, UsageGrouping, UsageKey, UsageQuery};
+use super::{BUCKETS, MAX_GROUPS, SUMS, UsageCounts, UsageDimension, UsageKey, UsageQuery};
 use crate::calls::CallStatement;
 use crate::clock::milliseconds;
 
@@ -83,13 +83,13 @@ pub(crate) fn insert(key: &UsageKey, counts: &UsageCounts) -> CallStatement {
 /// Returns the query for groups.
 pub(crate) fn groups(query: &UsageQuery) -> CallStatement {
     let (name, issuer, by) = match query.by {
-        UsageGrouping::Org => ("org", "''", "org"),
-        UsageGrouping::User => ("user_name", "issuer", "user_name, issuer"),
-        UsageGrouping::Server => ("server", "''", "server"),
-        UsageGrouping::Primitive => ("primitive", "''", "primitive"),
-        UsageGrouping::Day => ("CAST(day AS TEXT)", "''", "day"),
+        UsageDimension::Org => ("org", "''", "org"),
+        UsageDimension::User => ("user_name", "issuer", "user_name, issuer"),
+        UsageDimension::Server => ("server", "''", "server"),
+        UsageDimension::Primitive => ("primitive", "''", "primitive"),
+        UsageDimension::Day => ("CAST(day AS TEXT)", "''", "day"),
     };
-    let order = if query.by == UsageGrouping::Day { "day DESC" } else { "calls DESC, name, by_issuer" };
+    let order = if query.by == UsageDimension::Day { "day DESC" } else { "calls DESC, name, by_issuer" };
     let sums: Vec<String> =
         columns().map(|column| format!("CAST(SUM({column}) AS BIGINT) AS {column}")).collect();
     let of_org = if query.org.is_some() { "org = $7 AND " } else { "" };

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{
-    KEEP_DAYS, MAX_BATCH, MAX_ENTRIES, MAX_PRIMITIVE_ENTRIES, OTHER, UsageBatch, UsageCounts, UsageGroup,
-    UsageGrouping, UsageKey, UsageQuery, UsageStore,
+    KEEP_DAYS, MAX_BATCH, MAX_ENTRIES, MAX_PRIMITIVE_ENTRIES, OTHER, UsageBatch, UsageCounts, UsageDimension,
+    UsageGroup, UsageKey, UsageQuery, UsageStore,
 };
 
 const DAY: i64 = 20_000;
@@ -30,7 +30,7 @@ fn batch(writer: u8, number: i64, rows: impl IntoIterator<Item = (UsageKey, Usag
     UsageBatch { writer: [writer; 16], number, rows: sums }
 }
 
-fn by(by: UsageGrouping) -> UsageQuery {
+fn by(by: UsageDimension) -> UsageQuery {
     UsageQuery {
         org: Some("acme".into()),
         days: (DAY, DAY),
@@ -81,40 +81,40 @@ async fn rows_are_summed_by_each_group<S: UsageStore>(store: &S) {
         (globex, call(1, false)),
     ];
     store.add_usage(&batch(1, 1, rows)).await.unwrap();
-    let whole = store.usage(&by(UsageGrouping::Org)).await.unwrap();
+    let whole = store.usage(&by(UsageDimension::Org)).await.unwrap();
     let [acme] = whole.as_slice() else { panic!("{whole:?}") };
     let mut expected = UsageCounts::default();
     [call(15, false), used, call(1, false), call(1, false)].iter().for_each(|counts| expected.add(counts));
     assert_eq!((acme.name.as_str(), acme.counts), ("acme", expected));
-    let users = store.usage(&by(UsageGrouping::User)).await.unwrap();
+    let users = store.usage(&by(UsageDimension::User)).await.unwrap();
     let users: Vec<_> =
         users.iter().map(|group| (&*group.name, &*group.issuer, group.counts.calls)).collect();
     assert_eq!(users[0], ("ann", "login", 2));
     assert!(users.contains(&("ann", "partner", 1)) && users.contains(&("bob", "login", 1)), "{users:?}");
-    assert_eq!(calls(store, &by(UsageGrouping::Primitive)).await, named(&[("pay", 3), ("list", 1)]));
-    let both = UsageQuery { days: (DAY - 5, DAY), ..by(UsageGrouping::Day) };
+    assert_eq!(calls(store, &by(UsageDimension::Primitive)).await, named(&[("pay", 3), ("list", 1)]));
+    let both = UsageQuery { days: (DAY - 5, DAY), ..by(UsageDimension::Day) };
     assert_eq!(calls(store, &both).await, named(&[("20000", 4), ("19999", 1)]));
-    let everywhere = UsageQuery { org: None, ..by(UsageGrouping::Org) };
+    let everywhere = UsageQuery { org: None, ..by(UsageDimension::Org) };
     assert_eq!(calls(store, &everywhere).await, named(&[("acme", 4), ("globex", 1)]));
     let bobs =
-        UsageQuery { user: Some("bob".into()), server: Some("shop".into()), ..by(UsageGrouping::Server) };
+        UsageQuery { user: Some("bob".into()), server: Some("shop".into()), ..by(UsageDimension::Server) };
     assert_eq!(calls(store, &bobs).await, named(&[("shop", 1)]));
-    let none = UsageQuery { primitive: Some("other".into()), ..by(UsageGrouping::Server) };
+    let none = UsageQuery { primitive: Some("other".into()), ..by(UsageDimension::Server) };
     assert_eq!(calls(store, &none).await, named(&[]));
-    let one = UsageQuery { limit: 1, ..by(UsageGrouping::Primitive) };
+    let one = UsageQuery { limit: 1, ..by(UsageDimension::Primitive) };
     assert_eq!(calls(store, &one).await, named(&[("pay", 3)]));
 }
 
 async fn a_batch_counts_once<S: UsageStore>(store: &S) {
-    let before = calls(store, &by(UsageGrouping::Org)).await[0].1;
+    let before = calls(store, &by(UsageDimension::Org)).await[0].1;
     let sent = batch(2, 1, [(key("ann", "shop", "pay"), call(1, false))]);
     store.add_usage(&sent).await.unwrap();
     store.add_usage(&sent).await.unwrap();
-    assert_eq!(calls(store, &by(UsageGrouping::Org)).await[0].1, before + 1);
+    assert_eq!(calls(store, &by(UsageDimension::Org)).await[0].1, before + 1);
     store.add_usage(&UsageBatch { number: 2, ..sent.clone() }).await.unwrap();
     store.add_usage(&UsageBatch { number: 1, ..sent.clone() }).await.unwrap();
     store.add_usage(&UsageBatch { writer: [3; 16], ..sent }).await.unwrap();
-    assert_eq!(calls(store, &by(UsageGrouping::Org)).await[0].1, before + 3);
+    assert_eq!(calls(store, &by(UsageDimension::Org)).await[0].1, before + 3);
 }
 
 async fn details_are_bounded_and_sums_are_not<S: UsageStore>(store: &S) {
@@ -124,9 +124,9 @@ async fn details_are_bounded_and_sums_are_not<S: UsageStore>(store: &S) {
         (key, call(1, false))
     };
     add_all(store, 4, (0..many).map(row)).await;
-    let day = UsageQuery { days: (DAY + 1, DAY + 1), ..by(UsageGrouping::Org) };
+    let day = UsageQuery { days: (DAY + 1, DAY + 1), ..by(UsageDimension::Org) };
     assert_eq!(calls(store, &day).await, named(&[("acme", u64::try_from(many).unwrap())]));
-    let others = UsageQuery { user: Some(OTHER.into()), by: UsageGrouping::Primitive, ..day.clone() };
+    let others = UsageQuery { user: Some(OTHER.into()), by: UsageDimension::Primitive, ..day.clone() };
     assert_eq!(calls(store, &others).await, named(&[("pay", 2)]), "the primitive is still known");
     store.add_usage(&batch(5, 1, [row(0)])).await.unwrap();
     assert_eq!(calls(store, &others).await, named(&[("pay", 2)]), "a known caller keeps its row");
@@ -135,12 +135,12 @@ async fn details_are_bounded_and_sums_are_not<S: UsageStore>(store: &S) {
         (key, call(1, false))
     };
     add_all(store, 6, (0..=MAX_PRIMITIVE_ENTRIES).map(primitive)).await;
-    let rest = UsageQuery { primitive: Some(OTHER.into()), by: UsageGrouping::Server, ..day };
+    let rest = UsageQuery { primitive: Some(OTHER.into()), by: UsageDimension::Server, ..day };
     assert_eq!(calls(store, &rest).await, named(&[(OTHER, 2)]), "one row of primitives was taken before");
 }
 
 async fn days_past_their_retention_are_deleted<S: UsageStore>(store: &S) {
-    let all = UsageQuery { days: (0, DAY + 1), ..by(UsageGrouping::Day) };
+    let all = UsageQuery { days: (0, DAY + 1), ..by(UsageDimension::Day) };
     store.sweep_usage(DAY + KEEP_DAYS).await.unwrap();
     let kept: Vec<String> = calls(store, &all).await.into_iter().map(|(day, _)| day).collect();
     assert_eq!(kept, [(DAY + 1).to_string(), DAY.to_string()]);

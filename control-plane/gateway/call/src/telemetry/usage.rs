@@ -46,13 +46,13 @@ pub struct UsageMeter {
     writer: [u8; 16],
     price: TokenPrice,
     pending: Mutex<BTreeMap<UsageKey, UsageCounts>>,
-    outgoing: tokio::sync::Mutex<Outgoing>,
+    outgoing: tokio::sync::Mutex<OutgoingBatch>,
     is_failing: AtomicBool,
 }
 
 /// The batch being sent.
 #[derive(Default)]
-struct Outgoing {
+struct OutgoingBatch {
     /// Number of the last batch.
     number: i64,
     /// Batch that the store has not confirmed.
@@ -176,7 +176,7 @@ fn key(call: &Call) -> UsageKey {
 
 #[cfg(test)]
 mod tests {
-    use asp_store::usage::{MemoryUsage, UsageGroup, UsageGrouping, UsageQuery};
+    use asp_store::usage::{MemoryUsage, UsageDimension, UsageGroup, UsageQuery};
     use async_trait::async_trait;
 
     use super::*;
@@ -223,7 +223,7 @@ mod tests {
             user: None,
             server: None,
             primitive: None,
-            by: UsageGrouping::Org,
+            by: UsageDimension::Org,
             limit: 10,
         };
         store.usage(&query).await.unwrap().iter().map(|group| group.counts.calls).sum()
