@@ -94,5 +94,7 @@ mod stateless;
 mod subscriptions;
 #[path = "it/trace.rs"]
 mod trace;
+#[path = "it/usage.rs"]
+mod usage;
 #[path = "it/visibility.rs"]
 mod visibility;
