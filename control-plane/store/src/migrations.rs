@@ -72,7 +72,7 @@ pub(crate) static AUDIT: Schema = Schema {
     previous: "2600a01bac0cbfcbc76ffa9a4dface667ecd7fc07bed1244b30f1aa396bab195",
     later: &[
         (101, "audit search", include_str!("../migrations/audit/0101_audit_search.sql")),
-        (101, "usage", include_str!("../migrations/audit/0101_usage.sql")),
+        (102, "usage", include_str!("../migrations/audit/0102_usage.sql")),
     ],
 };
 
@@ -117,8 +117,8 @@ pub(crate) static POSTGRES: Schema = Schema {
         (1105, "takeovers", include_str!("../migrations/postgres/1105_takeovers.sql")),
         (1106, "pushed calls", include_str!("../migrations/postgres/1106_pushed_calls.sql")),
         (1107, "approvals", include_str!("../migrations/postgres/1107_approvals.sql")),
-        (1107, "usage", include_str!("../migrations/postgres/1107_usage.sql")),
         (1108, "audit search", include_str!("../migrations/postgres/1108_audit_search.sql")),
+        (1110, "usage", include_str!("../migrations/postgres/1110_usage.sql")),
     ],
 };
 

@@ -9,12 +9,13 @@ use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_platform::clock;
-use asp_platform::time::rfc3339;
+use asp_platform::time::{from_rfc3339, rfc3339};
 use serde_json::{Value, json};
 
 use super::answer::{self, is, list, number, text};
+use super::binding;
 use super::client::{AdminClient, block_on, with_query};
-use super::{audit, binding};
+use super::token::parse_ttl;
 use crate::args::history::{HistoryArgs, UndoArgs};
 
 /// Maximum length of the answer to a question, in bytes.
@@ -45,7 +46,7 @@ struct ChangeFilter<'a> {
 impl<'a> ChangeFilter<'a> {
     fn read(args: &'a HistoryArgs, now_ms: u64) -> Result<ChangeFilter<'a>, Failure> {
         let time = |option: &str, text: &Option<String>| {
-            text.as_deref().map(|text| audit::parse_time(option, text, now_ms)).transpose()
+            text.as_deref().map(|text| parse_time(option, text, now_ms)).transpose()
         };
         Ok(ChangeFilter {
             actor: args.actor.as_deref(),
@@ -71,6 +72,17 @@ impl<'a> ChangeFilter<'a> {
     fn ends_at(&self, change: &Value) -> bool {
         self.since.is_some_and(|since| number(change, "at") < since)
     }
+}
+
+/// Parses the time of an option, or an age such as `2h` before `now_ms`; returns Unix milliseconds.
+fn parse_time(option: &str, text: &str, now_ms: u64) -> Result<u64, Failure> {
+    if let Some(age) = parse_ttl(text) {
+        return Ok(now_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)));
+    }
+    let time = from_rfc3339(text).map(|time| u64::try_from(time).unwrap_or_default());
+    time.ok_or_else(|| {
+        Failure::bad(option, format!("`{text}` is not a time: write 15m, 2h, 7d or 2026-01-31T08:00:00Z"))
+    })
 }
 
 /// Returns the wanted changes: those of one page or, if only some are wanted, of many pages.

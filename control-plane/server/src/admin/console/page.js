@@ -96,7 +96,7 @@ const orgPath = (before, after) => `${before}${encodeURIComponent(session.org)}$
 // Reads the ended calls between two times, newest first; `complete` is false if there are more.
 async function endedCalls(from, to) {
   const found = [];
-  let before = "";
+  let before = String(Number.MAX_SAFE_INTEGER);
   for (let page = 0; page < MAX_PAGES; page += 1) {
     const { answer } = await ask("GET", `/api/audit/calls?${query({ org: session.org, limit: PAGE, before })}`);
     found.push(...answer.filter(({ at, event }) => event.event === "call.finish" && at >= from && at < to));
@@ -152,20 +152,19 @@ async function showUnused() {
 
 async function showBlocks() {
   const { answer } = await ask("GET", `/api/blocks?${query({ org: session.org })}`);
-  const blocks = Array.isArray(answer) ? answer : answer.blocks ?? [];
-  const lift = (block) => button("Let in again", async () => {
-    await ask("DELETE", `/api/blocks/${encodeURIComponent(block.id)}`);
+  const lift = (found) => button("Let in again", async () => {
+    await ask("DELETE", `/api/blocks?${query({ type: found.type, org: session.org, id: found.id })}`);
     await showBlocks();
   });
-  const rows = blocks.map((block) => ({
-    cells: [block.user, block.reason, block.since ? time(block.since) : "", block.id, lift(block)],
+  const rows = answer.map((found) => ({
+    cells: [found.id, found.reason, time(found.since), found.by, lift(found)],
   }));
   show("block-answer", element("p", rows.length === 0 ? "Nobody is blocked." : "Blocked:"),
-    table(["User", "Reason", "Since", "Id", ""], rows));
+    table(["User", "Reason", "Since", "By", ""], rows));
 }
 
 async function block({ user, reason }) {
-  await ask("POST", "/api/blocks", { org: session.org, user, reason });
+  await ask("POST", "/api/blocks", { type: "user", org: session.org, id: user, reason });
   await showBlocks();
 }
 
