@@ -176,6 +176,11 @@ async fn asks(browser: &Chromium) -> Result<()> {
     ensure!(rule.contains("admitted -> refused"), "{rule}");
     browser.click("#rule-answer button").await?;
     shows(browser, "rule-answer", "Stored.").await?;
+    browser.fill("#explain [name=user]", "carol").await?;
+    browser.fill("#explain [name=primitive]", "echo").await?;
+    browser.fill("#explain [name=server]", "demo").await?;
+    browser.click("#explain button").await?;
+    shows(browser, "explain-answer", "carol: denied").await?;
     let foreign = browser.run("return [...document.querySelectorAll('script')].length").await?;
     ensure!(foreign == json!(1), "{foreign}");
     Ok(())

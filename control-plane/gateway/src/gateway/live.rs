@@ -21,6 +21,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(1);
 /// Interval at which an unchanged report is written again.
 const REPEAT: Duration = Duration::from_secs(10);
+/// Timeout of one look, with all its statements.
+const PASS_WITHIN: Duration = Duration::from_secs(15);
 /// Time by which reads of requests overlap: commits may be seen later than their times say.
 const OVERLAP_MS: i64 = 10_000;
 
@@ -52,7 +54,10 @@ impl Gateway {
         loop {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
-            let done = reporter.pass(&gateway).await;
+            let pass = tokio::time::timeout(PASS_WITHIN, reporter.pass(&gateway)).await;
+            // A machine that vanished never answers.
+            let done =
+                pass.unwrap_or_else(|_| Err(LiveError::Failed("the store does not answer".to_owned())));
             if let Err(error) = &done
                 && !reporter.is_failing
             {

@@ -168,6 +168,15 @@ async function block({ user, reason }) {
   await showBlocks();
 }
 
+async function explain({ user, primitive, server }) {
+  const question = { org: session.org, user, server, primitive, protocol: "mcp" };
+  const { answer } = await ask("POST", "/api/policy/explain", question);
+  const revoked = (answer.revocations ?? []).map((found) => ({ cells: [found.type, found.reason ?? "", found.by ?? ""] }));
+  show("explain-answer",
+    element("p", `${user}: ${answer.outcome}, by ${JSON.stringify(answer.decidedBy)}`),
+    ...(revoked.length === 0 ? [] : [table(["Revoked", "Reason", "By"], revoked)]));
+}
+
 async function tryLimit({ count, unit, primitive }) {
   const line = `${count}/${unit} for each user${primitive === "" ? "" : ` on ${primitive}`}`;
   const { answer } = await ask("GET", `${orgPath("/api/ratelimits/orgs/", "/usage")}?${query({ limit: line })}`);
@@ -234,6 +243,7 @@ onSubmit("login", async () => {
 onSubmit("calls", showCalls);
 onSubmit("usage", showUsage);
 onSubmit("block", block);
+onSubmit("explain", explain);
 onSubmit("limit", tryLimit);
 onSubmit("rule", tryRule);
 onSubmit("live", showLive);
