@@ -16,7 +16,7 @@ use asp_call::call::ClientAbilities;
 use asp_call::call::event::LogLevel;
 use asp_call::call::principal::{owner, principal};
 use asp_call::clock::unix_seconds;
-use asp_call::quota_table::{Quota, QuotaTable, Quotas};
+use asp_call::quota_table::{Owner, Quota, QuotaTable, Quotas};
 use asp_call::seal::{Purpose, SealError, Sealer};
 use asp_edge::{Caller, Reason};
 use asp_proto::mcp_revision::Revision;
@@ -66,6 +66,8 @@ struct SessionTable {
     kept: QuotaTable<Arc<LegacySession>>,
     /// Ids of deleted sessions, remembered for the longest lifetime of a session.
     deleted: QuotaTable<()>,
+    /// Ids of sessions that an admin of this org ended while they were not kept here, for as long; the newest ones.
+    stopped: QuotaTable<String>,
 }
 
 /// The plaintext of a session id.
@@ -77,7 +79,11 @@ struct SealedSession {
 
 impl Sessions {
     pub fn new(sealer: Arc<Sealer>, replicas: Option<Arc<Replicas>>) -> Sessions {
-        let table = SessionTable { kept: QuotaTable::new(BOUNDS), deleted: QuotaTable::new(BOUNDS) };
+        let table = SessionTable {
+            kept: QuotaTable::new(BOUNDS),
+            deleted: QuotaTable::new(BOUNDS),
+            stopped: QuotaTable::new(BOUNDS),
+        };
         Sessions { sealer, table: Mutex::new(table), messages: MessageLimit::default(), replicas }
     }
 
@@ -120,6 +126,9 @@ impl Sessions {
         let sealed = self.open(token, server, caller).ok_or(Reason::SessionUnknown)?;
         if let Some(session) = self.find_local(&sealed.sid)? {
             return Ok(session);
+        }
+        if self.table.lock().stopped.get(&sealed.sid).is_some_and(|org| *org == caller.org) {
+            return Err(Reason::SessionUnknown);
         }
         // The session was created by another replica or evicted from the table.
         let entry = match &self.replicas {
@@ -233,13 +242,17 @@ impl Sessions {
         self.table.lock().kept.values().cloned().collect()
     }
 
-    /// Ends a session that this replica keeps, by the id that [`LegacySession::key`] returns, for an admin of its org, here and at every gateway, and cancels its calls.
-    /// `None` if it is not here.
+    /// Ends a session for an admin of its org, by the id that [`LegacySession::key`] returns, here and at every gateway, and
+    /// cancels its calls. `None` if it is not here; then it is refused if its client comes with it.
     pub async fn end_for_admin(&self, id: &str, org: &str) -> Option<Arc<LegacySession>> {
         let sid = Uuid::parse_str(id).ok()?.into_bytes();
         let session = {
             let mut table = self.table.lock();
-            let subject = table.kept.get(&sid)?.subject().filter(|subject| subject.org == org).cloned()?;
+            let subject = table.kept.get(&sid).and_then(|session| session.subject().cloned());
+            let Some(subject) = subject.filter(|subject| subject.org == org) else {
+                table.stopped.replace(sid, Owner { user: sid, org: [0; 16] }, org.to_owned());
+                return None;
+            };
             table.deleted.add(sid, subject.owner, ());
             table.kept.remove(&sid)?
         };
@@ -264,6 +277,7 @@ impl Sessions {
         let mut table = self.table.lock();
         table.kept.forget_idle(IDLE);
         table.deleted.forget_idle(MAX_LIFE);
+        table.stopped.forget_idle(MAX_LIFE);
         drop(table);
         self.messages.sweep();
     }

@@ -53,6 +53,33 @@ fn the_id_carries_the_edges_key_and_is_visible_ascii() {
 }
 
 #[test]
+fn an_admin_ends_a_session_of_the_own_org_here_and_where_its_client_comes_next() {
+    let sealer = Arc::new(Sealer::new(&[7; 32], None).unwrap());
+    let [first, second] = [(); 2].map(|()| Sessions::new(sealer.clone(), None));
+    let alice = caller("alice");
+    let minted = first.create(None, "demo", &alice, profile()).unwrap();
+    let id = find(&first, &minted.token, "demo", &alice).unwrap().key();
+    let end =
+        |sessions: &Sessions, org: &str| sessions.end_for_admin(&id, org).now_or_never().unwrap().is_some();
+    assert!(!end(&first, "another org") && !end(&second, "another org"));
+    assert!(
+        find(&first, &minted.token, "demo", &alice).is_ok()
+            && find(&second, &minted.token, "demo", &alice).is_ok()
+    );
+    let third = Sessions::new(sealer, None);
+    assert!(!end(&third, &alice.org), "it is not there yet");
+    assert!(end(&first, &alice.org) && end(&second, &alice.org));
+    for sessions in [&first, &second, &third] {
+        assert_eq!(find(sessions, &minted.token, "demo", &alice).err(), Some(Reason::SessionUnknown));
+    }
+    let subject = first.create(None, "demo", &alice, profile()).map(|_| first.list_sessions()).unwrap();
+    assert_eq!(
+        subject[0].subject().map(|subject| (&*subject.user, &*subject.server)),
+        Some(("alice", "demo"))
+    );
+}
+
+#[test]
 fn another_replica_opens_the_session_with_what_was_negotiated() {
     let sealer = Arc::new(Sealer::new(&[7; 32], None).unwrap());
     let first = Sessions::new(sealer.clone(), None);
