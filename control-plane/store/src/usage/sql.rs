@@ -114,9 +114,16 @@ pub(crate) fn groups(query: &UsageQuery) -> CallStatement {
     }
 }
 
-/// Returns the query for one org and day that is older than `first`.
-pub(crate) fn expired_day(first: i64) -> CallStatement {
-    statement!("SELECT day, org FROM usage_days WHERE day < $1 ORDER BY day, org LIMIT 1", first)
+/// Returns the query for one org and day to delete, the oldest: one before `first`, or any while there are more than `most`
+/// rows.
+pub(crate) fn expired_day(first: i64, most: i64) -> CallStatement {
+    statement!(
+        "SELECT day, org FROM usage_days \
+         WHERE day < $1 OR (SELECT CAST(COALESCE(SUM(d.entries), 0) AS BIGINT) FROM usage_days d) > $2 \
+         ORDER BY day, org LIMIT 1",
+        first,
+        most
+    )
 }
 
 pub(crate) fn delete_rows(org: &str, day: i64) -> CallStatement {
@@ -182,7 +189,9 @@ macro_rules! usage_store {
                 loop {
                     let mut transaction = self.$write.begin_with($begin).await?;
                     let first = today.saturating_sub($crate::usage::KEEP_DAYS);
-                    let expired = sql::expired_day(first).$words().fetch_optional(&mut *transaction).await?;
+                    let most = self.max_bytes / $crate::usage::BYTES_PER_ROW;
+                    let expired =
+                        sql::expired_day(first, most).$words().fetch_optional(&mut *transaction).await?;
                     let Some(row) = expired else {
                         sql::delete_writers().$words().execute(&mut *transaction).await?;
                         return transaction.commit().await;

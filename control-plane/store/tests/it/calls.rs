@@ -301,6 +301,34 @@ async fn usage_is_summed_and_running_work_listed() {
 }
 
 #[tokio::test]
+async fn usage_takes_a_quarter_of_the_limit_and_loses_the_oldest_days_first() {
+    use asp_store::usage::{UsageBatch, UsageCounts, UsageDimension, UsageKey, UsageQuery, UsageStore};
+
+    let directory = tempfile::tempdir().unwrap();
+    let log = SqliteAudit::open(&directory.path().join("audit.db"), 5 * 1_600).await.unwrap();
+    let counts = UsageCounts::of_call(Duration::from_millis(1), false, false);
+    let row = |n: i64| {
+        let key = UsageKey { org: "acme".into(), day: n / 2, user: format!("u{n}"), ..UsageKey::default() };
+        (key, counts)
+    };
+    let batch = UsageBatch { writer: [1; 16], number: 1, rows: (0..8).map(row).collect() };
+    log.add_usage(&batch).await.unwrap();
+    log.sweep_usage(3).await.unwrap();
+    let query = UsageQuery {
+        org: None,
+        days: (0, 9),
+        user: None,
+        server: None,
+        primitive: None,
+        by: UsageDimension::Day,
+        limit: 9,
+    };
+    let days = log.usage(&query).await.unwrap();
+    let days: Vec<&str> = days.iter().map(|group| group.name.as_str()).collect();
+    assert_eq!(days, ["3", "2"]);
+}
+
+#[tokio::test]
 async fn the_audit_is_read_in_pages_that_meet_without_a_gap() {
     let directory = tempfile::tempdir().unwrap();
     let log = SqliteAudit::open(&directory.path().join("audit.db"), GIBIBYTE).await.unwrap();
