@@ -197,8 +197,9 @@ macro_rules! usage_store {
                         return transaction.commit().await;
                     };
                     let (org, day) = (row.text("org")?, row.number("day")?);
-                    sql::delete_rows(&org, day).$words().execute(&mut *transaction).await?;
+                    // First the count, whose lock rows are added under.
                     sql::delete_day(&org, day).$words().execute(&mut *transaction).await?;
+                    sql::delete_rows(&org, day).$words().execute(&mut *transaction).await?;
                     transaction.commit().await?;
                 }
             }
