@@ -79,6 +79,26 @@ fn model(rules: &[Rule], (user, primitive, protocol): &Call) -> bool {
     best.is_none_or(|(_, allowed)| allowed)
 }
 
+fn rule(dice: &mut Dice) -> Rule {
+    let user = match dice.roll(4) {
+        0 => "*".to_owned(),
+        1 => format!("u{}*", dice.roll(4)),
+        _ => format!("u{}", dice.roll(40)),
+    };
+    let primitive = dice.pick(&["echo", "clock", "c*", "co*", "greeting", "*"]).to_owned();
+    (user, primitive, dice.pick(&["*", "mcp", "rest"]), dice.roll(2) == 0)
+}
+
+/// Returns the rules that are in force if they are stored one after the other: of equal keys the last one.
+fn last(rules: Vec<Rule>) -> Vec<Rule> {
+    let same_key = |one: &Rule, other: &Rule| (&one.0, &one.1, one.2) == (&other.0, &other.1, other.2);
+    rules.into_iter().fold(Vec::new(), |mut kept: Vec<Rule>, rule| {
+        kept.retain(|known| !same_key(known, &rule));
+        kept.push(rule);
+        kept
+    })
+}
+
 #[tokio::test]
 async fn ten_thousand_calls_change_exactly_as_a_plain_model_says() {
     let mut dice = Dice(6);
@@ -91,28 +111,10 @@ async fn ten_thousand_calls_change_exactly_as_a_plain_model_says() {
         })
         .collect();
     let api = with_calls(&calls).await;
-    let mut rule = || -> Rule {
-        let user = match dice.roll(4) {
-            0 => "*".to_owned(),
-            1 => format!("u{}*", dice.roll(4)),
-            _ => format!("u{}", dice.roll(40)),
-        };
-        let primitive = dice.pick(&["echo", "clock", "c*", "co*", "greeting", "*"]).to_owned();
-        (user, primitive, dice.pick(&["*", "mcp", "rest"]), dice.roll(2) == 0)
-    };
-    let stored: Vec<Rule> = (0..12).map(|_| rule()).collect();
-    let mut new: Vec<Rule> = (0..8).map(|_| rule()).collect();
-    let same_key = |one: &Rule, other: &Rule| (&one.0, &one.1, one.2) == (&other.0, &other.1, other.2);
-    // Of equal keys the last one counts, as it does in the store.
-    let last = |rules: Vec<Rule>| -> Vec<Rule> {
-        rules.into_iter().fold(Vec::new(), |mut kept: Vec<Rule>, rule| {
-            kept.retain(|known| !same_key(known, &rule));
-            kept.push(rule);
-            kept
-        })
-    };
+    let stored: Vec<Rule> = (0..12).map(|_| rule(&mut dice)).collect();
+    let new: Vec<Rule> = (0..8).map(|_| rule(&mut dice)).collect();
     let stored = last(stored);
-    new = last(new);
+    let new = last(new);
     for rule in &stored {
         let put = api.put("org:acme", BINDINGS, body(rule)).await;
         assert_eq!(put.status, StatusCode::OK, "{}", put.body);
