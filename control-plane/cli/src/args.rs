@@ -25,8 +25,8 @@ pub mod push;
 pub mod servers;
 pub mod tools;
 pub mod upgrade;
-pub mod vault;
 pub mod usage;
+pub mod vault;
 
 use std::path::PathBuf;
 

@@ -41,8 +41,8 @@ pub mod stored_login;
 pub mod token;
 pub mod tools;
 pub mod upgrade;
-pub mod vault;
 pub mod usage;
+pub mod vault;
 
 use std::process::ExitCode;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use asp_store::approvals::ApprovalStore;
 use asp_platform::clock;
+use asp_store::approvals::ApprovalStore;
 use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::GatewayRegistry;

@@ -10,7 +10,10 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, machines, offers, orgs, policy, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, versions, usage, policy_preview, live,
+    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled,
+    explain, explain_token, ids, issuers, kafka, limit_usage, live, machines, offers, orgs, policy,
+    policy_preview, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status,
+    undo, usage, versions,
 };
 
 /// A path of the admin API.

@@ -6,8 +6,8 @@
 mod bodies;
 mod live;
 mod queue;
-mod writers;
 mod usage;
+mod writers;
 
 use std::path::Path;
 use std::time::Duration;
