@@ -1,4 +1,4 @@
-//! Ledger and records of calls, storage of plugins, and published keys, on a SQL database: one set of statements for SQLite and PostgreSQL.
+//! Ledger and records of calls, storage of plugins, linked accounts, and published keys, on a SQL database: one set of statements for SQLite and PostgreSQL.
 //!
 //! Owns the statements that say the same in both, in the words of PostgreSQL (`statement.rs`). Refuses: to renew and to
 //! judge leases, which each database does in its own way ([`CallsDatabase`]). Keeps true: a change and its conditions
@@ -7,6 +7,7 @@
 mod approvals;
 mod keys;
 mod ledger;
+mod linked_accounts;
 mod plugin_storage;
 mod push;
 mod quotas;
@@ -64,6 +65,11 @@ pub(crate) const PAST: [(&str, Duration); 6] = [
         "DELETE FROM approvals WHERE seq IN (SELECT seq FROM approvals \
          WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
         KEEP_ENDED,
+    ),
+    (
+        "DELETE FROM link_states WHERE state_id IN (SELECT state_id FROM link_states \
+         WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        Duration::ZERO,
     ),
 ];
 

@@ -46,6 +46,7 @@ pub mod inbox;
 pub mod ledger;
 pub mod link;
 pub mod live;
+pub mod linked_accounts;
 mod migrations;
 pub mod outbox;
 mod owner_files;

@@ -203,6 +203,27 @@ pub(super) const TABLES: [ArchiveTable; 31] = [
             notify_ms: Integer, notify_attempts: Integer, notify_claim: Bytes)
     },
     ArchiveTable {
+        home: SqliteFile::Calls,
+        ..table!("link_providers", 1, name: Text, document: Text, revision: Integer, updated_ms: Integer,
+            sealed: Bytes)
+    },
+    ArchiveTable {
+        home: SqliteFile::Calls,
+        ..table!("linked_accounts", 1, link_id: Bytes, org: Text, issuer: Text, subject: Text, provider: Text,
+            state: Text, version: Integer, scopes: Text, renewable: Integer, access_until_ms: Integer,
+            created_ms: Integer, used_ms: Integer, expires_ms: Integer, lease_by: Bytes, lease_ms: Integer,
+            sealed: Bytes)
+    },
+    ArchiveTable {
+        home: SqliteFile::Calls,
+        ..table!("link_removals", 1, link_id: Bytes, org: Text, provider: Text, since_ms: Integer,
+            due_ms: Integer, attempts: Integer, claim: Bytes, sealed: Bytes)
+    },
+    ArchiveTable {
+        home: SqliteFile::Calls,
+        ..table!("link_states", 1, state_id: Bytes, expires_ms: Integer)
+    },
+    ArchiveTable {
         home: SqliteFile::Audit,
         sqlite: "events",
         view: Some("all_call_events"),

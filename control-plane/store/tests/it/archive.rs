@@ -14,6 +14,7 @@ use asp_store::control::{
     MachineKeyRecord, OfferRecord, ParkedEvent, RevocationEvent, RevocationRecord, Side,
 };
 use asp_store::ledger::{self, Budget};
+use asp_store::linked_accounts;
 use asp_store::plugin_storage;
 use asp_store::postgres::Postgres;
 use asp_store::push;
@@ -42,6 +43,7 @@ async fn full() -> TempDir {
     push::suite::run(calls.as_ref()).await;
     plugin_storage::suite::run(calls.as_ref()).await;
     approvals::suite::run(Arc::clone(&calls)).await;
+    linked_accounts::suite::run(calls.as_ref()).await;
     let key = records::suite::key(200);
     let memory = Bytes::from_static(b"m");
     calls.put(&key, OwnerId([9; 16]), State::Working, Bytes::from_static(b"\0r")).await.unwrap();

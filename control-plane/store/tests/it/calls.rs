@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use asp_store::approvals;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest, suite};
+use asp_store::linked_accounts;
 use asp_store::plugin_storage;
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::push;
@@ -156,6 +157,21 @@ async fn an_expired_approval_of_sqlite_is_neither_decided_nor_used() {
     approvals::suite::request_and_grant(&calls).await;
     past(&mut connection).await;
     approvals::suite::what_has_expired_is_void(&calls).await;
+}
+
+#[tokio::test]
+async fn the_sqlite_linked_accounts_pass_the_suite() {
+    let directory = tempfile::tempdir().unwrap();
+    let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+    linked_accounts::suite::run(&calls).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_sqlite_processes_that_refresh_one_link_at_once_one_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let open = async || Arc::new(SqliteCalls::open(&path).await.unwrap());
+    linked_accounts::suite::one_of_many_claims_the_refresh(&[open().await, open().await]).await;
 }
 
 #[tokio::test]

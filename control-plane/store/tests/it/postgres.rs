@@ -10,6 +10,7 @@ use asp_store::control;
 use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::{self, GatewayRegistry, GatewayReport};
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey, LedgerRequest};
+use asp_store::linked_accounts;
 use asp_store::plugin_storage::{self, NewValue, PluginStorage, PutValue, StorageBounds};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, SchemaError, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
@@ -250,6 +251,19 @@ async fn an_expired_approval_is_neither_decided_nor_used() {
         .number("WITH past AS (UPDATE approvals SET expires_ms = 1 RETURNING 1) SELECT COUNT(*) FROM past")
         .await;
     approvals::suite::what_has_expired_is_void(&calls).await;
+}
+
+#[tokio::test]
+async fn the_linked_accounts_pass_the_suite() {
+    let fresh = Fresh::start().await;
+    linked_accounts::suite::run(&fresh.calls()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_gateways_that_refresh_one_link_at_once_one_does() {
+    let fresh = Fresh::start().await;
+    let processes = [Arc::new(fresh.calls()), Arc::new(fresh.calls())];
+    linked_accounts::suite::one_of_many_claims_the_refresh(&processes).await;
 }
 
 /// Each of several gateways counts up at the same time.
