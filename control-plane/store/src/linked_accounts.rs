@@ -9,6 +9,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+mod preset;
+mod provider;
+
+pub use preset::{PRESETS, Preset};
+pub use provider::{ClientAuth, LinkProvider, Revocation, RevocationStyle};
+
 /// Random id of a link, which changes when its user links the account again.
 pub type LinkId = [u8; 16];
 
@@ -36,7 +42,7 @@ pub struct ProviderRow {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LinkKey {
     pub org: String,
-    /// `iss` of the user's issuer.
+    /// Name of the user's issuer.
     pub issuer: String,
     pub subject: String,
     pub provider: String,
