@@ -164,6 +164,10 @@ fn service_auth(spec: &Spec) -> Option<snapshot::ServiceAuth> {
     let mcp = runtime.mcp.as_ref().map(|mcp| &mcp.url);
     let calls = runtime.calls.as_ref().map(|calls| &calls.url);
     let url = http.or(mcp).or(calls).or(runtime.a2a.as_ref().map(|a2a| &a2a.url));
+    if let Some(provider) = &auth.linked {
+        let linked = snapshot::LinkedToken { provider: provider.clone(), scopes: auth.scopes.clone() };
+        return Some(snapshot::ServiceAuth { kind: Some(Kind::Linked(linked)) });
+    }
     let kind = match (&auth.token, &auth.exchange, &auth.credential) {
         (Some(token), _, _) => {
             let audience = url.map(|url| origin_of(url).to_owned()).or_else(|| token.audience.clone());

@@ -31,7 +31,7 @@ pub(crate) use statement::CallStatement;
 /// Pause between two statements of a sweep, which leaves the database to others.
 pub(crate) const SWEEP_REST: Duration = Duration::from_millis(20);
 /// Deletions of expired rows, at most $1 of those that expired more than $2 ms ago.
-pub(crate) const PAST: [(&str, Duration); 6] = [
+pub(crate) const PAST: [(&str, Duration); 7] = [
     (
         "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
          WHERE expires_ms < now_ms() - $2 AND state = 1 LIMIT $1 FOR UPDATE SKIP LOCKED)",

@@ -19,7 +19,7 @@ pub enum PathKind {
     A2aGrpc,
     Rest,
     /// Public, without a token: `/<server>/.well-known/…`, `/<server>/oauth/…`, `/.well-known/*`, the MCP registry
-    /// API `/v0.1/*`, and the pages `/`, `/<server>` and `/approvals/<address>`.
+    /// API `/v0.1/*`, the pages `/`, `/<server>` and `/approvals/<address>`, and `/account` with all below it.
     Public,
     /// `/healthz`
     Health,
@@ -73,6 +73,9 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
         return None;
     }
     let first = segments.next()?;
+    if first == names::ACCOUNT {
+        return Some(RequestTarget { path_kind: PathKind::Public, server: "" });
+    }
     let Some(second) = segments.next() else {
         // Paths that aim at a protocol are answered in it.
         let is_page = names::is_label(first) && guess(path.as_bytes()).is_none();
@@ -186,6 +189,8 @@ mod tests {
         assert_eq!(path_kind("/"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/?x"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/demo"), Some((PathKind::Public, "demo")));
+        assert_eq!(path_kind("/account"), Some((PathKind::Public, "")));
+        assert_eq!(path_kind("/account/callback?code=x"), Some((PathKind::Public, "")));
     }
 
     #[test]

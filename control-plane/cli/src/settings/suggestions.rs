@@ -186,7 +186,7 @@ fn uses_key(name: &str, primitive: &Primitive) -> bool {
 fn audience(primitive: &Primitive) -> Option<&str> {
     match primitive.service_auth.as_ref()?.kind.as_ref()? {
         Kind::Token(token) => Some(&token.audience),
-        Kind::Exchange(_) | Kind::Credential(_) => None,
+        Kind::Exchange(_) | Kind::Credential(_) | Kind::Linked(_) => None,
     }
 }
 

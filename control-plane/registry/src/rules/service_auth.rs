@@ -8,7 +8,7 @@ use asp_platform::operator_list;
 use super::name;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Kind, Mode, Runtime, ServiceAuth, Spec};
+use crate::spec::{Kind, Mode, RiskClass, Runtime, ServiceAuth, Spec};
 
 /// Maximum number of scopes requested from an issuer.
 const MAX_SCOPES: usize = 64;
@@ -30,6 +30,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     check_ways(auth, findings);
     check_plugin(spec, runtime, auth, findings);
     check_token(spec, runtime, auth, findings);
+    check_linked(spec, runtime, auth, findings);
     if let Some(exchange) = &auth.exchange {
         check_audience(&exchange.audience, "/runtime/auth/exchange/audience", findings);
         let path = "/runtime/auth/exchange/scopes";
@@ -64,15 +65,52 @@ fn check_secrets(names: &[String], findings: &mut Findings<'_>) {
     }
 }
 
+/// Checks a linked account: its token is stored, so a primitive of high risk has none, and it never reaches a plugin.
+fn check_linked(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mut Findings<'_>) {
+    let Some(provider) = &auth.linked else {
+        if !auth.scopes.is_empty() {
+            let hint = "write `linked`, or the scopes of an exchange into `exchange`";
+            findings.add(FaultCode::MisplacedKey, "/runtime/auth/scopes", "scopes without `linked`", hint);
+        }
+        return;
+    };
+    let path = "/runtime/auth/linked";
+    if !is_operators_name(provider) {
+        let message = format!("`{}` is not the name of a provider", name::escape(provider));
+        let hint = "write the name that the operator gave it: 1 to 63 of the characters A-Z a-z 0-9 - _ .";
+        findings.add(FaultCode::BadValue, path, message, hint);
+    }
+    if runtime.mode == Mode::Plugin {
+        let hint = "put a service that the primitive calls by `proxy` behind the linked account";
+        findings.add(FaultCode::MisplacedKey, path, "a plugin gets no token of a linked account", hint);
+    }
+    if spec.security.risk_class == Some(RiskClass::High) {
+        let hint = "use `exchange`, or lower `security.riskClass`";
+        findings.add(
+            FaultCode::MisplacedKey,
+            path,
+            "tokens of linked accounts are stored, and riskClass high forbids that",
+            hint,
+        );
+    }
+    let path = "/runtime/auth/scopes";
+    name::check_scopes(&auth.scopes, path, findings);
+    if auth.scopes.len() > MAX_SCOPES {
+        let message = format!("at most {MAX_SCOPES} scopes can be requested from a provider");
+        findings.add(FaultCode::BadValue, path, message, "name what this primitive needs");
+    }
+}
+
 fn check_ways(auth: &ServiceAuth, findings: &mut Findings<'_>) {
     let ways = [
         ("token", auth.token.is_some()),
         ("exchange", auth.exchange.is_some()),
         ("credential", auth.credential.is_some()),
+        ("linked", auth.linked.is_some()),
     ];
     let mut written = ways.iter().filter(|(_, written)| *written).map(|(key, _)| *key);
     let Some(first) = written.next() else {
-        let hint = "write `token`, `exchange` or `credential`, or remove `auth`";
+        let hint = "write `token`, `exchange`, `credential` or `linked`, or remove `auth`";
         findings.add(FaultCode::MissingKey, "/runtime/auth", "`auth` is empty", hint);
         return;
     };

@@ -63,7 +63,7 @@ pub(crate) struct Runtime {
     pub auth: Option<ServiceAuth>,
 }
 
-/// Exactly one of the three.
+/// Exactly one of `token`, `exchange`, `credential` and `linked`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServiceAuth {
@@ -76,6 +76,12 @@ pub(crate) struct ServiceAuth {
     /// a plugin, the proxy of its sandbox adds it to plain requests to that origin, whose host `allowedDomains`
     /// lists.
     pub credential: Option<String>,
+    /// proxy: name of the operator's provider at which the caller links an account; its token is sent to the origins of
+    /// that provider (docs/linked-accounts.md). A caller without a link is sent to a page to make it.
+    pub linked: Option<String>,
+    /// With `linked`: scopes that the account's token must have.
+    #[serde(default)]
+    pub scopes: Vec<String>,
 }
 
 /// A token whose `aud` is one origin: for a proxied primitive that of the service's URL.

@@ -1,5 +1,6 @@
 //! `runtime.auth`: authentication to the service behind a primitive, rejected specs and the compiled ones.
 
+use asp_proto::snapshot::LinkedToken;
 use asp_proto::snapshot::service_auth::Kind;
 use asp_registry::{CheckReport, Source, check};
 
@@ -75,6 +76,13 @@ fn one_way_is_written_for_what_has_a_service_and_no_secret_is() {
         ),
         (PLUGIN, "{credential: crm}", ("missing_key", "/security/allowedDomains")),
         (PLUGIN, "{exchange: {audience: a}}", ("missing_key", "/security/allowedDomains")),
+        (HTTP, "{linked: \"\"}", ("bad_value", "/runtime/auth/linked")),
+        (HTTP, "{linked: a/b}", ("bad_value", "/runtime/auth/linked")),
+        (HTTP, "{linked: github, credential: crm}", ("misplaced_key", "/runtime/auth/linked")),
+        (HTTP, "{linked: github, scopes: [\"a b\"]}", ("bad_scope", "/runtime/auth/scopes/0")),
+        (HTTP, &format!("{{linked: github, scopes: {many}}}"), ("bad_value", "/runtime/auth/scopes")),
+        (HTTP, "{token: {}, scopes: [a]}", ("misplaced_key", "/runtime/auth/scopes")),
+        (PLUGIN, "{linked: github}", ("misplaced_key", "/runtime/auth/linked")),
         ("mode: builtin, entrypoint: echo", "{token: {}}", ("misplaced_key", "/runtime/auth")),
         ("mode: mcp-stdio, package: notes", "{credential: a}", ("misplaced_key", "/runtime/auth")),
     ] {
@@ -111,7 +119,21 @@ fn a_tokens_audience_is_the_services_origin_and_the_scopes_are_the_primitives_un
     assert_eq!(exchanged("{audience: crm, scopes: [a, b]}"), ("crm".into(), "a b".into()));
     let credential = compiled(&format!("{CALLS}, auth: {{credential: crm.key}}"));
     assert_eq!(credential, Some(Kind::Credential("crm.key".into())));
+    let linked = compiled(&format!("{HTTP}, auth: {{linked: github, scopes: [repo]}}"));
+    let expected = LinkedToken { provider: "github".into(), scopes: vec!["repo".into()] };
+    assert_eq!(linked, Some(Kind::Linked(expected)));
     assert_eq!(compiled(HTTP), None);
+}
+
+/// Tokens of linked accounts are stored.
+#[test]
+fn a_primitive_of_high_risk_has_no_linked_account() {
+    let runtime = format!("{HTTP}, auth: {{linked: github}}");
+    for (class, expected) in [("high", true), ("medium", false), ("low", false)] {
+        let report = report_of(&runtime, &format!(", riskClass: {class}"));
+        let found = report.faults.iter().any(|fault| fault.path == "/runtime/auth/linked");
+        assert_eq!(found, expected, "{class} {:?}", report.faults);
+    }
 }
 
 #[test]

@@ -307,8 +307,9 @@ pub(crate) fn agent(target: &ProxyA2a, auth: Option<&ServiceAuth>) -> String {
 }
 
 fn identifies_caller(primitive: &Primitive) -> bool {
+    use service_auth::Kind::{Exchange, Linked, Token};
     let auth = primitive.service_auth.as_ref().and_then(|auth| auth.kind.as_ref());
-    matches!(auth, Some(service_auth::Kind::Token(_) | service_auth::Kind::Exchange(_)))
+    matches!(auth, Some(Token(_) | Exchange(_) | Linked(_)))
 }
 
 /// Separator of the package and the server here in the name of a stdio server; neither contains white space.

@@ -51,7 +51,7 @@ pub(crate) fn called_as(plugin: &PluginRef, server: &str, primitive: &str) -> Pl
 fn credential(primitive: &Primitive) -> Option<&str> {
     match primitive.service_auth.as_ref()?.kind.as_ref()? {
         Kind::Credential(name) => Some(name),
-        Kind::Token(_) | Kind::Exchange(_) => None,
+        Kind::Token(_) | Kind::Exchange(_) | Kind::Linked(_) => None,
     }
 }
 

@@ -141,7 +141,7 @@ pub(super) fn requested_by(call: &Call) -> Requester<'_> {
 pub(super) fn named(call: &Call) -> Option<&str> {
     match call.entry.primitive.service_auth.as_ref()?.kind.as_ref()? {
         Kind::Token(token) => Some(&token.audience),
-        Kind::Exchange(_) | Kind::Credential(_) => None,
+        Kind::Exchange(_) | Kind::Credential(_) | Kind::Linked(_) => None,
     }
 }
 

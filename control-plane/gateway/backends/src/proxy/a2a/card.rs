@@ -53,7 +53,7 @@ impl CardPoller {
         let primitive = &execution.call.entry.primitive;
         let credential = match primitive.service_auth.as_ref().and_then(|auth| auth.kind.as_ref()) {
             Some(Kind::Credential(name)) => Some(name.clone()),
-            Some(Kind::Token(_) | Kind::Exchange(_)) | None => None,
+            Some(Kind::Token(_) | Kind::Exchange(_) | Kind::Linked(_)) | None => None,
         };
         CardPoller {
             outbound: outbound.clone(),

@@ -24,7 +24,7 @@ pub(super) fn proof(authorizer: &Arc<Authorizer>, auth: Option<&ServiceAuth>) ->
             let named = OperatorCredential { authorizer: authorizer.clone(), name: name.clone() };
             Some(Arc::new(named) as Arc<dyn StandingCredential>)
         }
-        Some(Kind::Token(_) | Kind::Exchange(_)) | None => None,
+        Some(Kind::Token(_) | Kind::Exchange(_) | Kind::Linked(_)) | None => None,
     };
     Proof::standing(credential)
 }
