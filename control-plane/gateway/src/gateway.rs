@@ -174,7 +174,7 @@ impl Gateway {
         let metrics = wiring::metrics(&config.vault);
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
-        let issuers = Issuers::new(config.issuers)?;
+        let issuers = Issuers::new(config.issuers, &sealer, &settings.public_url)?;
         let minter = wiring::minter(config.token_keys, &settings, config.token_audiences);
         let registry = Arc::new(CallRegistry::default());
         let counters = config.stores.counters;

@@ -9,6 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::hex::hex;
+
 mod preset;
 mod provider;
 
@@ -20,6 +22,16 @@ pub type LinkId = [u8; 16];
 
 /// Random id of a gateway that refreshes, or of one claim of removals.
 pub type HolderId = [u8; 16];
+
+/// Kind of the sealed tokens of a link, and of the sealed secret of a provider, whose row is its name and whose tenant is
+/// empty.
+pub const LINK_TABLE: &str = "linked_accounts";
+pub const PROVIDER_TABLE: &str = "link_providers";
+
+/// Returns the row of a link's sealed tokens: its id as hex digits.
+pub fn link_row(id: LinkId) -> String {
+    hex(&id)
+}
 
 /// Maximum number of providers.
 pub const MAX_PROVIDERS: u32 = 256;

@@ -14,6 +14,7 @@ pub mod token_endpoint;
 
 use std::sync::Arc;
 
+use asp_call::seal::Sealer;
 use asp_outbound::{Outbound, OutboundError};
 
 use credentials::{Credentials, NamedCredentials};
@@ -21,6 +22,8 @@ use exchange::Exchanges;
 use fresh_keys::{AskControl, FreshKeys};
 use introspection::Introspections;
 use logins::Logins;
+
+use crate::linked::{LinkDeps, LinkedTokens};
 
 /// Dependencies of a gateway's requests to issuers.
 #[derive(Default)]
@@ -31,6 +34,8 @@ pub struct IssuerDeps {
     pub credentials: NamedCredentials,
     /// Origins of issuers that may be plain http or private.
     pub origins: Vec<String>,
+    /// Store and vault of linked accounts; `None` if there are none.
+    pub links: Option<LinkDeps>,
 }
 
 /// The requests of one gateway to issuers.
@@ -40,21 +45,29 @@ pub struct Issuers {
     pub fresh_keys: FreshKeys,
     pub introspections: Introspections,
     pub logins: Logins,
+    /// Linked accounts; `None` if this gateway has no store for them.
+    pub links: Option<Arc<LinkedTokens>>,
     pub outbound: Arc<Outbound>,
     pub origins: Vec<String>,
 }
 
 impl Issuers {
-    pub fn new(deps: IssuerDeps) -> Result<Issuers, OutboundError> {
+    /// Creates the requests of a gateway that clients reach at `public_url`, without a trailing slash.
+    pub fn new(deps: IssuerDeps, sealer: &Arc<Sealer>, public_url: &str) -> Result<Issuers, OutboundError> {
         let outbound = Arc::new(Outbound::with_silence(introspection::WITHIN)?);
         let credentials = Arc::new(Credentials::new(deps.credentials, outbound.clone()));
         let exchanges = Exchanges::new(outbound.clone(), deps.origins.clone(), credentials.clone());
+        let links = deps.links.map(|links| {
+            let requests = (outbound.clone(), deps.origins.clone());
+            Arc::new(LinkedTokens::new(links, requests, (sealer.clone(), public_url.to_owned())))
+        });
         Ok(Issuers {
             fresh_keys: FreshKeys::new(deps.control),
             introspections: Introspections::new(outbound.clone(), deps.origins.clone(), credentials.clone()),
             credentials,
             exchanges: Arc::new(exchanges),
             logins: Logins::default(),
+            links,
             outbound,
             origins: deps.origins,
         })

@@ -41,7 +41,9 @@ pub(super) fn minter(keys: Arc<TokenKeys>, settings: &Settings, audiences: Token
 }
 
 pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: CallHeaders) -> Authorizer {
-    Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
+    let authorizer =
+        Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told);
+    authorizer.with_links(issuers.links.clone())
 }
 
 /// Returns the backends of all calls.
