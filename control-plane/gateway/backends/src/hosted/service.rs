@@ -190,7 +190,7 @@ impl Service {
             let proof = proof.map_err(ServiceFault::Unproved)?;
             let request = self.asking((method.clone(), url.clone(), accept), proof);
             let answer = self.once(dressed(request)).await?;
-            let is_refused = answer.status == StatusCode::UNAUTHORIZED;
+            let is_refused = self.authorizer.is_rejection(&self.call, answer.status);
             if !is_first || !is_refused || !self.authorizer.refused(&self.call, &self.snapshot).await {
                 return Ok(answer);
             }

@@ -1,7 +1,8 @@
 //! Authentication of a call to the service behind it, and further headers about its caller.
 //!
 //! Keeps true: the client's own token is never passed on (I-8); a service gets exactly what its spec names: nothing,
-//! the platform's token, a token of the caller's issuer, or a credential of the operator. The meaning of a failed
+//! the platform's token, a token of the caller's issuer, a credential of the operator, or the token of an account that the
+//! caller has linked. The meaning of a failed
 //! authentication for a call is decided by the sender, because it is unknown here what was sent before.
 
 use std::sync::Arc;
@@ -12,15 +13,18 @@ use asp_call::call::outcome::Refusal;
 use asp_identity::issuers::credentials::{CredentialError, CredentialLease, Credentials, User, bearer};
 use asp_identity::issuers::exchange::{Exchanges, NoExchange, Subject};
 use asp_identity::issuers::token_endpoint::NoToken;
+use asp_identity::linked::LinkedTokens;
 use asp_identity::minting::{Minter, NoToken as NotMinted};
 use asp_platform::secret::Secret;
 use asp_proto::snapshot::service_auth::Kind;
 use asp_proto::snapshot::{ExchangedToken, ServiceAuth};
 use asp_registry::uri_template;
 use asp_snapshot::Snapshot;
-use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{StatusCode, Url};
 
+pub(crate) use crate::outbound::auth_fault::AuthFault;
+use crate::outbound::linked;
 use crate::outbound::upstream::requested_by;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -48,19 +52,12 @@ impl Default for CallHeaders {
 /// Minimum lifetime of the token for telling a service that a call was given up.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Reason why a request cannot authenticate.
-#[derive(Debug)]
-pub(crate) struct AuthFault {
-    pub refusal: Refusal,
-    /// Whether the next request may succeed.
-    pub passes: bool,
-}
-
 /// Authenticates the calls of one gateway.
 pub struct Authorizer {
     minter: Arc<Minter>,
     credentials: Arc<Credentials>,
     exchanges: Arc<Exchanges>,
+    links: Option<Arc<LinkedTokens>>,
     told: CallHeaders,
 }
 
@@ -71,10 +68,17 @@ impl Authorizer {
         exchanges: Arc<Exchanges>,
         told: CallHeaders,
     ) -> Authorizer {
-        Authorizer { minter, credentials, exchanges, told }
+        Authorizer { minter, credentials, exchanges, links: None, told }
     }
 
-    /// Returns the headers of a request to `url`: authentication, and the further headers.
+    /// Adds the linked accounts of callers.
+    #[must_use]
+    pub fn with_links(self, links: Option<Arc<LinkedTokens>>) -> Authorizer {
+        Authorizer { links, ..self }
+    }
+
+    /// Returns the headers of a request to `url`: authentication, and the further headers. Waits for the caller to link an
+    /// account if the request needs one.
     pub(crate) async fn headers(
         &self,
         call: &Call,
@@ -83,6 +87,12 @@ impl Authorizer {
     ) -> Result<HeaderMap, AuthFault> {
         let mut headers = self.extra_headers(call);
         let Some(kind) = kind(call) else { return Ok(headers) };
+        if let Kind::Linked(wanted) = kind {
+            // Boxed, so that the state of every request does not include this wait.
+            let linking = Box::pin(linked::token_or_ask(self.links.as_ref(), call, (wanted, url)));
+            headers.extend([authorization(&unless_cancelled(call, linking).await?)?]);
+            return Ok(headers);
+        }
         let proving = self.proof((call, snapshot), kind, url, Duration::ZERO);
         headers.extend([unless_cancelled(call, proving).await?]);
         Ok(headers)
@@ -111,7 +121,7 @@ impl Authorizer {
             Some(Kind::Credential(name)) => {
                 self.credentials.check(name, User::Primitive(server, primitive), url).is_ok()
             }
-            Some(Kind::Token(_) | Kind::Exchange(_)) => false,
+            Some(Kind::Token(_) | Kind::Exchange(_) | Kind::Linked(_)) => false,
         }
     }
 
@@ -133,8 +143,24 @@ impl Authorizer {
         match kind(call) {
             Some(Kind::Credential(name)) => self.credentials.refused(name).await,
             Some(Kind::Exchange(wanted)) => self.exchanges.refused(snapshot, &call.caller, wanted).await,
+            // The caller is asked again, once: who repeats the request does that once.
+            Some(Kind::Linked(_)) => match &self.links {
+                Some(links) => links.rejected(call.id.into_bytes()).await,
+                None => false,
+            },
             Some(Kind::Token(_)) | None => false,
         }
+    }
+
+    /// Whether a service's answer with this status rejects the credentials of a call's request. For a linked account that
+    /// includes missing rights, which the caller may grant.
+    pub(crate) fn is_rejection(&self, call: &Call, status: StatusCode) -> bool {
+        status == StatusCode::UNAUTHORIZED || (status == StatusCode::FORBIDDEN && self.is_linked(call))
+    }
+
+    /// Whether a call authenticates with an account of its caller.
+    pub(crate) fn is_linked(&self, call: &Call) -> bool {
+        matches!(kind(call), Some(Kind::Linked(_)))
     }
 
     /// Reports that the service rejected the credential from [`Authorizer::lease_credential`].
@@ -248,12 +274,18 @@ impl Authorizer {
             Kind::Exchange(wanted) => {
                 self.exchange((call, snapshot), wanted, &[url.origin().ascii_serialization()]).await?
             }
+            Kind::Linked(wanted) => linked::token(self.links.as_ref(), call, (wanted, url)).await?,
         };
-        let text = || lasting(Refusal::Internal("a token cannot be sent as a header".into()));
-        let mut value = bearer(&token).ok_or_else(text)?;
-        value.set_sensitive(true);
-        Ok((AUTHORIZATION, value))
+        authorization(&token)
     }
+}
+
+/// Returns the header with a token.
+fn authorization(token: &Secret) -> Result<(HeaderName, HeaderValue), AuthFault> {
+    let refusal = || Refusal::Internal("a token cannot be sent as a header".into());
+    let mut value = bearer(token).ok_or_else(|| AuthFault { refusal: refusal(), passes: false })?;
+    value.set_sensitive(true);
+    Ok((AUTHORIZATION, value))
 }
 
 /// Waits for a proof until the call is cancelled.
@@ -279,6 +311,7 @@ pub(crate) fn name_of(auth: Option<&ServiceAuth>) -> String {
         Some(Kind::Token(token)) => format!("token {}", token.audience),
         Some(Kind::Exchange(token)) => format!("exchange {} {}", token.audience, token.scopes.join(" ")),
         Some(Kind::Credential(name)) => format!("credential {name}"),
+        Some(Kind::Linked(linked)) => format!("linked {}", linked.provider),
     }
 }
 

@@ -71,24 +71,61 @@ impl Backend for HttpBackend {
             return Err(misplaced(execution));
         };
         let mut started = execution.started();
-        let proof = match &call.entry.primitive.service_auth {
-            None => self.authorizer.extra_headers(call),
+        let proof = self.proof(mapping, execution).await?;
+        let (status, result) = self.attempt((mapping, &proof), execution, &mut started).await;
+        // The service certainly did nothing: its caller is asked to link the account again, once.
+        let is_refused = status.is_some_and(|status| self.authorizer.is_rejection(call, status));
+        if is_refused
+            && self.authorizer.is_linked(call)
+            && self.authorizer.refused(call, &execution.snapshot).await
+        {
+            started.undelivered();
+            let proof = self.proof(mapping, execution).await?;
+            let (status, result) = self.attempt((mapping, &proof), execution, &mut started).await;
+            if status.is_some_and(|status| self.authorizer.is_rejection(call, status)) {
+                self.authorizer.refused(call, &execution.snapshot).await;
+            }
+            return result;
+        }
+        result
+    }
+}
+
+impl HttpBackend {
+    /// Returns the headers of a call's request.
+    async fn proof(&self, mapping: &ProxyHttp, execution: &Execution) -> Result<HeaderMap, Refusal> {
+        let call = &execution.call;
+        match &call.entry.primitive.service_auth {
+            None => Ok(self.authorizer.extra_headers(call)),
             Some(_) => {
                 let url = destination(&self.outbound, mapping, execution)?.url;
                 let proof = self.authorizer.headers(call, &execution.snapshot, &url).await;
-                proof.map_err(|unproved| unproved.refusal)?
+                proof.map_err(|unproved| unproved.refusal)
             }
-        };
+        }
+    }
+
+    /// Sends a call's request; returns the status of the answer, if there was one, and the result.
+    async fn attempt(
+        &self,
+        (mapping, proof): (&ProxyHttp, &HeaderMap),
+        execution: &Execution,
+        started: &mut StartGuard,
+    ) -> (Option<StatusCode>, Result<Output, Refusal>) {
+        let call = &execution.call;
         // A refusal by the breaker is final: no other gateway is tried.
         started.mark_sent();
-        let permit = self.breakers.enter_for(call, &mapping.url)?;
-        let by = (&*self.outbound, &*self.authorizer, &proof);
-        let result = match send(by, mapping, execution, &mut started).await {
-            Ok(answer) => map(&self.artifacts, mapping, execution, answer).await,
-            Err(refusal) => Err(refusal),
+        let permit = match self.breakers.enter_for(call, &mapping.url) {
+            Ok(permit) => permit,
+            Err(refusal) => return (None, Err(refusal)),
+        };
+        let by = (&*self.outbound, &*self.authorizer, proof);
+        let (status, result) = match send(by, mapping, execution, started).await {
+            Ok(answer) => (Some(answer.status), map(&self.artifacts, mapping, execution, answer).await),
+            Err(refusal) => (None, Err(refusal)),
         };
         permit.leave(call, &result);
-        result
+        (status, result)
     }
 }
 
@@ -141,7 +178,7 @@ async fn once(
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
     let status = response.status();
-    if status == StatusCode::UNAUTHORIZED {
+    if status == StatusCode::UNAUTHORIZED && !authorizer.is_linked(call) {
         authorizer.refused(call, &execution.snapshot).await;
     }
     let headers = response.headers().clone();

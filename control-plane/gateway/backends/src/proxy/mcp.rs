@@ -5,6 +5,7 @@
 //! relayed; no client's token or session id is forwarded (I-8); messages of the upstream are bounded.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_call::call::CallKind;
@@ -22,7 +23,6 @@ use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Primitive, ProxyMcp};
 use asp_snapshot::Snapshot;
 use async_trait::async_trait;
-use reqwest::StatusCode;
 use serde_json::{Map, Value};
 
 use crate::accepted::pinned::{self, PinnedItems};
@@ -100,10 +100,28 @@ impl McpBackend {
         Ok(client)
     }
 
+    /// Authenticates and runs one call.
+    async fn attempt(
+        &self,
+        (target, rejected): (&ProxyMcp, &AtomicBool),
+        execution: &Execution,
+        started: &mut StartGuard,
+    ) -> Result<Output, Refusal> {
+        let call = &execution.call;
+        let client = self.proving(target, execution).await;
+        let client = client.map_err(|unproved| unproved.refusal)?;
+        // As for HTTP, a breaker's refusal is this gateway's answer.
+        started.mark_sent();
+        let permit = self.breakers.enter_for(call, &target.url)?;
+        let result = self.ask_in_session((&client, target, rejected), execution, started).await;
+        permit.leave(call, &result);
+        result
+    }
+
     /// Runs one call; an upstream session that has ended is reopened once.
     async fn ask_in_session(
         &self,
-        (client, target): (&Client, &ProxyMcp),
+        (client, target, rejected): (&Client, &ProxyMcp, &AtomicBool),
         execution: &Execution,
         started: &mut StartGuard,
     ) -> Result<Output, Refusal> {
@@ -122,8 +140,9 @@ impl McpBackend {
             return Err(Refusal::Unknown);
         }
         let downstream = Arc::new(Clients::of(call.clone(), &target.pages));
-        let asking = McpCall { client, target, execution, downstream, declared: &declared, slot: &slot };
-        let session = self.open(client, &slot, &declared).await?;
+        let asking =
+            McpCall { client, target, execution, downstream, declared: &declared, slot: &slot, rejected };
+        let session = self.open(&asking).await?;
         match self.ask(&asking, &session).await {
             Ok(output) => Ok(output),
             Err(fault) => Box::pin(self.retry(&asking, &session, fault)).await,
@@ -137,7 +156,7 @@ impl McpBackend {
         session: &Arc<Session>,
         fault: ClientFault,
     ) -> Result<Output, Refusal> {
-        let McpCall { client, target, execution, slot, declared, .. } = asking;
+        let McpCall { target, execution, slot, .. } = asking;
         let may_repeat = execution.call.may_repeat();
         let is_lost = match &fault {
             ClientFault::SessionEnded => true,
@@ -147,7 +166,7 @@ impl McpBackend {
         let answered = match fault {
             _ if is_lost => {
                 forget(slot, session).await;
-                let next = self.open(client, slot, declared).await?;
+                let next = self.open(asking).await?;
                 self.ask(asking, &next).await
             }
             ClientFault::SessionRefused { fault, did_nothing, is_named: false }
@@ -161,7 +180,7 @@ impl McpBackend {
             Ok(output) => Ok(output),
             Err(fault) => {
                 let fault = fault.of_request();
-                self.judged(execution, &fault).await;
+                self.judged(asking, &fault).await;
                 Err(refusal(&execution.call, &target.pages, fault))
             }
         }
@@ -240,19 +259,30 @@ impl McpBackend {
     }
 
     /// Reports to the authorizer that the upstream refused the call's credentials, if it did.
-    async fn judged(&self, execution: &Execution, fault: &ClientFault) {
-        if matches!(fault, ClientFault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
-            self.authorizer.refused(&execution.call, &execution.snapshot).await;
+    async fn judged(&self, asking: &McpCall<'_>, fault: &ClientFault) {
+        let Execution { call, snapshot, .. } = asking.execution;
+        let ClientFault::Refused { status, .. } = fault else { return };
+        if self.authorizer.is_rejection(call, *status)
+            && self.authorizer.refused(call, snapshot).await
+            && self.authorizer.is_linked(call)
+        {
+            asking.rejected.store(true, Ordering::Release);
         }
     }
 
-    async fn open(&self, client: &Client, slot: &Slot, declared: &Value) -> Result<Arc<Session>, Refusal> {
+    async fn open(&self, asking: &McpCall<'_>) -> Result<Arc<Session>, Refusal> {
+        let McpCall { client, slot, declared, execution, .. } = asking;
         let mut held = slot.lock().await;
         if let Some(session) = &*held {
             return Ok(session.clone());
         }
         // Nothing of the call is delivered yet, whatever fails here.
         let begun = self.begin(client, declared).await;
+        if let Err(fault) = &begun
+            && self.authorizer.is_linked(&execution.call)
+        {
+            self.judged(asking, fault).await;
+        }
         let session = begun.map_err(|fault| match fault {
             ClientFault::Refused { status, wait, said, .. } => match by_status_alone(status, wait, &said) {
                 Meaning::Refused(refusal) => refusal,
@@ -276,19 +306,18 @@ impl McpBackend {
 impl Backend for McpBackend {
     /// Sends one request to an upstream MCP server.
     async fn run(&self, execution: &Execution) -> Result<Output, Refusal> {
-        let call = &execution.call;
-        let Some(Mode::ProxyMcp(target)) = mode(&call.entry.primitive) else {
+        let Some(Mode::ProxyMcp(target)) = mode(&execution.call.entry.primitive) else {
             return Err(misplaced(execution));
         };
         let mut started = execution.started();
-        let client = self.proving(target, execution).await;
-        let client = client.map_err(|unproved| unproved.refusal)?;
-        // As for HTTP, a breaker's refusal is this gateway's answer.
-        started.mark_sent();
-        let permit = self.breakers.enter_for(call, &target.url)?;
-        let result = self.ask_in_session((&client, target), execution, &mut started).await;
-        permit.leave(call, &result);
-        result
+        let rejected = AtomicBool::new(false);
+        let result = self.attempt((target, &rejected), execution, &mut started).await;
+        if !rejected.load(Ordering::Acquire) {
+            return result;
+        }
+        // The upstream certainly did nothing: its caller is asked to link the account again, once.
+        started.undelivered();
+        Box::pin(self.attempt((target, &rejected), execution, &mut started)).await
     }
 
     fn answers(&self, kind: &CallKind) -> bool {
@@ -376,6 +405,8 @@ struct McpCall<'a> {
     declared: &'a Value,
     /// Slot of its session.
     slot: &'a Slot,
+    /// Set if the upstream rejected the token of the caller's linked account, which is dead since then.
+    rejected: &'a AtomicBool,
 }
 
 /// Removes a session that the server has ended from its slot, unless another call has already replaced it.

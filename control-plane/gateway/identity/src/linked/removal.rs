@@ -36,7 +36,7 @@ impl LinkedTokens {
         loop {
             ticks.tick().await;
             let Some(links) = links.upgrade() else { return };
-            let expires = looks % LOOKS == 0;
+            let expires = looks.is_multiple_of(LOOKS);
             looks = looks.wrapping_add(1);
             let done = links.revoke_due(expires).await;
             if let (Err(error), false) = (&done, is_failing) {

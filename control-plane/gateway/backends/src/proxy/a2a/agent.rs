@@ -172,7 +172,7 @@ impl Agent {
                 true => AgentFault::NotSent(Refusal::Upstream("the agent could not be reached".into())),
                 false => loss("the agent did not answer"),
             })?;
-            let is_refused = response.status() == StatusCode::UNAUTHORIZED;
+            let is_refused = self.authorizer.is_rejection(&self.call, response.status());
             if !is_first || !is_refused || !self.authorizer.refused(&self.call, &self.snapshot).await {
                 return Ok(response);
             }
