@@ -449,6 +449,11 @@ async fn public(
     if let Some(response) = of_approvals {
         return response;
     }
+    // Boxed, so that the state of every request does not include this one's.
+    let account = Box::pin(login::linking::serve_account(gateway, snapshot, (parts, body, peer)));
+    if let Some(response) = account.await {
+        return response;
+    }
     let path = parts.uri.path();
     // The keys are not charged: they cost nothing, and a service without them accepts no call.
     if path != wellknown::KEYS

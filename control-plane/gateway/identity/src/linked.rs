@@ -30,6 +30,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+pub use asp_store::linked_accounts::LinkRow as LinkedAccount;
 use endpoint::TokenAnswer;
 pub use provider::KnownProvider;
 pub use request::{LinkRequest, NoLink, Unlinked};
@@ -255,12 +256,15 @@ impl LinkedTokens {
     }
 
     /// Ends a user's link at a provider; returns whether there was one.
-    pub async fn remove(&self, key: &LinkKey) -> Result<bool, NoLink> {
+    pub async fn remove(
+        &self,
+        (org, issuer, subject): (&str, &str, &str),
+        provider: &str,
+    ) -> Result<bool, NoLink> {
         // An empty part of a filter would match every link.
-        if [&key.org, &key.issuer, &key.subject, &key.provider].iter().any(|part| part.is_empty()) {
+        if [org, issuer, subject, provider].iter().any(|part| part.is_empty()) {
             return Ok(false);
         }
-        let LinkKey { org, issuer, subject, provider } = key;
         let removed = self.store.remove_links(LinkFilter { org, issuer, subject, provider }).await;
         removed.map(|removed| removed > 0).map_err(unavailable)
     }

@@ -10,6 +10,7 @@
 mod authorize;
 mod client;
 mod code;
+pub mod linking;
 mod page;
 mod redirect;
 pub(crate) mod signin;
@@ -107,6 +108,7 @@ impl<'a> Front<'a> {
 /// One request to an endpoint.
 struct LoginRequest<'a> {
     gateway: &'a Replica,
+    snapshot: &'a Snapshot,
     front: Front<'a>,
     parts: &'a Parts,
     body: &'a Bytes,
@@ -138,7 +140,7 @@ pub async fn serve(
     let (server, endpoint) = place(path)?;
     let server = snapshot.server(server)?;
     let front = Front::of(&gateway.config.public_url, snapshot, server)?;
-    let asked = LoginRequest { gateway, front, parts, body, peer };
+    let asked = LoginRequest { gateway, snapshot, front, parts, body, peer };
     let logins = &gateway.issuers.logins;
     let charged = match endpoint {
         "metadata" => logins.charge_document(peer),
@@ -153,7 +155,12 @@ pub async fn serve(
         ("register", &Method::POST) => client::register(&asked),
         ("authorize", &Method::GET) => authorize::ask(&asked),
         ("consent", &Method::POST) => authorize::decided(&asked),
-        ("callback", &Method::GET) => authorize::returned(&asked),
+        ("callback", &Method::GET) => match linking::returned(&asked).await {
+            Some(response) => response,
+            None => authorize::returned(&asked),
+        },
+        ("link", &Method::GET) if linking::is_here(gateway) => linking::ask(&asked),
+        ("link", &Method::POST) if linking::is_here(gateway) => linking::decided(&asked),
         ("token", &Method::POST) => token::exchange(&asked).await,
         ("metadata" | "register" | "authorize" | "consent" | "callback" | "token", _) => {
             error(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", "another method is needed")
@@ -210,9 +217,13 @@ pub(crate) fn parameters(encoded: &[u8]) -> Option<std::collections::HashMap<Str
 
 /// Returns the parameters of the form in a request's body; `None` if the body is not a form.
 fn form(asked: &LoginRequest<'_>) -> Option<std::collections::HashMap<String, String>> {
-    let kind = asked.parts.headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    form_in(asked.parts, asked.body)
+}
+
+fn form_in(parts: &Parts, body: &Bytes) -> Option<std::collections::HashMap<String, String>> {
+    let kind = parts.headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let is_form = kind.split(';').next()?.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded");
-    if is_form { parameters(asked.body) } else { None }
+    if is_form { parameters(body) } else { None }
 }
 
 #[cfg(test)]

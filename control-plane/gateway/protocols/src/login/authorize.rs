@@ -8,6 +8,7 @@ use asp_call::seal::Purpose;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
@@ -77,24 +78,42 @@ impl Ticket {
 const BROWSER: usize = 16;
 
 /// Returns the cookie's name. With TLS, its prefix keeps other hosts from setting it (RFC 6265bis section 4.1.3.2).
-fn cookie_name(asked: &LoginRequest<'_>) -> String {
+pub(super) fn cookie_name(asked: &LoginRequest<'_>) -> String {
     let prefix = if is_secure(asked) { "__Host-" } else { "" };
     format!("{prefix}asp-login-{}", asked.front.name())
 }
 
-fn is_secure(asked: &LoginRequest<'_>) -> bool {
+pub(super) fn is_secure(asked: &LoginRequest<'_>) -> bool {
     asked.front.public_url.starts_with("https:")
 }
 
 /// Returns the cookie set here; `None` if there are two, as either may be forged.
-fn cookie<'a>(asked: &'a LoginRequest<'_>) -> Option<&'a str> {
-    let wanted = cookie_name(asked);
-    let values = asked.parts.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let mut own = pairs.filter(|(name, _)| *name == wanted).map(|(_, value)| value);
-    let value = own.next().filter(|_| own.next().is_none())?;
+pub(super) fn cookie<'a>(asked: &'a LoginRequest<'_>) -> Option<&'a str> {
+    let value = named_cookie(asked.parts, &cookie_name(asked))?;
     let is_ours = URL_SAFE_NO_PAD.decode(value).is_ok_and(|bytes| bytes.len() == BROWSER);
     is_ours.then_some(value)
+}
+
+/// Returns the value of the one cookie of this name.
+pub(super) fn named_cookie<'a>(parts: &'a Parts, wanted: &str) -> Option<&'a str> {
+    let values = parts.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut own = pairs.filter(|(name, _)| *name == wanted).map(|(_, value)| value);
+    own.next().filter(|_| own.next().is_none())
+}
+
+/// Returns the value that identifies the browser of a request, and the header that sets its cookie for `life` seconds.
+pub(super) fn browser(asked: &LoginRequest<'_>, life: u64) -> (String, Option<HeaderValue>) {
+    // Concurrent logins of one browser share its cookie and have a ticket each.
+    let value = cookie(asked).map_or_else(new_browser, str::to_owned);
+    let secure = if is_secure(asked) { "; Secure" } else { "" };
+    let name = cookie_name(asked);
+    let cookie = format!("{name}={value}; Path=/; Max-Age={life}; HttpOnly; SameSite=Lax{secure}");
+    (value, HeaderValue::from_str(&cookie).ok())
+}
+
+fn new_browser() -> String {
+    URL_SAFE_NO_PAD.encode(rand::random::<[u8; BROWSER]>())
 }
 
 /// Returns a redirect that the browser follows with GET and that is never cached.
@@ -123,14 +142,14 @@ pub(super) fn ask(asked: &LoginRequest<'_>) -> Response {
     if !redirect::is_listed(&asked.front.login.redirects, redirect) {
         return page::refusal("This server does not allow the client's redirect address.");
     }
+    let (browser, set_cookie) = browser(asked, LIFE);
     let ticket = Ticket {
         redirect: redirect.to_owned(),
         state: given.get("state").cloned(),
         challenge: text("code_challenge").to_owned(),
         client: code::hash(text("client_id")),
         scope: scope(asked, text("scope")),
-        // Concurrent logins of one browser share its cookie and have a ticket each.
-        browser: browser(asked),
+        browser,
         expires: unix_seconds() + LIFE,
         agreed: false,
     };
@@ -148,23 +167,10 @@ pub(super) fn ask(asked: &LoginRequest<'_>) -> Response {
         scope: &ticket.scope,
         ticket: &sealed,
     });
-    set_cookie(asked, &ticket, &mut response);
-    response
-}
-
-/// Returns the browser's value, or a new one.
-fn browser(asked: &LoginRequest<'_>) -> String {
-    let new = || URL_SAFE_NO_PAD.encode(rand::random::<[u8; BROWSER]>());
-    cookie(asked).map_or_else(new, str::to_owned)
-}
-
-fn set_cookie(asked: &LoginRequest<'_>, ticket: &Ticket, response: &mut Response) {
-    let secure = if is_secure(asked) { "; Secure" } else { "" };
-    let name = cookie_name(asked);
-    let cookie = format!("{name}={}; Path=/; Max-Age={LIFE}; HttpOnly; SameSite=Lax{secure}", ticket.browser);
-    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+    if let Some(cookie) = set_cookie {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
+    response
 }
 
 /// Returns the client's scopes and those of every login, without duplicates.
@@ -222,18 +228,21 @@ pub(super) fn begin_for_page(
     challenge: String,
     client: String,
 ) -> Response {
+    let (browser, set_cookie) = browser(asked, LIFE);
     let ticket = Ticket {
         redirect: redirect.to_owned(),
         state: Some(state),
         challenge,
         client,
         scope: scope(asked, ""),
-        browser: browser(asked),
+        browser,
         expires: unix_seconds() + LIFE,
         agreed: true,
     };
     let mut response = to_issuer(asked, &ticket);
-    set_cookie(asked, &ticket, &mut response);
+    if let Some(cookie) = set_cookie {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
     response
 }
 

@@ -24,7 +24,7 @@ const RETRY_AFTER: u64 = 1;
 /// Maximum size of an answer, in bytes.
 const MAX_BODY: usize = 256 * 1024;
 /// Parameters of the request to the issuer.
-type Parameters<'a> = Vec<(&'static str, Cow<'a, str>)>;
+pub(super) type Parameters<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
 /// Longest code, verifier or refresh token, in bytes.
 const MAX_VALUE: usize = 8 * 1024;
@@ -38,38 +38,50 @@ pub(super) async fn exchange(asked: &LoginRequest<'_>) -> Response {
         Ok(sent) => sent,
         Err(refusal) => return *refusal,
     };
-    let logins = &asked.gateway.issuers.logins;
     let client_id = given.get("client_id").map(String::as_str).unwrap_or_default();
+    match ask_within_limits(asked, client_id, &sent).await {
+        Ok((status, said)) => answer(status, &Value::Object(said)),
+        Err(refusal) => *refusal,
+    }
+}
+
+/// Sends a request to the issuer, within the limits of the peer, of the client and of the issuer.
+pub(super) async fn ask_within_limits(
+    asked: &LoginRequest<'_>,
+    client_id: &str,
+    sent: &Parameters<'_>,
+) -> Result<(StatusCode, Map<String, Value>), Box<Response>> {
+    let logins = &asked.gateway.issuers.logins;
     if let Err(seconds) = logins.charge_token(asked.peer, client_id) {
-        return too_many(seconds);
+        return Err(Box::new(too_many(seconds)));
     }
     let issuer = &asked.front.upstream.name;
     let Some(_exchange) = logins.begin(asked.peer, issuer) else {
-        return too_many(RETRY_AFTER);
+        return Err(Box::new(too_many(RETRY_AFTER)));
     };
     // Anybody may send requests here, so few run at each issuer at a time and the others wait.
     let turns = logins.turns(issuer);
     let turn = tokio::time::timeout(WITHIN, turns.acquire()).await;
     let Ok(Ok(_turn)) = turn else {
-        return error(
+        return Err(Box::new(error(
             StatusCode::SERVICE_UNAVAILABLE,
             "temporarily_unavailable",
             "too many logins: try again",
-        );
+        )));
     };
     let late = || Err("it did not answer in time".to_owned());
-    match tokio::time::timeout(WITHIN, ask(asked, &sent)).await.unwrap_or_else(|_| late()) {
-        Ok((status, said)) => answer(status, &Value::Object(said)),
+    match tokio::time::timeout(WITHIN, ask(asked, sent)).await.unwrap_or_else(|_| late()) {
+        Ok(answered) => Ok(answered),
         Err(fault) => {
             tracing::warn!(
                 server = asked.front.name(), %issuer, %fault,
                 "client gets no token: the issuer's token endpoint failed"
             );
-            error(
+            Err(Box::new(error(
                 StatusCode::BAD_GATEWAY,
                 "temporarily_unavailable",
                 "the issuer could not be reached: try again",
-            )
+            )))
         }
     }
 }

@@ -1,0 +1,361 @@
+//! Pages on which users link accounts at other services, and see and remove their links.
+//!
+//! Owns: `/<server>/oauth/link`, `/account` and what is below it, and the returns from issuer and provider that belong to them.
+//! Refuses: a link for anyone but the user who called, whoever got the address of the page. Keeps true: the browser is signed
+//! in at the issuer of the server, and its user compared with the caller, before it is sent to a provider; each return is bound
+//! to the browser that began, and a provider's return is used once; all states are sealed, and redirect URLs are fixed. The
+//! issuer's tokens are only evaluated, and not stored.
+
+mod account;
+mod sign_in;
+mod texts;
+
+use asp_call::clock::unix_seconds;
+use asp_call::digest::PeerKey;
+use asp_call::seal::Purpose;
+use asp_edge::Caller;
+use asp_identity::linked::{LinkTicket, LinkedTokens, NewLink, NoLink, Unlinked, link_context};
+use asp_snapshot::Snapshot;
+use axum::body::Bytes;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::request::Parts;
+use http::{Method, StatusCode, header};
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::authorize::{browser, cookie, go_to};
+use super::{Front, LoginRequest, code, form, parameters, too_many};
+use crate::replica::Replica;
+
+/// Time limit for signing in and for the provider's consent, each, in seconds.
+const LIFE: u64 = 900;
+/// Longest code of an issuer or a provider, in bytes.
+const MAX_CODE: usize = 4_096;
+
+/// A state that travels through the browser, sealed.
+#[derive(Serialize, Deserialize)]
+enum LinkState {
+    /// The browser signs in at the issuer.
+    #[serde(rename = "s")]
+    SignIn(SignIn),
+    /// The browser is at the provider.
+    #[serde(rename = "l")]
+    Consent(Consent),
+}
+
+/// A sign-in at the issuer of a server.
+#[derive(Serialize, Deserialize)]
+struct SignIn {
+    /// The account to link; without one the user wants to see the links.
+    #[serde(rename = "t")]
+    ticket: Option<LinkTicket>,
+    #[serde(rename = "v")]
+    verifier: String,
+    /// Content of the cookie in the browser that began.
+    #[serde(rename = "b")]
+    browser: String,
+    #[serde(rename = "e")]
+    expires: u64,
+}
+
+/// A consent at a provider.
+#[derive(Serialize, Deserialize)]
+struct Consent {
+    #[serde(rename = "t")]
+    ticket: LinkTicket,
+    /// Requested scopes.
+    #[serde(rename = "s")]
+    scopes: Vec<String>,
+    #[serde(rename = "v")]
+    verifier: String,
+    #[serde(rename = "b")]
+    browser: String,
+    /// Id by which the state is used once.
+    #[serde(rename = "n")]
+    id: [u8; 16],
+    #[serde(rename = "e")]
+    expires: u64,
+}
+
+/// Whether this gateway has linked accounts.
+pub(super) fn is_here(gateway: &Replica) -> bool {
+    gateway.issuers.links.is_some()
+}
+
+fn links<'a>(gateway: &'a Replica) -> Option<&'a Arc<LinkedTokens>> {
+    gateway.issuers.links.as_ref()
+}
+
+/// Seals a state for a server, or for no server; `None` if it is too long.
+fn seal(gateway: &Replica, server: &str, value: &impl Serialize) -> Option<String> {
+    let plain = serde_json::to_vec(value).ok()?;
+    gateway.sealer.seal(Purpose::Login, &link_context(server), &plain).ok()
+}
+
+fn open<T: for<'de> Deserialize<'de>>(gateway: &Replica, server: &str, sealed: &str) -> Option<T> {
+    let plain = gateway.sealer.open(Purpose::Login, &link_context(server), sealed)?;
+    serde_json::from_slice(&plain).ok()
+}
+
+/// Returns a verifier of PKCE (RFC 7636 section 4.1).
+fn verifier() -> String {
+    URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
+}
+
+/// Opens the ticket of a linking page that has not expired.
+fn ticket(asked: &LoginRequest<'_>, sealed: &str) -> Option<LinkTicket> {
+    let ticket: LinkTicket = open(asked.gateway, asked.front.name(), sealed)?;
+    (ticket.server == asked.front.name() && !ticket.has_expired()).then_some(ticket)
+}
+
+/// Shows what is to be linked, before anything leaves the platform.
+pub(super) fn ask(asked: &LoginRequest<'_>) -> Response {
+    let given = parameters(asked.parts.uri.query().unwrap_or_default().as_bytes()).unwrap_or_default();
+    let Some((sealed, ticket)) =
+        given.get("ticket").and_then(|sealed| Some((sealed, ticket(asked, sealed)?)))
+    else {
+        return texts::refusal(texts::EXPIRED);
+    };
+    let (_, set_cookie) = browser(asked, LIFE);
+    let mut response = texts::ask(asked.front.name(), &ticket, sealed);
+    if let Some(cookie) = set_cookie {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// Sends the user who wants to link an account to the issuer.
+pub(super) fn decided(asked: &LoginRequest<'_>) -> Response {
+    if !is_from_here(&asked.gateway.config.public_url, asked.parts) {
+        return texts::refusal(texts::FOREIGN);
+    }
+    let given = form(asked).unwrap_or_default();
+    let ticket = given.get("ticket").and_then(|sealed| ticket(asked, sealed));
+    let (Some(ticket), Some(browser)) = (ticket, cookie(asked)) else {
+        return texts::refusal(texts::EXPIRED);
+    };
+    sign_in::begin(asked, Some(ticket), browser.to_owned())
+}
+
+/// Whether a form was sent by a page of this origin; browsers send `Origin` with every POST.
+fn is_from_here(public_url: &str, parts: &Parts) -> bool {
+    let origin = parts.headers.get(header::ORIGIN);
+    origin.is_none_or(|origin| origin.as_bytes() == public_url.as_bytes())
+}
+
+/// Handles the return from the issuer; `None` if it belongs to the login of a client.
+pub(super) async fn returned(asked: &LoginRequest<'_>) -> Option<Response> {
+    let links = links(asked.gateway)?;
+    let given = parameters(asked.parts.uri.query()?.as_bytes())?;
+    let state: LinkState = open(asked.gateway, asked.front.name(), given.get("state")?)?;
+    let LinkState::SignIn(state) = state else { return None };
+    if state.expires <= unix_seconds() || cookie(asked) != Some(state.browser.as_str()) {
+        return Some(texts::refusal(texts::EXPIRED));
+    }
+    if given.get("iss").is_some_and(|iss| *iss != asked.front.upstream.iss) {
+        return Some(texts::refusal(texts::OTHER_ISSUER));
+    }
+    let Some(code) = given.get("code").filter(|code| code.len() <= MAX_CODE) else {
+        return Some(texts::refusal(texts::NOT_SIGNED_IN));
+    };
+    let caller = match sign_in::end(asked, code, &state.verifier).await {
+        Ok(caller) => caller,
+        Err(why) => return Some(texts::refusal(why)),
+    };
+    Some(match state.ticket {
+        None => account::open_session(asked, &caller),
+        Some(ticket) if !is_user(&ticket, &caller) => {
+            tracing::info!(
+                server = asked.front.name(),
+                org = ticket.org,
+                "linked account refused: another user signed in than the one who called"
+            );
+            texts::page(StatusCode::FORBIDDEN, texts::OTHER_USER)
+        }
+        Some(ticket) => consent(asked, links, ticket, state.browser).await,
+    })
+}
+
+fn is_user(ticket: &LinkTicket, caller: &Caller) -> bool {
+    ticket.org == caller.org && ticket.issuer == caller.issuer && ticket.user == caller.user
+}
+
+/// Sends the user to the provider.
+async fn consent(
+    asked: &LoginRequest<'_>,
+    links: &LinkedTokens,
+    ticket: LinkTicket,
+    browser: String,
+) -> Response {
+    let found = links.provider(&ticket.provider).await;
+    let requested = links.scopes_to_request(&ticket).await;
+    let (known, scopes) = match (found, requested) {
+        (Ok(known), Ok(scopes)) => (known, scopes),
+        (Err(fault), _) | (_, Err(fault)) => return texts::refusal(failed(&ticket, &fault)),
+    };
+    let provider = &known.document;
+    if !provider.serves_org(&ticket.org) {
+        return texts::refusal(texts::NOT_ALLOWED);
+    }
+    let Ok(mut url) = Url::parse(&provider.authorization_endpoint) else {
+        return texts::refusal(texts::FAILED);
+    };
+    let verifier = verifier();
+    let challenge = code::hash(&verifier);
+    let id = rand::random();
+    let expires = unix_seconds() + LIFE;
+    let state = Consent { ticket, scopes: scopes.clone(), verifier, browser, id, expires };
+    let Some(state) = seal(asked.gateway, "", &LinkState::Consent(state)) else {
+        return texts::refusal(texts::FAILED);
+    };
+    {
+        let mut query = url.query_pairs_mut();
+        query
+            .append_pair("response_type", "code")
+            .append_pair("client_id", &provider.client_id)
+            .append_pair("redirect_uri", &links.redirect())
+            .append_pair("state", &state);
+        if provider.pkce {
+            query.append_pair("code_challenge", &challenge).append_pair("code_challenge_method", "S256");
+        }
+        if !scopes.is_empty() {
+            query.append_pair("scope", &scopes.join(&provider.scope_separator));
+        }
+        for (name, value) in &provider.parameters {
+            query.append_pair(name, value);
+        }
+    }
+    go_to(url.as_str())
+}
+
+/// Logs why a link failed and returns the text for its user.
+fn failed(ticket: &LinkTicket, fault: &NoLink) -> &'static str {
+    match fault {
+        NoLink::Missing(Unlinked::Rejected) => texts::REJECTED,
+        NoLink::UnknownProvider(_) => texts::NOT_ALLOWED,
+        _ => {
+            tracing::warn!(provider = ticket.provider, org = ticket.org, %fault, "account could not be linked");
+            texts::FAILED
+        }
+    }
+}
+
+/// Handles the return from a provider.
+async fn linked(gateway: &Replica, snapshot: &Snapshot, (parts, body, peer): PublicRequest<'_>) -> Response {
+    let given = parameters(parts.uri.query().unwrap_or_default().as_bytes()).unwrap_or_default();
+    let state = given.get("state").and_then(|sealed| open::<LinkState>(gateway, "", sealed));
+    let (Some(LinkState::Consent(state)), Some(links)) = (state, links(gateway)) else {
+        return texts::refusal(texts::EXPIRED);
+    };
+    let Consent { ticket, scopes, verifier, browser, id, expires } = state;
+    let server = snapshot.server(&ticket.server);
+    let front = server.and_then(|server| Front::of(&gateway.config.public_url, snapshot, server));
+    let Some(front) = front else { return texts::refusal(texts::EXPIRED) };
+    let asked = LoginRequest { gateway, snapshot, front, parts, body, peer };
+    if expires <= unix_seconds() || cookie(&asked) != Some(browser.as_str()) {
+        return texts::refusal(texts::EXPIRED);
+    }
+    match links.use_state(id, Duration::from_secs(LIFE)).await {
+        Ok(true) => {}
+        Ok(false) => return texts::refusal(texts::EXPIRED),
+        Err(fault) => return texts::refusal(failed(&ticket, &fault)),
+    }
+    let known = match links.provider(&ticket.provider).await {
+        Ok(known) => known,
+        Err(fault) => return texts::refusal(failed(&ticket, &fault)),
+    };
+    // RFC 9207 section 2.4.
+    let iss = given.get("iss");
+    if known.document.issuer.as_ref().is_some_and(|issuer| iss.is_some_and(|iss| iss != issuer)) {
+        return texts::refusal(texts::OTHER_ISSUER);
+    }
+    let Some(code) = given.get("code").filter(|code| code.len() <= MAX_CODE) else {
+        return texts::refusal(texts::NO_CONSENT);
+    };
+    let new =
+        NewLink { provider: &ticket.provider, ticket: &ticket, scopes: &scopes, code, verifier: &verifier };
+    match links.link(new).await {
+        Ok(()) => {
+            tracing::info!(provider = ticket.provider, org = ticket.org, "account linked");
+            texts::linked(&known.document.title)
+        }
+        Err(fault) => texts::refusal(failed(&ticket, &fault)),
+    }
+}
+
+/// Head, body and peer of a request that needs no caller.
+type PublicRequest<'a> = (&'a Parts, &'a Bytes, &'a PeerKey);
+
+/// Answers requests to `/account` and below; `None` if the path is neither, or this gateway has no linked accounts.
+pub async fn serve_account(
+    gateway: &Replica,
+    snapshot: &Snapshot,
+    request: PublicRequest<'_>,
+) -> Option<Response> {
+    let (parts, _, peer) = request;
+    let page = parts.uri.path().strip_prefix("/account").filter(|_| is_here(gateway))?;
+    if !matches!(page, "" | "/callback" | "/sign-in" | "/remove") {
+        return None;
+    }
+    if let Err(seconds) = gateway.issuers.logins.charge(peer) {
+        return Some(too_many(seconds));
+    }
+    Some(match (page, &parts.method) {
+        ("", &Method::GET) => account::show(gateway, snapshot, parts).await,
+        ("/callback", &Method::GET) => linked(gateway, snapshot, request).await,
+        ("/sign-in", &Method::POST) => account::sign_in(gateway, snapshot, request),
+        ("/remove", &Method::POST) => account::remove(gateway, request).await,
+        _ => texts::page(StatusCode::METHOD_NOT_ALLOWED, texts::EXPIRED),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket() -> LinkTicket {
+        LinkTicket {
+            provider: "github".into(),
+            scopes: vec!["repo".into()],
+            org: "acme".into(),
+            issuer: "dev".into(),
+            user: "alice".into(),
+            server: "demo".into(),
+            primitive: "find".into(),
+            expires: 1,
+        }
+    }
+
+    #[test]
+    fn only_the_user_who_called_links_an_account() {
+        let caller =
+            Caller { org: "acme".into(), user: "alice".into(), issuer: "dev".into(), ..Caller::default() };
+        assert!(is_user(&ticket(), &caller));
+        for other in [
+            Caller { org: "globex".into(), ..caller.clone() },
+            Caller { user: "bob".into(), ..caller.clone() },
+            Caller { issuer: "other".into(), ..caller.clone() },
+        ] {
+            assert!(!is_user(&ticket(), &other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_no_state_and_a_state_no_ticket() {
+        let text = serde_json::to_string(&ticket()).unwrap();
+        assert!(serde_json::from_str::<LinkState>(&text).is_err());
+        let state = LinkState::SignIn(SignIn {
+            ticket: Some(ticket()),
+            verifier: verifier(),
+            browser: "b".into(),
+            expires: 1,
+        });
+        let text = serde_json::to_string(&state).unwrap();
+        assert!(serde_json::from_str::<LinkTicket>(&text).is_err());
+        assert!(matches!(serde_json::from_str(&text).unwrap(), LinkState::SignIn(_)));
+    }
+}
