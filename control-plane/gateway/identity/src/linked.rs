@@ -22,7 +22,7 @@ use asp_call::seal::{Purpose, Sealer};
 use asp_outbound::Outbound;
 use asp_platform::secret::{Secret, SecretBytes};
 use asp_store::linked_accounts::{
-    HolderId, LINK_TABLE, LinkFilter, LinkId, LinkKey, LinkRow, LinkTokens, LinkedAccounts, link_row,
+    HolderId, LINK_TABLE, LinkFilter, LinkId, LinkRow, LinkTokens, LinkedAccounts, link_row,
 };
 use asp_vault::{Place, Vault};
 use bytes::Bytes;
@@ -364,6 +364,8 @@ fn unavailable(error: impl std::fmt::Display) -> NoLink {
 
 #[cfg(test)]
 mod tests {
+    use asp_store::linked_accounts::LinkKey;
+
     use super::*;
 
     fn link(life: Option<u64>, renewable: bool) -> LinkRow {

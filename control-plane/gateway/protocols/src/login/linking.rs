@@ -86,7 +86,7 @@ pub(super) fn is_here(gateway: &Replica) -> bool {
     gateway.issuers.links.is_some()
 }
 
-fn links<'a>(gateway: &'a Replica) -> Option<&'a Arc<LinkedTokens>> {
+fn links(gateway: &Replica) -> Option<&Arc<LinkedTokens>> {
     gateway.issuers.links.as_ref()
 }
 
@@ -332,8 +332,18 @@ mod tests {
 
     #[test]
     fn only_the_user_who_called_links_an_account() {
-        let caller =
-            Caller { org: "acme".into(), user: "alice".into(), issuer: "dev".into(), ..Caller::default() };
+        let caller = Caller {
+            org: "acme".into(),
+            user: "alice".into(),
+            groups: Vec::new(),
+            scopes: Vec::new(),
+            client: "cli".into(),
+            wcit: "t".into(),
+            digest: [0; 32],
+            issuer: "dev".into(),
+            issued_at: 0,
+            expires_at: 1,
+        };
         assert!(is_user(&ticket(), &caller));
         for other in [
             Caller { org: "globex".into(), ..caller.clone() },

@@ -116,7 +116,8 @@ fn evaluated(asked: &LoginRequest<'_>, snapshot: &Snapshot, token: &str) -> Opti
     let authorization = format!("Bearer {token}");
     PATHS.iter().find_map(|path| {
         let path = format!("/{}/{path}", asked.front.name());
-        let mut headers: Vec<(&str, &[u8])> = vec![(":method", b"GET"), (":path", path.as_bytes())];
+        let mut headers: Vec<(&str, &[u8])> =
+            vec![(":method", b"GET".as_slice()), (":path", path.as_bytes())];
         headers.extend(host.map(|host| (":authority", host)));
         headers.push(("authorization", authorization.as_bytes()));
         match edge.on_headers(&snapshot.edge, &headers, true, &env()) {
