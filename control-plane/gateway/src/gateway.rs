@@ -22,7 +22,8 @@ use asp_call::seal::Sealer;
 use asp_call::telemetry::audit::Audit;
 use asp_call::telemetry::metrics::RevocationStage;
 use asp_edge::{Edge, EdgeRole};
-use asp_identity::issuers::{IssuerDeps, Issuers};
+use asp_identity::issuers::IssuerDeps;
+use asp_identity::linked::{LinkDeps, LinkedTokens};
 use asp_identity::minting::{self, CardKeys, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
 use asp_pipeline::pipeline::approvals::Approvals;
@@ -45,6 +46,7 @@ use asp_store::audit::AuditLog;
 use asp_store::blobs::Blobs;
 use asp_store::counter::Counters;
 use asp_store::ledger::Ledger;
+use asp_store::linked_accounts::LinkedAccounts;
 use asp_store::plugin_storage::PluginStorage;
 use asp_store::push::PushStore;
 use asp_store::records::CallRecords;
@@ -136,6 +138,8 @@ pub struct Stores {
     pub storage: Option<Arc<dyn PluginStorage>>,
     /// Approvals that calls wait for, in the same database; `None` if calls that need one are refused.
     pub approvals: Option<Arc<dyn ApprovalStore>>,
+    /// Accounts that users link, in the same database; `None` if they link none.
+    pub links: Option<Arc<dyn LinkedAccounts>>,
     /// State of sessions and calls shared among gateways, if there are several.
     pub shared: Option<Shared>,
 }
@@ -174,7 +178,8 @@ impl Gateway {
         let metrics = wiring::metrics(&config.vault);
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
-        let issuers = Issuers::new(config.issuers, &sealer, &settings.public_url)?;
+        let links = config.stores.links.map(|store| LinkDeps { store, vault: config.vault.clone() });
+        let issuers = wiring::issuers(config.issuers, links, &sealer, &settings)?;
         let minter = wiring::minter(config.token_keys, &settings, config.token_audiences);
         let registry = Arc::new(CallRegistry::default());
         let counters = config.stores.counters;
@@ -412,6 +417,17 @@ impl Gateway {
     /// Notifies the webhook of requests for approval until the gateway is dropped; run it as a task.
     pub fn send_approval_notices(&self) -> impl Future<Output = ()> + Send + use<> {
         notices::send(Arc::downgrade(&self.replica))
+    }
+
+    /// Ends expired linked accounts and revokes ended ones until the gateway is dropped; run it as a task.
+    pub fn keep_links(&self) -> impl Future<Output = ()> + Send + use<> {
+        let links = self.issuers.links.as_ref().map(Arc::downgrade);
+        async move {
+            match links {
+                Some(links) => LinkedTokens::keep(links).await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Returns the health of the plugin runtimes, for operators.

@@ -60,6 +60,13 @@ fn watch_approvals(process: &Process, gateway: &Arc<Gateway>) {
     process.tasks.spawn(async move { stop.run_until_cancelled_owned(sending).await });
 }
 
+/// Revokes the tokens of ended linked accounts until this process stops accepting work; another gateway revokes the rest.
+fn keep_links(process: &Process, gateway: &Gateway) {
+    let keeping = gateway.keep_links();
+    let stop = process.stop.clone();
+    process.tasks.spawn(async move { stop.run_until_cancelled_owned(keeping).await });
+}
+
 /// Takes over calls that other gateways have left behind, and completes their audit, until this process stops accepting work.
 fn take_over(process: &Process, gateway: &Arc<Gateway>) {
     let taking = Gateway::take_over_calls(Arc::downgrade(gateway));
@@ -116,6 +123,7 @@ pub(super) async fn start(
             pushes: Some(calls.calls()),
             storage: Some(calls.calls()),
             approvals: Some(calls.calls()),
+            links: Some(calls.calls()),
             shared,
         },
         runtimes: runtimes::open(process)?,
@@ -142,6 +150,7 @@ pub(super) async fn start(
     receive_bus_messages(process, &gateway);
     send_pushes(process, &gateway);
     watch_approvals(process, &gateway);
+    keep_links(process, &gateway);
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {
@@ -287,6 +296,8 @@ fn issuers(process: &Process) -> anyhow::Result<IssuerDeps> {
         control: Some(Arc::new(ControlClient(keys::KeysClient::new(target(process)?)))),
         credentials: settings.gateway.credentials.clone(),
         origins: settings.issuer_origins.iter().cloned().chain(of_login).collect(),
+        // The gateway adds its store and its vault.
+        links: None,
     })
 }
 

@@ -15,6 +15,7 @@ use asp_store::control::sql::ControlStore;
 use asp_store::gateway_registry::GatewayRegistry;
 use asp_store::ledger::{Budget, Ledger};
 use asp_store::live::LiveStore;
+use asp_store::linked_accounts::LinkedAccounts;
 use asp_store::plugin_storage::PluginStorage;
 use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
 use asp_store::published_keys::PublishedKeys;
@@ -44,10 +45,13 @@ pub(super) enum Stores {
 
 /// A database of calls, whichever kind it is of.
 pub(super) trait CallDatabase:
-    Ledger + CallRecords + PublishedKeys + PushStore + PluginStorage + ApprovalStore
+    Ledger + CallRecords + PublishedKeys + PushStore + PluginStorage + ApprovalStore + LinkedAccounts
 {
 }
-impl<T: Ledger + CallRecords + PublishedKeys + PushStore + PluginStorage + ApprovalStore> CallDatabase for T {}
+impl<T> CallDatabase for T where
+    T: Ledger + CallRecords + PublishedKeys + PushStore + PluginStorage + ApprovalStore + LinkedAccounts
+{
+}
 
 /// A gateway's stores for calls.
 pub(super) enum CallStores {

@@ -167,6 +167,7 @@ impl Parts {
             pushes: None,
             storage: None,
             approvals: None,
+            links: None,
             shared: None,
         };
         Parts {
