@@ -37,6 +37,15 @@ pub(super) struct Discovery {
     device_authorization_endpoint: Option<String>,
 }
 
+/// Endpoints that a provider of linked accounts names.
+#[derive(Deserialize)]
+pub struct ProviderEndpoints {
+    pub issuer: String,
+    pub authorization_endpoint: String,
+    pub token_endpoint: String,
+    pub revocation_endpoint: Option<String>,
+}
+
 impl Discovery {
     /// Combines the document with the keys from its `jwks_uri`.
     pub(super) fn with_keys(self, jwks: KeySet) -> IssuerMetadata {
@@ -75,6 +84,37 @@ impl Fetcher {
                 }
                 KeySource::Discovery(iss) => self.discover(iss).await,
             }
+        };
+        let late = || format!("it did not answer within {} s", WITHIN.as_secs());
+        tokio::time::timeout(WITHIN, work).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Fetches the endpoints of a provider of linked accounts; the error tells the operator what is wrong.
+    pub async fn endpoints(&self, iss: &str) -> Result<ProviderEndpoints, String> {
+        let work = async {
+            let mut first = String::new();
+            for url in locations(iss) {
+                let found = match self.get::<ProviderEndpoints>(&url).await {
+                    Ok(found) => found,
+                    Err(fault) => {
+                        first = if first.is_empty() { fault } else { first };
+                        continue;
+                    }
+                };
+                if found.issuer != iss {
+                    return Err(format!(
+                        "{url}: its issuer is {:?}, not {iss:?}",
+                        escape_for_log(&found.issuer)
+                    ));
+                }
+                let named = [Some(&found.token_endpoint), found.revocation_endpoint.as_ref()];
+                let faults = named.into_iter().flatten().filter_map(|named| self.may_name(iss, named).err());
+                return match faults.into_iter().next() {
+                    Some(fault) => Err(format!("{url}: it names {fault}")),
+                    None => Ok(found),
+                };
+            }
+            Err(first)
         };
         let late = || format!("it did not answer within {} s", WITHIN.as_secs());
         tokio::time::timeout(WITHIN, work).await.unwrap_or_else(|_| Err(late()))

@@ -24,6 +24,8 @@ pub mod inline;
 pub mod issuers;
 pub mod kafka;
 pub mod limit_usage;
+pub mod link_providers;
+pub mod links;
 pub mod lists;
 pub mod live;
 pub mod machines;
@@ -63,6 +65,7 @@ use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, Precondition};
 use asp_store::live::LiveStore;
+use asp_store::linked_accounts::LinkedAccounts;
 use asp_store::packages::Packages;
 use asp_store::push::PushStore;
 use asp_store::usage::UsageStore;
@@ -115,6 +118,8 @@ pub struct AdminState {
     pub pushes: Arc<dyn PushStore>,
     /// Approvals that calls wait for at the gateways that use the same database.
     pub approvals: Arc<dyn ApprovalStore>,
+    /// Accounts that users link, used by the same gateways.
+    pub links: Arc<dyn LinkedAccounts>,
     /// The artifact store: package files of plugins.
     pub packages: Arc<dyn Packages>,
     /// Evaluation of every write that may grow a snapshot.

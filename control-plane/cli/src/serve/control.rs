@@ -120,6 +120,7 @@ pub(super) async fn start(
         not_installed: not_installed.clone(),
     };
     let feed = kafka::start(process, (&store, &compiler), &usage, &handle);
+    let call_database = stores.call_database(settings, calls).await?;
     let admin = AdminState {
         admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
         store,
@@ -127,8 +128,9 @@ pub(super) async fn start(
         calls: stores.audit(),
         call_usage: stores.usage(),
         live: stores.live(),
-        pushes: stores.pushes(settings, calls).await?,
-        approvals: stores.approvals(settings, calls).await?,
+        pushes: call_database.clone(),
+        approvals: call_database.clone(),
+        links: call_database,
         packages,
         compiler,
         publisher: handle,

@@ -145,13 +145,14 @@ impl Stores {
         }
     }
 
-    /// Returns the push notifications of calls for admins: from the gateway's stores, if this process has some.
-    pub(super) async fn pushes(
+    /// Returns the database of calls for admins, with push notifications, approvals and linked accounts: the one of the gateway's stores, if
+    /// this process has some.
+    pub(super) async fn call_database(
         &self,
         settings: &Settings,
         calls: Option<&CallStores>,
-    ) -> anyhow::Result<Arc<dyn PushStore>> {
-        let pushes: Arc<dyn PushStore> = match (calls, self) {
+    ) -> anyhow::Result<Arc<dyn CallDatabase>> {
+        let database: Arc<dyn CallDatabase> = match (calls, self) {
             (Some(calls), _) => calls.calls(),
             (None, Stores::Postgres { database, .. }) => {
                 Arc::new(database.calls(Budget::default(), CallQuotas::default()))
@@ -162,27 +163,7 @@ impl Stores {
                 Arc::new(calls.with_context(|| format!("open {}", file.display()))?)
             }
         };
-        Ok(pushes)
-    }
-
-    /// Returns the approvals of calls for admins: from the gateway's stores, if this process has some.
-    pub(super) async fn approvals(
-        &self,
-        settings: &Settings,
-        calls: Option<&CallStores>,
-    ) -> anyhow::Result<Arc<dyn ApprovalStore>> {
-        let approvals: Arc<dyn ApprovalStore> = match (calls, self) {
-            (Some(calls), _) => calls.calls(),
-            (None, Stores::Postgres { database, .. }) => {
-                Arc::new(database.calls(Budget::default(), CallQuotas::default()))
-            }
-            (None, Stores::Files { .. }) => {
-                let file = settings.state_dir.join(CALLS_FILE);
-                let calls = SqliteCalls::open(&file).await;
-                Arc::new(calls.with_context(|| format!("open {}", file.display()))?)
-            }
-        };
-        Ok(approvals)
+        Ok(database)
     }
 
     /// Opens a gateway's stores.

@@ -10,10 +10,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain,
-    explain_token, ids, issuers, kafka, limit_usage, live, machines, offers, orgs, policy, policy_preview,
-    primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes,
-    status, undo, usage, versions,
+    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, live, machines, offers, orgs, policy, policy_preview, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, usage, versions, link_providers, links,
 };
 
 #[derive(OpenApi)]
@@ -112,6 +109,12 @@ use super::{
         push::replay,
         push::delete,
         kafka::parked, kafka::drop_parked, approvals::list, approvals::get, approvals::decide,
+        link_providers::list,
+        link_providers::get,
+        link_providers::put,
+        link_providers::delete,
+        links::list,
+        links::remove,
         status::schemas,
         status::jwks,
         policy_preview::preview,

@@ -10,10 +10,7 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled,
-    explain, explain_token, ids, issuers, kafka, limit_usage, live, machines, offers, orgs, policy,
-    policy_preview, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status,
-    undo, usage, versions,
+    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, live, machines, offers, orgs, policy, policy_preview, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, usage, versions, link_providers, links,
 };
 
 /// A path of the admin API.
@@ -130,6 +127,7 @@ fn of_orgs() -> Vec<Resource> {
         resource("/api/sessions/{id}", Permission::Orgs, delete(live::end_session)),
         resource("/api/usage", Permission::Orgs, get(usage::get)),
         resource("/api/usage/unused", Permission::Orgs, get(usage::unused)),
+        resource("/api/links", Permission::Orgs, get(links::list).delete(links::remove)),
     ]
 }
 
@@ -150,9 +148,12 @@ fn placement() -> Vec<Resource> {
 /// Issuers, and the state of the platform.
 fn of_platform() -> Vec<Resource> {
     let issuer = put(issuers::put).get(issuers::get).delete(issuers::delete);
+    let provider = put(link_providers::put).get(link_providers::get).delete(link_providers::delete);
     vec![
         resource("/api/issuers", Permission::Platform, get(issuers::list)),
         resource("/api/issuers/{side}/{name}", Permission::Platform, issuer),
+        resource("/api/link-providers", Permission::Platform, get(link_providers::list)),
+        resource("/api/link-providers/{name}", Permission::Platform, provider),
         resource("/api/snapshot", Permission::Platform, get(status::snapshot)),
         resource("/api/runtimes", Permission::Platform, get(runtimes::list)),
         resource("/api/kafka/parked", Permission::Platform, get(kafka::parked)),

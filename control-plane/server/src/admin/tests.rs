@@ -238,6 +238,7 @@ impl Api {
             live: live.clone(),
             pushes: pushes.clone(),
             approvals: pushes.clone(),
+            links: pushes.clone(),
             packages: Arc::new(packages),
             compiler,
             publisher: handle,
