@@ -15,6 +15,7 @@ pub mod issuer;
 pub mod kafka;
 pub mod limits;
 pub mod live;
+pub mod links;
 pub mod machines;
 pub mod mcp;
 pub mod orgs;
@@ -140,6 +141,12 @@ pub enum Command {
     /// Lists, shows and decides the calls that wait for the approval of another person (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),
+    /// Lists and removes the accounts that users have linked at other services (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Links(links::LinksCommand),
+    /// Manages the services at which users link accounts (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    LinkProvider(links::LinkProviderCommand),
     /// Shows the stored servers and their versions, offers them to orgs, and rolls back (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Servers(servers::ServersCommand),

@@ -21,6 +21,7 @@ pub mod history;
 pub mod issuer;
 pub mod kafka;
 mod known;
+pub mod links;
 pub mod lint;
 pub mod live;
 pub mod login;
@@ -97,6 +98,8 @@ pub fn run(command: Command) -> ExitCode {
         Command::Push(command) => push::run(&command),
         Command::Kafka(command) => kafka::run(&command),
         Command::Approvals(command) => approvals::run(&command),
+        Command::Links(command) => links::run(&command),
+        Command::LinkProvider(command) => links::run_provider(&command),
         Command::Artifacts(command) => placement::artifacts(&command),
         Command::Regions(command) => placement::regions(&command),
         Command::Routes(command) => placement::routes(&command),

@@ -108,8 +108,8 @@ impl Fetcher {
                     ));
                 }
                 let named = [Some(&found.token_endpoint), found.revocation_endpoint.as_ref()];
-                let faults = named.into_iter().flatten().filter_map(|named| self.may_name(iss, named).err());
-                return match faults.into_iter().next() {
+                let fault = named.into_iter().flatten().find_map(|named| self.may_name(iss, named).err());
+                return match fault {
                     Some(fault) => Err(format!("{url}: it names {fault}")),
                     None => Ok(found),
                 };

@@ -68,20 +68,21 @@ pub async fn put(
     admin: Admin,
     State(state): ApiState,
     Path(name): Path<String>,
-    Body(body): Body<LinkProviderBody>,
+    Body(mut body): Body<LinkProviderBody>,
 ) -> Result<Json<Value>> {
     if !is_name(&name) {
         return Err(Problem::params("the name must have 1 to 63 of the characters A-Z a-z 0-9 - _ ."));
     }
-    let secret = body.client_secret.clone().filter(|secret| !secret.is_empty()).map(Secret::new);
+    let secret = body.client_secret.take().filter(|secret| !secret.is_empty()).map(Secret::new);
     let provider = provider(&state, &name, body).await?;
     check(&state, &provider)?;
     let former = state.links.provider(&name).await?;
-    let sealed = match secret {
+    let is_public = provider.client_auth == ClientAuth::None;
+    let sealed = match secret.filter(|_| !is_public) {
         Some(secret) => seal(&state, &name, &secret).await?,
-        None => former.map(|former| former.sealed).unwrap_or_default(),
+        None => former.filter(|_| !is_public).map(|former| former.sealed).unwrap_or_default(),
     };
-    if sealed.is_empty() != (provider.client_auth == ClientAuth::None) {
+    if sealed.is_empty() && !is_public {
         return Err(Problem::params("clientSecret: is required, unless clientAuth is `none`"));
     }
     let detail = format!("client {}, for {}", provider.client_id, provider.primitives.join(" "));
