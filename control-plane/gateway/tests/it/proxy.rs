@@ -40,6 +40,8 @@ mod failures;
 mod faithful;
 #[path = "proxy/forms.rs"]
 mod forms;
+#[path = "proxy/linked.rs"]
+mod linked;
 #[path = "proxy/modern.rs"]
 mod modern;
 #[path = "proxy/modern_changes.rs"]

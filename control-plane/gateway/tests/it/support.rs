@@ -22,7 +22,9 @@ use asp_store::audit::MemoryAudit;
 use asp_store::blobs::MemoryBlobs;
 use asp_store::counter::MemoryCounters;
 use asp_store::ledger::MemoryLedger;
+use asp_store::linked_accounts::LinkedAccounts;
 use asp_store::records::MemoryRecords;
+use asp_vault::Vault;
 use axum::body::Body;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -54,6 +56,12 @@ fn signer() -> &'static SigningKey {
         let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
         SigningKey::es256()
     })
+}
+
+/// Vault of all gateways, made once a process.
+pub(crate) fn vault() -> &'static Vault {
+    static VAULT: OnceLock<Vault> = OnceLock::new();
+    VAULT.get_or_init(|| Vault::in_memory().unwrap())
 }
 
 pub(crate) fn now() -> u64 {
@@ -199,7 +207,7 @@ impl Parts {
             approval_webhook: self.approval_webhook.map(Into::into),
             told: self.told,
             sealer: Arc::new(Sealer::new(&[self.key; 32], None).unwrap()),
-            vault: asp_vault::Vault::in_memory().unwrap(),
+            vault: vault().clone(),
             settings: Settings {
                 public_url: PUBLIC_URL.into(),
                 dev: true,
@@ -335,6 +343,17 @@ impl Fixture {
     /// A gateway that asks issuers, and tells services what its operator chose.
     pub(crate) fn telling(snapshot: GatewaySnapshot, issuers: IssuerDeps, told: CallHeaders) -> Fixture {
         Parts { issuers, told, ..Parts::new(snapshot) }.start()
+    }
+
+    /// A gateway whose users link accounts.
+    pub(crate) fn linking(
+        snapshot: GatewaySnapshot,
+        issuers: IssuerDeps,
+        links: Arc<dyn LinkedAccounts>,
+    ) -> Fixture {
+        let mut parts = Parts { issuers, ..Parts::new(snapshot) };
+        parts.stores.links = Some(links);
+        parts.start()
     }
 
     /// A gateway with plugin runtimes that has credentials of its operator's.
