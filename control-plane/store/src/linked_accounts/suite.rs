@@ -111,7 +111,7 @@ async fn a_user_has_one_link_at_a_provider<S: LinkedAccounts>(store: &S) {
     assert_eq!((found.access_life, found.renewable), (None, false));
     assert_eq!(store.remove_links(LinkFilter::default()).await.unwrap(), 1);
     // The user's former tokens are not revoked: a provider may end the new ones with them.
-    assert_eq!(take_removed(store).await, [[3; 16]]);
+    assert_eq!(take_removed(store).await, [[3_u8; 16]]);
 }
 
 async fn one_holder_refreshes_and_only_the_link_that_it_read<S: LinkedAccounts>(store: &S) {
@@ -141,7 +141,7 @@ async fn one_holder_refreshes_and_only_the_link_that_it_read<S: LinkedAccounts>(
         store.remove_links(LinkFilter { subject: "carol", ..LinkFilter::default() }).await.unwrap(),
         1
     );
-    assert_eq!(take_removed(store).await, [[5; 16]]);
+    assert_eq!(take_removed(store).await, [[5_u8; 16]]);
 }
 
 async fn a_dead_link_stays_dead_until_it_is_linked_again<S: LinkedAccounts>(store: &S) {
@@ -155,7 +155,7 @@ async fn a_dead_link_stays_dead_until_it_is_linked_again<S: LinkedAccounts>(stor
     put(store, [7; 16], &own, 2).await;
     assert!(store.link(&own).await.unwrap().unwrap().is_live);
     assert_eq!(store.remove_links(LinkFilter { subject: "dave", ..LinkFilter::default() }).await.unwrap(), 1);
-    assert_eq!(take_removed(store).await, [[7; 16]]);
+    assert_eq!(take_removed(store).await, [[7_u8; 16]]);
 }
 
 async fn tokens_of_an_ended_link_wait_for_their_revocation<S: LinkedAccounts>(store: &S) {
@@ -172,7 +172,7 @@ async fn tokens_of_an_ended_link_wait_for_their_revocation<S: LinkedAccounts>(st
     let removed = store.claim_removed(first, HOUR, 10).await.unwrap();
     assert_eq!(removed.len(), 2);
     assert!(removed.iter().all(|one| one.attempts == 1 && one.org == "acme"), "{removed:?}");
-    assert_eq!(store.claim_removed(second, HOUR, 10).await.unwrap(), []);
+    assert!(store.claim_removed(second, HOUR, 10).await.unwrap().is_empty());
     assert!(!store.end_removed([8; 16], second).await.unwrap());
     assert!(store.end_removed([9; 16], first).await.unwrap());
     assert!(store.retry_removed([8; 16], first, Duration::ZERO).await.unwrap());
@@ -182,7 +182,7 @@ async fn tokens_of_an_ended_link_wait_for_their_revocation<S: LinkedAccounts>(st
     assert!(store.end_removed([8; 16], second).await.unwrap());
     let of_github = LinkFilter { provider: "github", ..LinkFilter::default() };
     assert_eq!(store.remove_links(of_github).await.unwrap(), 1);
-    assert_eq!(take_removed(store).await, [[10; 16]]);
+    assert_eq!(take_removed(store).await, [[10_u8; 16]]);
 }
 
 async fn an_expired_link_ends<S: LinkedAccounts>(store: &S) {
@@ -192,9 +192,9 @@ async fn an_expired_link_ends<S: LinkedAccounts>(store: &S) {
     assert_eq!(store.link(&own).await.unwrap(), None);
     assert_eq!(store.expire_links(10).await.unwrap(), 1);
     assert_eq!(store.expire_links(10).await.unwrap(), 0);
-    assert_eq!(take_removed(store).await, [[11; 16]]);
+    assert_eq!(take_removed(store).await, [[11_u8; 16]]);
     assert_eq!(store.remove_links(LinkFilter::default()).await.unwrap(), 1);
-    assert_eq!(take_removed(store).await, [[12; 16]]);
+    assert_eq!(take_removed(store).await, [[12_u8; 16]]);
 }
 
 async fn a_state_is_used_once<S: LinkedAccounts>(store: &S) {
