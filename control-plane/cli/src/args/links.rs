@@ -40,7 +40,7 @@ pub struct LinksRemoveArgs {
     pub json: bool,
 }
 
-/// Parts that the accounts of a command have; the absent ones are any.
+/// Filter of linked accounts
 #[derive(Clone, Debug, Default, Args)]
 pub struct LinksFilterArgs {
     /// Org of the users

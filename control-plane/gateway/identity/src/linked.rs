@@ -33,7 +33,7 @@ use tokio::sync::watch;
 pub use asp_store::linked_accounts::LinkRow as LinkedAccount;
 use endpoint::TokenAnswer;
 pub use provider::KnownProvider;
-pub use request::{LinkRequest, NoLink, Unlinked};
+pub use request::{LinkReason, LinkRequest, NoLink};
 pub use ticket::{LinkTicket, context as link_context};
 
 /// Remaining life below which an access token is renewed: for clock skew and for requests in transit.
@@ -145,12 +145,12 @@ impl LinkedTokens {
     pub async fn token(self: &Arc<Self>, request: &LinkRequest<'_>) -> Result<Secret, NoLink> {
         let provider = self.provider_of(request).await?;
         let link = self.store.link(&request.key()?).await.map_err(unavailable)?;
-        let Some(link) = link else { return Err(NoLink::Missing(Unlinked::Never)) };
+        let Some(link) = link else { return Err(NoLink::Missing(LinkReason::Never)) };
         if !link.is_live {
-            return Err(NoLink::Missing(Unlinked::Rejected));
+            return Err(NoLink::Missing(LinkReason::Rejected));
         }
         if !has_scopes(&link, &request.wanted.scopes) {
-            return Err(NoLink::Missing(Unlinked::Scopes));
+            return Err(NoLink::Missing(LinkReason::Scopes));
         }
         let link = match is_fresh(&link) {
             true => link,

@@ -48,7 +48,7 @@ pub struct LinkProviderBody {
     responses((status = 200, body = Object), (status = 403, body = Problem)))]
 pub async fn list(_admin: Admin, State(state): ApiState) -> Result<Json<Value>> {
     let rows = state.links.providers().await?;
-    let list = rows.iter().map(shown).collect::<Result<Vec<Value>>>()?;
+    let list = rows.iter().map(provider_json).collect::<Result<Vec<Value>>>()?;
     Ok(Json(json!({ "providers": list })))
 }
 
@@ -57,7 +57,7 @@ pub async fn list(_admin: Admin, State(state): ApiState) -> Result<Json<Value>> 
     responses((status = 200, body = Object), (status = 404, body = Problem)))]
 pub async fn get(_admin: Admin, State(state): ApiState, Path(name): Path<String>) -> Result<Json<Value>> {
     let row = state.links.provider(&name).await?.ok_or_else(Problem::not_found)?;
-    Ok(Json(shown(&row)?))
+    Ok(Json(provider_json(&row)?))
 }
 
 /// Adds or replaces a provider, in force at every gateway within a second.
@@ -92,7 +92,7 @@ pub async fn put(
         return Err(Problem::params(format!("there are {MAX_PROVIDERS} providers already")));
     }
     let row = state.links.provider(&name).await?.ok_or_else(Problem::not_found)?;
-    Ok(Json(shown(&row)?))
+    Ok(Json(provider_json(&row)?))
 }
 
 /// Deletes a provider that no user has an account at.
@@ -176,7 +176,7 @@ async fn note(state: &AdminState, admin: &Admin, action: &str, name: &str, detai
     Ok(())
 }
 
-fn shown(row: &ProviderRow) -> Result<Value> {
+fn provider_json(row: &ProviderRow) -> Result<Value> {
     let document: Value = serde_json::from_str(&row.document).map_err(|error| {
         tracing::error!(%error, provider = %row.name, "a stored provider is not JSON and an admin's request got an internal error");
         Problem::new(Code::Internal, "")

@@ -39,7 +39,7 @@ pub struct LinkProvider {
     /// Issuer identifier; an `iss` in its answers must equal it (RFC 9207).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// How the client authenticates at the token endpoint.
+    /// Authentication of the client at the token endpoint.
     #[serde(default)]
     pub client_auth: ClientAuth,
     /// Separator of scopes in a request.

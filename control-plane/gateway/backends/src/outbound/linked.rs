@@ -9,7 +9,7 @@ use asp_call::call::Call;
 use asp_call::call::outcome::Refusal;
 use asp_call::call::page::Visit;
 use asp_call::call::question::{Answer, Ask, Question, input_timeout, put, take_back};
-use asp_identity::linked::{LinkRequest, LinkedTokens, NoLink, Unlinked};
+use asp_identity::linked::{LinkReason, LinkRequest, LinkedTokens, NoLink};
 use asp_platform::secret::Secret;
 use asp_proto::snapshot::LinkedToken;
 use reqwest::Url;
@@ -101,15 +101,15 @@ async fn ask(
     }
 }
 
-fn message(call: &Call, title: &str, why: Unlinked) -> String {
+fn message(call: &Call, title: &str, why: LinkReason) -> String {
     let name = match call.entry.primitive.title.as_str() {
         "" => call.entry.primitive.id.as_str(),
         title => title,
     };
     let reason = match why {
-        Unlinked::Never => "",
-        Unlinked::Rejected => " Its former link is no longer accepted.",
-        Unlinked::Scopes => " It needs more rights than the present link has.",
+        LinkReason::Never => "",
+        LinkReason::Rejected => " Its former link is no longer accepted.",
+        LinkReason::Scopes => " It needs more rights than the present link has.",
     };
     format!("Link your {title} account to use “{name}”.{reason}")
 }
@@ -129,7 +129,7 @@ fn fault(call: &Call, no_link: &NoLink) -> AuthFault {
             "the platform's operator does not allow users of your organization to link accounts there",
         ),
         NoLink::NoPerson => {
-            declined("this needs an account that a person has linked, and the caller is no person")
+            declined("this needs an account that a person has linked, and only persons link accounts")
         }
         NoLink::Missing(_) => declined("the account that this call needs is not linked"),
         NoLink::Vault(_) => {

@@ -12,7 +12,7 @@ use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::provider::KnownProvider;
-use super::request::{NoLink, Unlinked};
+use super::request::{LinkReason, NoLink};
 use super::{LinkedTokens, OpenedTokens, unavailable};
 
 /// Timeout of an answer.
@@ -44,7 +44,7 @@ pub(super) struct TokenAnswer {
 }
 
 impl LinkedTokens {
-    /// Requests tokens. [`Unlinked::Rejected`] if the provider says that the grant has ended.
+    /// Requests tokens. [`LinkReason::Rejected`] if the provider says that the grant has ended.
     pub(super) async fn ask_for_tokens(
         &self,
         provider: &KnownProvider,
@@ -161,9 +161,9 @@ fn read_answer(status: StatusCode, body: &[u8]) -> Result<TokenAnswer, NoLink> {
     let text = |name: &str| answer.get(name).and_then(Value::as_str);
     if let Some(code) = text("error") {
         if ENDED.contains(&code) {
-            return Err(NoLink::Missing(Unlinked::Rejected));
+            return Err(NoLink::Missing(LinkReason::Rejected));
         }
-        return Err(unavailable(format!("the provider refuses with {}", shown(code))));
+        return Err(unavailable(format!("the provider refuses with {}", printable(code))));
     }
     if !status.is_success() {
         return Err(unavailable(format!("the provider answers with status {}", status.as_u16())));
@@ -193,7 +193,7 @@ fn is_token(token: &str) -> bool {
 }
 
 /// Returns an error code if it may stand in a log.
-fn shown(code: &str) -> &str {
+fn printable(code: &str) -> &str {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if code.len() <= 64 && code.bytes().all(plain) { code } else { "an unreadable error" }
 }
@@ -260,7 +260,7 @@ mod tests {
         for (status, body) in
             [(400, r#"{"error":"invalid_grant"}"#), (200, r#"{"error":"bad_refresh_token"}"#)]
         {
-            assert_eq!(read(status, body).err(), Some(NoLink::Missing(Unlinked::Rejected)), "{body}");
+            assert_eq!(read(status, body).err(), Some(NoLink::Missing(LinkReason::Rejected)), "{body}");
         }
     }
 

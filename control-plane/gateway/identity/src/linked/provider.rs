@@ -105,7 +105,7 @@ impl LinkedTokens {
         let opened = self.vault.open(&place, &provider.sealed).await;
         let opened = opened.map_err(|error| NoLink::Vault(error.to_string()))?;
         let text = std::str::from_utf8(opened.plain.expose());
-        let text = text.map_err(|_| NoLink::Vault("the secret of a provider is no text".into()))?;
+        let text = text.map_err(|_| NoLink::Vault("the secret of a provider is not valid text".into()))?;
         Ok(Some(Secret::new(text.to_owned())))
     }
 }

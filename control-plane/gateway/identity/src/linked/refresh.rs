@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::endpoint::WITHIN;
 use super::provider::KnownProvider;
-use super::request::{NoLink, Unlinked};
+use super::request::{LinkReason, NoLink};
 use super::{LinkedTokens, is_fresh, unavailable};
 
 /// Lease of a refresh: longer than the request to the provider and the attempts to store its result.
@@ -29,7 +29,7 @@ impl LinkedTokens {
         link: &LinkRow,
     ) -> Result<LinkRow, NoLink> {
         if !link.renewable {
-            return Err(NoLink::Missing(Unlinked::Rejected));
+            return Err(NoLink::Missing(LinkReason::Rejected));
         }
         let until = Instant::now() + WAIT;
         let turn = self.turn_of(link.id);
@@ -37,9 +37,9 @@ impl LinkedTokens {
         let _turn = tokio::time::timeout_at(until, turn.lock()).await.map_err(|_| late())?;
         loop {
             let found = self.store.link(&link.key).await.map_err(unavailable)?;
-            let Some(found) = found else { return Err(NoLink::Missing(Unlinked::Never)) };
+            let Some(found) = found else { return Err(NoLink::Missing(LinkReason::Never)) };
             if !found.is_live {
-                return Err(NoLink::Missing(Unlinked::Rejected));
+                return Err(NoLink::Missing(LinkReason::Rejected));
             }
             if is_fresh(&found) {
                 return Ok(found);
@@ -100,7 +100,7 @@ async fn refresh(
     let result = request_and_store(&links, &provider, &link).await;
     if let Err(fault) = &result {
         let ended = match fault {
-            NoLink::Missing(Unlinked::Rejected) => {
+            NoLink::Missing(LinkReason::Rejected) => {
                 links.store.mark_dead(link.id, link.version).await.map(drop)
             }
             _ => links.store.give_up_refresh(link.id, links.holder).await,
@@ -119,7 +119,7 @@ async fn request_and_store(
     link: &LinkRow,
 ) -> Result<LinkRow, NoLink> {
     let former = links.open(link).await?;
-    let Some(token) = &former.refresh else { return Err(NoLink::Missing(Unlinked::Rejected)) };
+    let Some(token) = &former.refresh else { return Err(NoLink::Missing(LinkReason::Rejected)) };
     let form = [("grant_type", "refresh_token"), ("refresh_token", token.expose())];
     let answer = tokio::time::timeout(WITHIN, links.ask_for_tokens(provider, &form)).await;
     let answer = answer.map_err(|_| unavailable("the provider did not answer in time"))??;
@@ -128,7 +128,7 @@ async fn request_and_store(
     let tokens = links.sealed_tokens(place, &answer, (of_former, &link.scopes), provider).await?;
     if !links.store_refreshed(link, &tokens).await? {
         links.discard(provider, link, &answer).await?;
-        return Err(NoLink::Missing(Unlinked::Never));
+        return Err(NoLink::Missing(LinkReason::Never));
     }
     Ok(LinkRow {
         version: tokens.version,

@@ -1,4 +1,4 @@
-//! What a call asks of a linked account, and why it gets no token.
+//! Requests of calls for tokens of linked accounts, and the reasons why there is none.
 
 use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::LinkedToken;
@@ -38,11 +38,11 @@ pub enum NoLink {
     )]
     Origin { provider: String, to: String },
     /// The caller is a machine, or anonymous.
-    #[error("the caller is no person, and has no linked accounts")]
+    #[error("only persons have linked accounts")]
     NoPerson,
     /// The caller has to link an account.
     #[error("the caller's account is not linked: {0}")]
-    Missing(Unlinked),
+    Missing(LinkReason),
     #[error("the vault: {0}")]
     Vault(String),
     /// Store or provider do not answer; a later attempt may succeed.
@@ -50,9 +50,9 @@ pub enum NoLink {
     Unavailable(String),
 }
 
-/// Why an account has to be linked.
+/// Reason why an account has to be linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unlinked {
+pub enum LinkReason {
     #[error("it has not been linked, or the link has ended")]
     Never,
     #[error("the service or its provider rejected the link")]

@@ -14,7 +14,7 @@ use asp_call::clock::unix_seconds;
 use asp_call::digest::PeerKey;
 use asp_call::seal::Purpose;
 use asp_edge::Caller;
-use asp_identity::linked::{LinkTicket, LinkedTokens, NewLink, NoLink, Unlinked, link_context};
+use asp_identity::linked::{LinkReason, LinkTicket, LinkedTokens, NewLink, NoLink, link_context};
 use asp_snapshot::Snapshot;
 use axum::body::Bytes;
 use axum::response::Response;
@@ -235,7 +235,7 @@ async fn consent(
 /// Logs why a link failed and returns the text for its user.
 fn failed(ticket: &LinkTicket, fault: &NoLink) -> &'static str {
     match fault {
-        NoLink::Missing(Unlinked::Rejected) => texts::REJECTED,
+        NoLink::Missing(LinkReason::Rejected) => texts::REJECTED,
         NoLink::UnknownProvider(_) => texts::NOT_ALLOWED,
         _ => {
             tracing::warn!(provider = ticket.provider, org = ticket.org, %fault, "account could not be linked");
