@@ -79,7 +79,7 @@ pub(crate) struct ServiceAuth {
     /// proxy: name of the operator's provider at which the caller links an account; its token is sent to the origins of
     /// that provider (docs/linked-accounts.md). A caller without a link is sent to a page to make it.
     pub linked: Option<String>,
-    /// With `linked`: scopes that the account's token must have.
+    /// Scopes that the token of the `linked` account must have.
     #[serde(default)]
     pub scopes: Vec<String>,
 }

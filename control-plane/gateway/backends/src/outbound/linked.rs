@@ -128,9 +128,7 @@ fn fault(call: &Call, no_link: &NoLink) -> AuthFault {
         NoLink::Org { .. } => declined(
             "the platform's operator does not allow users of your organization to link accounts there",
         ),
-        NoLink::NoPerson => {
-            declined("this needs an account that a person has linked, and only persons link accounts")
-        }
+        NoLink::NoPerson => declined("this needs a linked account, and only persons have these"),
         NoLink::Missing(_) => declined("the account that this call needs is not linked"),
         NoLink::Vault(_) => {
             Refusal::Upstream("linked accounts cannot be opened at the moment: try again later".into())

@@ -41,7 +41,7 @@ const MAX_CODE: usize = 4_096;
 enum LinkState {
     /// The browser signs in at the issuer.
     #[serde(rename = "s")]
-    SignIn(SignIn),
+    SignIn(IssuerVisit),
     /// The browser is at the provider.
     #[serde(rename = "l")]
     Consent(Consent),
@@ -49,7 +49,7 @@ enum LinkState {
 
 /// A sign-in at the issuer of a server.
 #[derive(Serialize, Deserialize)]
-struct SignIn {
+struct IssuerVisit {
     /// The account to link; without one the user wants to see the links.
     #[serde(rename = "t")]
     ticket: Option<LinkTicket>,
@@ -358,7 +358,7 @@ mod tests {
     fn a_ticket_is_no_state_and_a_state_no_ticket() {
         let text = serde_json::to_string(&ticket()).unwrap();
         assert!(serde_json::from_str::<LinkState>(&text).is_err());
-        let state = LinkState::SignIn(SignIn {
+        let state = LinkState::SignIn(IssuerVisit {
             ticket: Some(ticket()),
             verifier: verifier(),
             browser: "b".into(),

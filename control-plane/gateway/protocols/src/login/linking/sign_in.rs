@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::super::authorize::go_to;
 use super::super::token::{Parameters, ask_within_limits};
 use super::super::{LoginRequest, code};
-use super::{LIFE, LinkState, LinkTicket, SignIn, seal, texts, verifier};
+use super::{IssuerVisit, LIFE, LinkState, LinkTicket, seal, texts, verifier};
 
 /// Paths below a server, of which every server has one.
 const PATHS: [&str; 3] = ["mcp", "rest/account", "a2a"];
@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) fn begin(asked: &LoginRequest<'_>, ticket: Option<LinkTicket>, browser: String) -> Response {
     let verifier = verifier();
     let challenge = code::hash(&verifier);
-    let state = SignIn { ticket, verifier, browser, expires: unix_seconds() + LIFE };
+    let state = IssuerVisit { ticket, verifier, browser, expires: unix_seconds() + LIFE };
     let state = seal(asked.gateway, asked.front.name(), &LinkState::SignIn(state));
     let url = Url::parse(&asked.front.login.authorization_endpoint);
     let (Some(state), Ok(mut url)) = (state, url) else { return texts::refusal(texts::FAILED) };
