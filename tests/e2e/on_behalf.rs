@@ -3,6 +3,7 @@
 
 mod keys;
 mod lent;
+mod linked;
 mod realm;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use tokio::process::Command;
 
 use self::keys::an_upstream_and_an_api_that_want_a_key_never_show_it;
 use self::lent::plugins_ask_a_service_that_wants_a_key_and_never_have_it;
+use self::linked::a_caller_links_an_account_in_a_browser_and_removes_it;
 use crate::plugins::{Client, MODES};
 use crate::trial::{Shared, trials};
 
@@ -26,6 +28,7 @@ const LANGUAGES: [&str; 3] = ["python", "node", "java"];
 trials! { on_behalf:
     services_in_three_languages_take_the_platforms_token_alone,
     a_callers_token_is_exchanged_at_its_issuer,
+    a_caller_links_an_account_in_a_browser_and_removes_it,
     an_upstream_and_an_api_that_want_a_key_never_show_it,
     // Only root can mount names for a runtime: in a user namespace it would not know who its callers are.
     plugins_ask_a_service_that_wants_a_key_and_never_have_it if rustix::process::geteuid().is_root(),
