@@ -36,7 +36,7 @@ pub struct LinkTicket {
 
 /// Returns the context of texts that are sealed for linking at a server. No name of a server has a colon.
 pub fn context(server: &str) -> Vec<u8> {
-    [b"link:", server.as_bytes()].concat()
+    [b"link:".as_slice(), server.as_bytes()].concat()
 }
 
 impl LinkTicket {
