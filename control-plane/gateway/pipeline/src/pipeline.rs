@@ -34,7 +34,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use asp_call::call::outcome::{Outcome, Output, Refusal, Withdrawal};
 use asp_call::call::registry::CallRegistry;
-use asp_call::call::terms::{lifetime_bound, retention, runtime_bound};
+use asp_call::call::terms::{lifetime_bound, retention};
 use asp_call::call::{Call, CallKind, CallRequest, HeldMemory, IdempotencyKey, Invocation};
 use asp_call::durable::active::ActiveTable;
 use asp_call::durable::record::Record;
@@ -556,7 +556,8 @@ impl CallTask {
         if entitled.needs_approval
             || snapshot.policy.may_ask(&self.call.caller, &self.call.entry.primitive, self.call.protocol)
         {
-            self.call.runs_from_now(runtime_bound(&self.call.entry.primitive));
+            // A linked account may still be asked for.
+            self.call.runs_from_now(lifetime_bound(&self.call.entry.primitive, 0));
         }
         self.keep(&arguments, grant, true).await?;
         if entitled.needs_approval

@@ -24,6 +24,7 @@ mod known;
 mod limit_kinds;
 mod limit_usage;
 mod live;
+mod links;
 mod machines;
 mod offers;
 mod orgs;

@@ -191,7 +191,8 @@ impl Service {
             let request = self.asking((method.clone(), url.clone(), accept), proof);
             let answer = self.once(dressed(request)).await?;
             let is_refused = self.authorizer.is_rejection(&self.call, answer.status);
-            if !is_first || !is_refused || !self.authorizer.refused(&self.call, &self.snapshot).await {
+            // Also the second rejection is reported: a linked account is dead since then.
+            if !is_refused || !self.authorizer.refused(&self.call, &self.snapshot).await || !is_first {
                 return Ok(answer);
             }
             is_first = false;

@@ -9,6 +9,7 @@ use asp_call::call::Call;
 use asp_call::call::outcome::Refusal;
 use asp_call::call::page::Visit;
 use asp_call::call::question::{Answer, Ask, Question, input_timeout, put, take_back};
+use asp_call::call::terms::runtime_bound;
 use asp_identity::linked::{LinkReason, LinkRequest, LinkedTokens, NoLink};
 use asp_platform::secret::Secret;
 use asp_proto::snapshot::LinkedToken;
@@ -42,8 +43,22 @@ pub(super) async fn token(
     links.token(&request(call, wanted, url)).await.map_err(|no_link| fault(call, &no_link))
 }
 
-/// Returns the token of the caller's account, and asks the caller to link one if there is none.
+/// Returns the token of the caller's account, and asks the caller to link one if there is none. The spec's runtime counts from
+/// then on.
 pub(super) async fn token_or_ask(
+    links: Option<&Arc<LinkedTokens>>,
+    call: &Call,
+    wanted: (&LinkedToken, &Url),
+) -> Result<Secret, AuthFault> {
+    let token = find_or_ask(links, call, wanted).await?;
+    let longest = runtime_bound(&call.entry.primitive);
+    if call.deadline() > call.runs_since() + longest {
+        call.runs_from_now(longest);
+    }
+    Ok(token)
+}
+
+async fn find_or_ask(
     links: Option<&Arc<LinkedTokens>>,
     call: &Call,
     (wanted, url): (&LinkedToken, &Url),
@@ -66,7 +81,14 @@ pub(super) async fn token_or_ask(
         let pages = vec![Visit { id, message, url: page }];
         return Err(lasting(Refusal::PagesFirst { pages }));
     }
-    ask(links, call, &request, Question { id, ask: Ask::Page { message, url: page } }).await
+    let visit = Visit { id: id.clone(), message: message.clone(), url: page.clone() };
+    let question = Question { id, ask: Ask::Page { message, url: page } };
+    let asked = ask(links, call, &request, question).await;
+    asked.map_err(|fault| match fault.refusal {
+        // The user may still link the account and call again.
+        Refusal::InputExpired | Refusal::Deadline => lasting(Refusal::PagesFirst { pages: vec![visit] }),
+        _ => fault,
+    })
 }
 
 /// Asks the caller to visit the page and waits for the link.

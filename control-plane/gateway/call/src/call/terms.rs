@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use asp_proto::snapshot::Primitive;
+use asp_proto::snapshot::{Primitive, service_auth};
 use asp_store::records::MAX_KEEP;
 use http::{HeaderMap, HeaderName};
 use serde_json::Value;
@@ -95,9 +95,12 @@ pub fn runtime_bound(primitive: &Primitive) -> Duration {
 /// Maximum number of times that a call waits for its caller before it runs: for missing arguments, and for an approval.
 pub const MAX_WAITS: u32 = 2;
 
-/// Returns the maximum time from a call's start to its end: the runtime bound, and the time to wait for its caller this often.
+/// Returns the maximum time from a call's start to its end: the runtime bound, and the time to wait for its caller this often,
+/// and once more for the link of an account that the primitive needs.
 pub fn lifetime_bound(primitive: &Primitive, waits: u32) -> Duration {
-    runtime_bound(primitive) + input_timeout(primitive).saturating_mul(waits)
+    let auth = primitive.service_auth.as_ref().and_then(|auth| auth.kind.as_ref());
+    let links = u32::from(matches!(auth, Some(service_auth::Kind::Linked(_))));
+    runtime_bound(primitive) + input_timeout(primitive).saturating_mul(waits + links)
 }
 
 /// Returns the minimum time after its start for which a call of the primitive can be found, if a client knows of it.

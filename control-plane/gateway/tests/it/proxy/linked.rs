@@ -331,6 +331,30 @@ async fn a_rejected_account_is_dead_and_its_user_is_asked_again() {
     assert!(!world.store.link(&alice()).await.unwrap().unwrap().is_live);
 }
 
+#[tokio::test]
+async fn a_client_that_shows_pages_is_asked_and_its_call_goes_on_once_the_account_is_linked() {
+    let world = World::start().await;
+    let call = |more: Value| {
+        let mut params = json!({"name": "echo", "arguments": {"message": "m"}});
+        for (name, value) in more.as_object().unwrap() {
+            params[name] = value.clone();
+        }
+        let can = json!({"elicitation": {"url": {}}});
+        Modern::new("demo", &token("alice"), "tools/call", params).capabilities(can)
+    };
+    let asked = call(json!({})).send(&world.gateways[0]).await.json()["result"].clone();
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let (key, request) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let url = request["params"]["url"].as_str().unwrap();
+    assert!(url.starts_with(&format!("{PUBLIC_URL}/demo/oauth/link?ticket=")), "{request}");
+    world.heard.accepted.lock().insert("at-0".into());
+    world.put_link("at-0", HOUR).await;
+    let answer = json!({ key: {"action": "accept"} });
+    let again = call(json!({"requestState": asked["requestState"], "inputResponses": answer}));
+    let result = again.send(&world.gateways[0]).await.json();
+    assert!(is_done(&result), "{result}");
+}
+
 /// Invariant I-12.
 #[tokio::test]
 async fn the_operator_says_which_primitives_and_orgs_use_a_provider() {

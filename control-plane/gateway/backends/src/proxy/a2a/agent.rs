@@ -173,7 +173,8 @@ impl Agent {
                 false => loss("the agent did not answer"),
             })?;
             let is_refused = self.authorizer.is_rejection(&self.call, response.status());
-            if !is_first || !is_refused || !self.authorizer.refused(&self.call, &self.snapshot).await {
+            // Also the second rejection is reported: a linked account is dead since then.
+            if !is_refused || !self.authorizer.refused(&self.call, &self.snapshot).await || !is_first {
                 return Ok(response);
             }
             is_first = false;
