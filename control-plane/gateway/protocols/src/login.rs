@@ -155,7 +155,8 @@ pub async fn serve(
         ("register", &Method::POST) => client::register(&asked),
         ("authorize", &Method::GET) => authorize::ask(&asked),
         ("consent", &Method::POST) => authorize::decided(&asked),
-        ("callback", &Method::GET) => match linking::returned(&asked).await {
+        // Boxed, so that the state of every request does not include this one's.
+        ("callback", &Method::GET) => match Box::pin(linking::returned(&asked)).await {
             Some(response) => response,
             None => authorize::returned(&asked),
         },
