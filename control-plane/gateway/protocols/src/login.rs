@@ -7,13 +7,17 @@
 //! asks and where they will be redirected (MCP security best practices, "Confused Deputy"); a login returns only to the
 //! browser that began it; the issuer's tokens pass through and are not stored.
 
+mod account;
 mod authorize;
 mod client;
 mod code;
+mod link_state;
+mod link_texts;
 pub mod linking;
 mod page;
 mod redirect;
 pub(crate) mod signin;
+mod sign_in;
 mod token;
 
 use asp_call::digest::PeerKey;
@@ -160,8 +164,8 @@ pub async fn serve(
             Some(response) => response,
             None => authorize::returned(&asked),
         },
-        ("link", &Method::GET) if linking::is_here(gateway) => linking::ask(&asked),
-        ("link", &Method::POST) if linking::is_here(gateway) => linking::decided(&asked),
+        ("link", &Method::GET) if link_state::is_here(gateway) => linking::ask(&asked),
+        ("link", &Method::POST) if link_state::is_here(gateway) => linking::decided(&asked),
         ("token", &Method::POST) => token::exchange(&asked).await,
         ("metadata" | "register" | "authorize" | "consent" | "callback" | "token", _) => {
             error(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", "another method is needed")

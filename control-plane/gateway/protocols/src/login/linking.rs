@@ -6,105 +6,26 @@
 //! to the browser that began, and a provider's return is used once; all states are sealed, and redirect URLs are fixed. The
 //! issuer's tokens are only evaluated, and not stored.
 
-mod account;
-mod sign_in;
-mod texts;
-
-use asp_call::clock::unix_seconds;
-use asp_call::digest::PeerKey;
-use asp_call::seal::Purpose;
-use asp_edge::Caller;
-use asp_identity::linked::{LinkReason, LinkTicket, LinkedTokens, NewLink, NoLink, link_context};
-use asp_snapshot::Snapshot;
-use axum::body::Bytes;
-use axum::response::Response;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::request::Parts;
-use http::{Method, StatusCode, header};
-use reqwest::Url;
-use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use std::time::Duration;
 
+use asp_call::clock::unix_seconds;
+use asp_edge::Caller;
+use asp_identity::linked::{LinkReason, LinkTicket, LinkedTokens, NewLink, NoLink};
+use asp_snapshot::Snapshot;
+use axum::response::Response;
+use http::{Method, StatusCode, header};
+use reqwest::Url;
+
 use super::authorize::{browser, cookie, go_to};
-use super::{Front, LoginRequest, code, form, parameters, too_many};
+use super::link_state::{
+    Consent, LIFE, LinkState, PublicRequest, is_from_here, is_here, links, open, seal, verifier,
+};
+use super::link_texts as texts;
+use super::{Front, LoginRequest, account, code, form, parameters, sign_in, too_many};
 use crate::replica::Replica;
 
-/// Time limit for signing in and for the provider's consent, each, in seconds.
-const LIFE: u64 = 900;
 /// Longest code of an issuer or a provider, in bytes.
 const MAX_CODE: usize = 4_096;
-
-/// A state that travels through the browser, sealed.
-#[derive(Serialize, Deserialize)]
-enum LinkState {
-    /// The browser signs in at the issuer.
-    #[serde(rename = "s")]
-    SignIn(IssuerVisit),
-    /// The browser is at the provider.
-    #[serde(rename = "l")]
-    Consent(Consent),
-}
-
-/// A sign-in at the issuer of a server.
-#[derive(Serialize, Deserialize)]
-struct IssuerVisit {
-    /// The account to link; without one the user wants to see the links.
-    #[serde(rename = "t")]
-    ticket: Option<LinkTicket>,
-    #[serde(rename = "v")]
-    verifier: String,
-    /// Content of the cookie in the browser that began.
-    #[serde(rename = "b")]
-    browser: String,
-    #[serde(rename = "e")]
-    expires: u64,
-}
-
-/// A consent at a provider.
-#[derive(Serialize, Deserialize)]
-struct Consent {
-    #[serde(rename = "t")]
-    ticket: LinkTicket,
-    /// Requested scopes.
-    #[serde(rename = "s")]
-    scopes: Vec<String>,
-    #[serde(rename = "v")]
-    verifier: String,
-    #[serde(rename = "b")]
-    browser: String,
-    /// Id by which the state is used once.
-    #[serde(rename = "n")]
-    id: [u8; 16],
-    #[serde(rename = "e")]
-    expires: u64,
-}
-
-/// Whether this gateway has linked accounts.
-pub(super) fn is_here(gateway: &Replica) -> bool {
-    gateway.issuers.links.is_some()
-}
-
-fn links(gateway: &Replica) -> Option<&Arc<LinkedTokens>> {
-    gateway.issuers.links.as_ref()
-}
-
-/// Seals a state for a server, or for no server; `None` if it is too long.
-fn seal(gateway: &Replica, server: &str, value: &impl Serialize) -> Option<String> {
-    let plain = serde_json::to_vec(value).ok()?;
-    gateway.sealer.seal(Purpose::Login, &link_context(server), &plain).ok()
-}
-
-fn open<T: for<'de> Deserialize<'de>>(gateway: &Replica, server: &str, sealed: &str) -> Option<T> {
-    let plain = gateway.sealer.open(Purpose::Login, &link_context(server), sealed)?;
-    serde_json::from_slice(&plain).ok()
-}
-
-/// Returns a verifier of PKCE (RFC 7636 section 4.1).
-fn verifier() -> String {
-    URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
-}
 
 /// Opens the ticket of a linking page that has not expired.
 fn ticket(asked: &LoginRequest<'_>, sealed: &str) -> Option<LinkTicket> {
@@ -139,12 +60,6 @@ pub(super) fn decided(asked: &LoginRequest<'_>) -> Response {
         return texts::refusal(texts::EXPIRED);
     };
     sign_in::begin(asked, Some(ticket), browser.to_owned())
-}
-
-/// Whether a form was sent by a page of this origin; browsers send `Origin` with every POST.
-fn is_from_here(public_url: &str, parts: &Parts) -> bool {
-    let origin = parts.headers.get(header::ORIGIN);
-    origin.is_none_or(|origin| origin.as_bytes() == public_url.as_bytes())
 }
 
 /// Handles the return from the issuer; `None` if it belongs to the login of a client.
@@ -287,9 +202,6 @@ async fn linked(gateway: &Replica, snapshot: &Snapshot, (parts, body, peer): Pub
     }
 }
 
-/// Head, body and peer of a request that needs no caller.
-type PublicRequest<'a> = (&'a Parts, &'a Bytes, &'a PeerKey);
-
 /// Answers requests to `/account` and below; `None` if the path is neither, or this gateway has no linked accounts.
 pub async fn serve_account(
     gateway: &Replica,
@@ -315,6 +227,7 @@ pub async fn serve_account(
 
 #[cfg(test)]
 mod tests {
+    use super::super::link_state::IssuerVisit;
     use super::*;
 
     fn ticket() -> LinkTicket {

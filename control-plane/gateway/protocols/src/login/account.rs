@@ -11,10 +11,10 @@ use http::request::Parts;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
 
-use super::super::authorize::{browser, go_to, named_cookie};
-use super::super::{Front, LoginRequest, form_in};
-use super::texts::{self, IssuerChoice, ShownLink};
-use super::{PublicRequest, is_from_here, links, open, seal, sign_in};
+use super::authorize::{browser, go_to, named_cookie};
+use super::link_state::{PublicRequest, is_from_here, links, open, seal};
+use super::link_texts::{self as texts, IssuerChoice, ShownLink};
+use super::{Front, LoginRequest, form_in, sign_in};
 use crate::replica::Replica;
 
 /// Life of a session in seconds.

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use asp_call::clock::{unix_ms, unix_seconds};
 use asp_edge::{Caller, Edge, EdgeRole, Env, RequestFacts, Step, Trace, Verdict};
+use asp_identity::linked::LinkTicket;
 use asp_snapshot::Snapshot;
 use axum::response::Response;
 use http::header;
 use reqwest::Url;
 use tokio::time::Instant;
 
-use super::super::authorize::go_to;
-use super::super::token::{Parameters, ask_within_limits};
-use super::super::{LoginRequest, code};
-use super::{IssuerVisit, LIFE, LinkState, LinkTicket, seal, texts, verifier};
+use super::authorize::go_to;
+use super::link_state::{IssuerVisit, LIFE, LinkState, seal, verifier};
+use super::link_texts as texts;
+use super::token::{Parameters, ask_within_limits};
+use super::{LoginRequest, code};
 
 /// Paths below a server, of which every server has one.
 const PATHS: [&str; 3] = ["mcp", "rest/account", "a2a"];
