@@ -138,7 +138,7 @@ async fn consent(
             query.append_pair("code_challenge", &challenge).append_pair("code_challenge_method", "S256");
         }
         if !scopes.is_empty() {
-            query.append_pair("scope", &scopes.join(&provider.scope_separator));
+            query.append_pair("scope", &scopes.join(provider.scope_separator.as_str()));
         }
         for (name, value) in &provider.parameters {
             query.append_pair(name, value);
