@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::login::FORM;
+use crate::plugin::until_async;
 use crate::support::{Answer, PUBLIC_URL, vault};
 
 const SECRET: &str = "hub-s3cret";
@@ -178,10 +179,13 @@ fn alice() -> LinkKey {
     LinkKey { org: "acme".into(), issuer: "dev".into(), subject: "alice".into(), provider: "hub".into() }
 }
 
-/// The demo server, whose `echo` calls the service with a linked account, and whose issuer has a login.
 fn linked_snapshot(origin: &str) -> GatewaySnapshot {
-    let mut inputs = inputs();
-    inputs.issuer_access.push(IssuerAccess {
+    behind_a_link(assemble(inputs()), origin)
+}
+
+/// The same servers, of which `echo` calls the service with a linked account, and whose issuer has a login.
+fn behind_a_link(mut snapshot: GatewaySnapshot, origin: &str) -> GatewaySnapshot {
+    snapshot.issuer_access.push(IssuerAccess {
         exchange: None,
         issuer: "dev".into(),
         introspection: None,
@@ -192,7 +196,6 @@ fn linked_snapshot(origin: &str) -> GatewaySnapshot {
             ..Login::default()
         }),
     });
-    let mut snapshot = assemble(inputs);
     let linked = LinkedToken { provider: "hub".into(), scopes: vec!["read".into()] };
     for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
         primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyHttp(http_mapping("/do"))) });
@@ -353,6 +356,37 @@ async fn a_client_that_shows_pages_is_asked_and_its_call_goes_on_once_the_accoun
     let again = call(json!({"requestState": asked["requestState"], "inputResponses": answer}));
     let result = again.send(&world.gateways[0]).await.json();
     assert!(is_done(&result), "{result}");
+}
+
+#[tokio::test]
+async fn a_task_of_an_agent_needs_authentication_and_goes_on_by_itself() {
+    let world = World::start().await;
+    let deps = IssuerDeps { origins: vec![world.origin.clone()], ..IssuerDeps::default() };
+    let snapshot = behind_a_link(crate::a2a::snapshot(), &world.origin);
+    let gateway = Fixture::linking(snapshot, deps, world.store.clone());
+    let bearer = format!("Bearer {}", token("alice"));
+    let ask = async |method: &str, params: Value| {
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("content-type", "application/json"),
+            ("a2a-version", "1.0"),
+        ];
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string();
+        gateway.send(Method::POST, "/demo/a2a", &headers, &body).await.json()["result"].clone()
+    };
+    let parts = json!([{"data": {"skill": "echo", "arguments": {"message": "m"}}}]);
+    let message = json!({"message": {"messageId": "linked-1", "role": "ROLE_USER", "parts": parts}});
+    let task = ask("SendMessage", message).await["task"].clone();
+    assert_eq!(task["status"]["state"], "TASK_STATE_AUTH_REQUIRED", "{task}");
+    let url = task["status"]["message"]["parts"][1]["data"]["url"].as_str().unwrap();
+    assert!(url.starts_with(&format!("{PUBLIC_URL}/demo/oauth/link?ticket=")), "{task}");
+    world.heard.accepted.lock().insert("at-0".into());
+    world.put_link("at-0", HOUR).await;
+    until_async("the task goes on", async || {
+        let task = ask("GetTask", json!({ "id": task["id"] })).await;
+        task["status"]["state"] == "TASK_STATE_COMPLETED"
+    })
+    .await;
 }
 
 /// Invariant I-12.
