@@ -89,7 +89,7 @@ pub(crate) static CALLS: Schema = Schema {
         (103, "takeovers", include_str!("../migrations/calls/0103_takeovers.sql")),
         (104, "pushed calls", include_str!("../migrations/calls/0104_pushed_calls.sql")),
         (105, "approvals", include_str!("../migrations/calls/0105_approvals.sql")),
-        (105, "linked accounts", include_str!("../migrations/calls/0105_linked_accounts.sql")),
+        (106, "linked accounts", include_str!("../migrations/calls/0106_linked_accounts.sql")),
     ],
 };
 
@@ -118,8 +118,8 @@ pub(crate) static POSTGRES: Schema = Schema {
         (1105, "takeovers", include_str!("../migrations/postgres/1105_takeovers.sql")),
         (1106, "pushed calls", include_str!("../migrations/postgres/1106_pushed_calls.sql")),
         (1107, "approvals", include_str!("../migrations/postgres/1107_approvals.sql")),
-        (1107, "linked accounts", include_str!("../migrations/postgres/1107_linked_accounts.sql")),
         (1108, "audit search", include_str!("../migrations/postgres/1108_audit_search.sql")),
+        (1109, "linked accounts", include_str!("../migrations/postgres/1109_linked_accounts.sql")),
         (1110, "usage", include_str!("../migrations/postgres/1110_usage.sql")),
     ],
 };

@@ -10,7 +10,7 @@ pub const MAX_BYTES: usize = 512;
 /// Selector of a limit that has one bucket for each user or token, where `*` has one for all of them.
 pub const EACH: &str = "each";
 
-/// First segment of the pages where users see their linked accounts. No team's server may have it.
+/// First segment of the pages where users see their linked accounts. A server of this name keeps its other paths.
 pub const ACCOUNT: &str = "account";
 
 /// Name of the platform's own server, at which callers reach the tools of all others. No team's server may have it.

@@ -19,7 +19,7 @@ pub enum PathKind {
     A2aGrpc,
     Rest,
     /// Public, without a token: `/<server>/.well-known/…`, `/<server>/oauth/…`, `/.well-known/*`, the MCP registry
-    /// API `/v0.1/*`, the pages `/`, `/<server>` and `/approvals/<address>`, and `/account` with all below it.
+    /// API `/v0.1/*`, the pages `/`, `/<server>` and `/account`, `/account/<page>` and `/approvals/<address>`.
     Public,
     /// `/healthz`
     Health,
@@ -73,13 +73,11 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
         return None;
     }
     let first = segments.next()?;
-    if first == names::ACCOUNT {
-        return Some(RequestTarget { path_kind: PathKind::Public, server: "" });
-    }
     let Some(second) = segments.next() else {
         // Paths that aim at a protocol are answered in it.
         let is_page = names::is_label(first) && guess(path.as_bytes()).is_none();
-        return is_page.then_some(RequestTarget { path_kind: PathKind::Public, server: first });
+        let server = if first == names::ACCOUNT { "" } else { first };
+        return is_page.then_some(RequestTarget { path_kind: PathKind::Public, server });
     };
     let more = segments.next().is_some();
     if first == ".well-known" {
@@ -97,8 +95,8 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
         ("a2a", true) => PathKind::A2aRest,
         ("rest", true) => PathKind::Rest,
         (".well-known" | "oauth", true) => PathKind::Public,
-        // A server of this name keeps its own paths.
-        (_, false) if first == APPROVALS && second != "rest" => {
+        // A server of such a name keeps its own paths.
+        (_, false) if (first == APPROVALS || first == names::ACCOUNT) && second != "rest" => {
             return Some(RequestTarget { path_kind: PathKind::Public, server: "" });
         }
         _ => return None,
@@ -191,6 +189,9 @@ mod tests {
         assert_eq!(path_kind("/demo"), Some((PathKind::Public, "demo")));
         assert_eq!(path_kind("/account"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/account/callback?code=x"), Some((PathKind::Public, "")));
+        assert_eq!(path_kind("/account/mcp"), Some((PathKind::Mcp, "account")), "a server of that name");
+        assert_eq!(path_kind("/account/oauth/token"), Some((PathKind::Public, "account")));
+        assert_eq!(path_kind("/account/a/b"), None);
     }
 
     #[test]

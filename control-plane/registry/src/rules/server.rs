@@ -32,11 +32,6 @@ pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findi
             format!("the name `{}` is reserved: /all/mcp leads to the tools of all servers", file.name);
         findings.add(FaultCode::BadServerName, "/name", message, "give the server another name");
     }
-    if file.name == names::ACCOUNT {
-        let message =
-            format!("the name `{}` is reserved: /account shows users their linked accounts", file.name);
-        findings.add(FaultCode::BadServerName, "/name", message, "give the server another name");
-    }
     if let Some(version) = &file.version {
         name::check_version(version, findings);
     }
