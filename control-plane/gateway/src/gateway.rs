@@ -23,7 +23,7 @@ use asp_call::telemetry::audit::Audit;
 use asp_call::telemetry::metrics::RevocationStage;
 use asp_edge::{Edge, EdgeRole};
 use asp_identity::issuers::IssuerDeps;
-use asp_identity::linked::{LinkDeps, LinkedTokens};
+use asp_identity::linked::LinkedTokens;
 use asp_identity::minting::{self, CardKeys, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
 use asp_pipeline::pipeline::approvals::Approvals;
@@ -178,8 +178,8 @@ impl Gateway {
         let metrics = wiring::metrics(&config.vault);
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
-        let links = config.stores.links.map(|store| LinkDeps { store, vault: config.vault.clone() });
-        let issuers = wiring::issuers(config.issuers, links, &sealer, &settings)?;
+        let issuers =
+            wiring::issuers(config.issuers, config.stores.links, &config.vault, &sealer, &settings)?;
         let minter = wiring::minter(config.token_keys, &settings, config.token_audiences);
         let registry = Arc::new(CallRegistry::default());
         let counters = config.stores.counters;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use asp_store::answers::{Answers, QuickLedger};
 use asp_store::ledger::{Ledger, MemoryLedger};
+use asp_store::linked_accounts::LinkedAccounts;
 use asp_store::plugin_storage::PluginStorage;
 use asp_store::push::PushStore;
 use asp_store::records::CallRecords;
@@ -50,10 +51,12 @@ pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: CallHead
 /// Returns the requests to issuers, with linked accounts if there is a store for them.
 pub(super) fn issuers(
     deps: IssuerDeps,
-    links: Option<LinkDeps>,
+    links: Option<Arc<dyn LinkedAccounts>>,
+    vault: &Vault,
     sealer: &Arc<Sealer>,
     settings: &Settings,
 ) -> Result<Issuers, OutboundError> {
+    let links = links.map(|store| LinkDeps { store, vault: vault.clone() });
     Issuers::new(IssuerDeps { links, ..deps }, sealer, &settings.public_url)
 }
 
