@@ -22,7 +22,7 @@ use asp_call::seal::Sealer;
 use asp_call::telemetry::audit::Audit;
 use asp_call::telemetry::metrics::RevocationStage;
 use asp_edge::{Edge, EdgeRole};
-use asp_identity::issuers::IssuerDeps;
+use asp_identity::issuers::{IssuerDeps, Issuers};
 use asp_identity::linked::LinkedTokens;
 use asp_identity::minting::{self, CardKeys, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
@@ -46,7 +46,6 @@ use asp_store::audit::AuditLog;
 use asp_store::blobs::Blobs;
 use asp_store::counter::Counters;
 use asp_store::ledger::Ledger;
-use asp_store::linked_accounts::LinkedAccounts;
 use asp_store::plugin_storage::PluginStorage;
 use asp_store::push::PushStore;
 use asp_store::records::CallRecords;
@@ -138,8 +137,6 @@ pub struct Stores {
     pub storage: Option<Arc<dyn PluginStorage>>,
     /// Approvals that calls wait for, in the same database; `None` if calls that need one are refused.
     pub approvals: Option<Arc<dyn ApprovalStore>>,
-    /// Accounts that users link, in the same database; `None` if they link none.
-    pub links: Option<Arc<dyn LinkedAccounts>>,
     /// State of sessions and calls shared among gateways, if there are several.
     pub shared: Option<Shared>,
 }
@@ -178,8 +175,7 @@ impl Gateway {
         let metrics = wiring::metrics(&config.vault);
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
-        let issuers =
-            wiring::issuers(config.issuers, config.stores.links, &config.vault, &sealer, &settings)?;
+        let issuers = Issuers::new(config.issuers, &sealer, &settings.public_url)?;
         let minter = wiring::minter(config.token_keys, &settings, config.token_audiences);
         let registry = Arc::new(CallRegistry::default());
         let counters = config.stores.counters;

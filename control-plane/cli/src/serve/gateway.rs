@@ -9,6 +9,7 @@ use asp_command::state_dir;
 use asp_gateway::gateway::{Gateway, Stores};
 use asp_identity::issuers::IssuerDeps;
 use asp_identity::issuers::fresh_keys::AskControl;
+use asp_identity::linked::LinkDeps;
 use asp_peer::Role;
 use asp_platform::secret::SecretBytes;
 use asp_xds::client::{self, SubscriptionTarget};
@@ -123,12 +124,11 @@ pub(super) async fn start(
             pushes: Some(calls.calls()),
             storage: Some(calls.calls()),
             approvals: Some(calls.calls()),
-            links: Some(calls.calls()),
             shared,
         },
         runtimes: runtimes::open(process)?,
         delegates: settings.gateway.delegates.clone(),
-        issuers: issuers(process)?,
+        issuers: issuers(process, &calls)?,
         told: settings.gateway.told,
         bounds: settings.calls.bounds(),
         memory: settings.calls.memory(),
@@ -289,15 +289,14 @@ fn target(process: &Process) -> anyhow::Result<SubscriptionTarget> {
 }
 
 /// Returns what the gateway needs to talk to issuers.
-fn issuers(process: &Process) -> anyhow::Result<IssuerDeps> {
+fn issuers(process: &Process, calls: &stores::CallStores) -> anyhow::Result<IssuerDeps> {
     let settings = &process.settings;
     let of_login = process.dev_login.iter().map(|login| login.origin().to_owned());
     Ok(IssuerDeps {
         control: Some(Arc::new(ControlClient(keys::KeysClient::new(target(process)?)))),
         credentials: settings.gateway.credentials.clone(),
         origins: settings.issuer_origins.iter().cloned().chain(of_login).collect(),
-        // The gateway adds its store and its vault.
-        links: None,
+        links: Some(LinkDeps { store: calls.calls(), vault: process.vault.clone() }),
     })
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use asp_store::answers::{Answers, QuickLedger};
 use asp_store::ledger::{Ledger, MemoryLedger};
-use asp_store::linked_accounts::LinkedAccounts;
 use asp_store::plugin_storage::PluginStorage;
 use asp_store::push::PushStore;
 use asp_store::records::CallRecords;
@@ -19,8 +18,7 @@ use asp_call::durable::shared_calls::SharedCalls;
 use asp_call::durable::storage::SealedStorage;
 use asp_call::seal::Sealer;
 use asp_call::telemetry::metrics::Metrics;
-use asp_identity::issuers::{IssuerDeps, Issuers};
-use asp_identity::linked::LinkDeps;
+use asp_identity::issuers::Issuers;
 use asp_identity::minting::{Minter, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::Pipeline;
 use asp_pipeline::pipeline::ledger::Ledgers;
@@ -46,18 +44,6 @@ pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: CallHead
     let authorizer =
         Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told);
     authorizer.with_links(issuers.links.clone())
-}
-
-/// Returns the requests to issuers, with linked accounts if there is a store for them.
-pub(super) fn issuers(
-    deps: IssuerDeps,
-    links: Option<Arc<dyn LinkedAccounts>>,
-    vault: &Vault,
-    sealer: &Arc<Sealer>,
-    settings: &Settings,
-) -> Result<Issuers, OutboundError> {
-    let links = links.map(|store| LinkDeps { store, vault: vault.clone() });
-    Issuers::new(IssuerDeps { links, ..deps }, sealer, &settings.public_url)
 }
 
 /// Returns the backends of all calls.

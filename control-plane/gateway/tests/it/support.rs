@@ -11,6 +11,7 @@ use asp_runtime_client::runtimes::Runtimes;
 use asp_call::seal::Sealer;
 use asp_gateway::gateway::{Config, Gateway, Stores};
 use asp_identity::issuers::IssuerDeps;
+use asp_identity::linked::LinkDeps;
 use asp_identity::minting::{TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{AdmissionBounds, MEMORY};
 use asp_pipeline::subscriptions;
@@ -175,7 +176,6 @@ impl Parts {
             pushes: None,
             storage: None,
             approvals: None,
-            links: None,
             shared: None,
         };
         Parts {
@@ -351,9 +351,8 @@ impl Fixture {
         issuers: IssuerDeps,
         links: Arc<dyn LinkedAccounts>,
     ) -> Fixture {
-        let mut parts = Parts { issuers, ..Parts::new(snapshot) };
-        parts.stores.links = Some(links);
-        parts.start()
+        let links = Some(LinkDeps { store: links, vault: vault().clone() });
+        Parts { issuers: IssuerDeps { links, ..issuers }, ..Parts::new(snapshot) }.start()
     }
 
     /// A gateway with plugin runtimes that has credentials of its operator's.
