@@ -16,8 +16,8 @@ mod link_texts;
 pub mod linking;
 mod page;
 mod redirect;
-pub(crate) mod signin;
 mod sign_in;
+pub(crate) mod signin;
 mod token;
 
 use asp_call::digest::PeerKey;

@@ -10,7 +10,10 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, live, machines, offers, orgs, policy, policy_preview, primitives, problem, push, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, undo, usage, versions, link_providers, links,
+    approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain,
+    explain_token, ids, issuers, kafka, limit_usage, link_providers, links, live, machines, offers, orgs,
+    policy, policy_preview, primitives, problem, push, ratelimits, regions, registry, resources, revocations,
+    routes, runtimes, status, undo, usage, versions,
 };
 
 #[derive(OpenApi)]

@@ -10,7 +10,10 @@ use axum::{Extension, Router};
 
 use super::auth::Permission;
 use super::{
-    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled, explain, explain_token, ids, issuers, kafka, limit_usage, live, machines, offers, orgs, policy, policy_preview, primitives, push, ratelimits, regions, registry, revocations, routes, runtimes, status, undo, usage, versions, link_providers, links,
+    AdminState, approvals, artifacts, blocks, bodies, bounds, calls, certificates, changes, disabled,
+    explain, explain_token, ids, issuers, kafka, limit_usage, link_providers, links, live, machines, offers,
+    orgs, policy, policy_preview, primitives, push, ratelimits, regions, registry, revocations, routes,
+    runtimes, status, undo, usage, versions,
 };
 
 /// A path of the admin API.
