@@ -12,7 +12,7 @@ use std::sync::Arc;
 use asp_edge::names;
 use asp_platform::clock;
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{Change, ParkedEvent, RevocationEvent, RevocationRecord, StoreError};
+use asp_store::control::{Change, ParkedEvent, RevocationEvent, StoreError};
 
 use crate::admission::{Admission, AdmissionError};
 use crate::publisher::Handle;

@@ -11,17 +11,17 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       form-action 'none'; frame-ancestors 'none'";
 
 /// Serves the page. Public.
-pub async fn page() -> Response {
+pub(super) async fn page() -> Response {
     let headers = [(CONTENT_SECURITY_POLICY, POLICY), (REFERRER_POLICY, "no-referrer")];
     (headers, Html(include_str!("console/page.html"))).into_response()
 }
 
 /// Serves its script. Public.
-pub async fn script() -> Response {
+pub(super) async fn script() -> Response {
     ([(CONTENT_TYPE, "text/javascript; charset=utf-8")], include_str!("console/page.js")).into_response()
 }
 
 /// Serves its style sheet. Public.
-pub async fn style() -> Response {
+pub(super) async fn style() -> Response {
     ([(CONTENT_TYPE, "text/css; charset=utf-8")], include_str!("console/page.css")).into_response()
 }

@@ -67,7 +67,7 @@ pub struct ProposedPolicy {
 #[serde(untagged)]
 pub enum ProposedLimit {
     Line(String),
-    Limit(RateLimit),
+    Limit(Box<RateLimit>),
 }
 
 /// The recorded calls that the change would decide otherwise than the stored policy.
@@ -210,9 +210,8 @@ impl ProposedChange {
         let exposure: Vec<ExposureRecord> =
             servers.exposure.iter().filter(kept).chain(&self.exposure).cloned().collect();
         let is_changed = |record: &&BindingRecord| {
-            !record.observed
-                && !record.when.is_empty()
-                && !(stored.contains(record) && bindings.contains(record))
+            let stays = stored.contains(record) && bindings.contains(record);
+            !(record.observed || record.when.is_empty() || stays)
         };
         let conditional: Vec<BindingRecord> =
             stored.iter().chain(&bindings).filter(is_changed).cloned().collect();
@@ -239,7 +238,7 @@ fn limit_record((position, limit): (usize, ProposedLimit)) -> Result<LimitRecord
         ProposedLimit::Line(line) => {
             limit_line::parse(&line).map_err(|fault| Problem::params(format!("limit {position}: {fault}")))
         }
-        ProposedLimit::Limit(limit) => ratelimits::record((position, limit)),
+        ProposedLimit::Limit(limit) => ratelimits::record((position, *limit)),
     }
 }
 

@@ -86,7 +86,7 @@ fn meet(one: &LimitRecord, other: &LimitRecord) -> bool {
 
 /// Returns an upper bound for the number of limits that one call may draw from.
 fn max_drawn<'l>(limits: impl IntoIterator<Item = &'l LimitRecord>) -> usize {
-    let mut patterns: HashMap<([&str; 5], &str), HashMap<(&str, bool), usize>> = HashMap::new();
+    let mut patterns: HashMap<_, HashMap<(&str, bool), usize>> = HashMap::new();
     for limit in limits {
         let of_parts = patterns.entry((parts(limit), limit.group.as_str())).or_default();
         *of_parts.entry(split(&limit.primitive)).or_default() += 1;

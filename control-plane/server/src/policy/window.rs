@@ -51,7 +51,7 @@ pub fn refill(capacity: u64, seconds: u64) -> String {
 }
 
 fn unit_of(seconds: u64) -> (&'static str, &'static str, u64) {
-    let fits = UNITS.into_iter().find(|(_, _, unit)| seconds >= *unit && seconds % unit == 0);
+    let fits = UNITS.into_iter().find(|(_, _, unit)| seconds >= *unit && seconds.is_multiple_of(*unit));
     fits.unwrap_or(("s", "second", 1))
 }
 

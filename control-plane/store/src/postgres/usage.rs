@@ -11,7 +11,7 @@ usage_store!(PostgresAudit, postgres, pool, pool, "BEGIN");
 #[async_trait]
 impl UsageStore for PostgresAudit {
     async fn add_usage(&self, batch: &UsageBatch) -> Result<(), UsageError> {
-        Ok(within(self.longest, self.add_batch(batch)).await?)
+        Ok(within(self.longest, Box::pin(self.add_batch(batch))).await?)
     }
 
     async fn usage(&self, query: &UsageQuery) -> Result<Vec<UsageGroup>, UsageError> {

@@ -165,32 +165,8 @@ impl Default for Metrics {
         metrics.revocations.register(registry);
         metrics.approvals.register(registry);
         metrics.upstreams.register(registry);
-        registry.register(
-            "asp_edge_refusals",
-            "Requests the gateway refused before a call began",
-            metrics.refusals.clone(),
-        );
-        registry.register(
-            "asp_stage_duration_seconds",
-            "Time a call spent in one stage of the pipeline",
-            metrics.stages.clone(),
-        );
-        registry.register(
-            "asp_limit_decisions",
-            "Decisions of the exact limits by the level that decided",
-            metrics.limits.clone(),
-        );
-        registry.register(
-            "asp_policy_observed",
-            "Calls that an observed binding would have decided, by its effect and by the actual one",
-            metrics.observed.clone(),
-        );
-        registry.register(
-            "asp_audit_events_lost",
-            "Events of calls that the audit log did not accept in time",
-            metrics.audit_lost.clone(),
-        );
         process_metrics::register(registry);
+        metrics.register_decisions();
         metrics.register_calls();
         metrics.register_gauges();
         metrics
@@ -198,6 +174,35 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    fn register_decisions(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "asp_edge_refusals",
+            "Requests the gateway refused before a call began",
+            self.refusals.clone(),
+        );
+        registry.register(
+            "asp_stage_duration_seconds",
+            "Time a call spent in one stage of the pipeline",
+            self.stages.clone(),
+        );
+        registry.register(
+            "asp_limit_decisions",
+            "Decisions of the exact limits by the level that decided",
+            self.limits.clone(),
+        );
+        registry.register(
+            "asp_policy_observed",
+            "Calls that an observed binding would have decided, by its effect and by the actual one",
+            self.observed.clone(),
+        );
+        registry.register(
+            "asp_audit_events_lost",
+            "Events of calls that the audit log did not accept in time",
+            self.audit_lost.clone(),
+        );
+    }
+
     /// Returns the registry, for metrics that others own.
     pub fn registry_mut(&mut self) -> &mut Registry {
         &mut self.registry

@@ -342,10 +342,9 @@ impl CallTask {
     }
 
     async fn withdraw(&self, store: &dyn ApprovalStore, id: ApprovalId) {
-        match within(store.withdraw_approval(id, self.call.id.into_bytes())).await {
-            Ok(true) => self.pipeline.metrics.approvals.count(ApprovalState::Withdrawn.as_str()),
-            // It expires.
-            Ok(false) | Err(_) => {}
+        // What is not withdrawn expires.
+        if let Ok(true) = within(store.withdraw_approval(id, self.call.id.into_bytes())).await {
+            self.pipeline.metrics.approvals.count(ApprovalState::Withdrawn.as_str());
         }
     }
 

@@ -39,6 +39,7 @@ impl PageRequest<'_> {
         let front = Front::of(&self.gateway.config.public_url, self.snapshot, self.server)?;
         Some(LoginRequest {
             gateway: self.gateway,
+            snapshot: self.snapshot,
             front,
             parts: self.parts,
             body: &NO_BODY,
