@@ -221,15 +221,15 @@ impl Gateway {
             issuers,
             in_force: ArcSwapOption::empty(),
         };
-        Ok(Arc::new(Gateway::of(replica, runtimes, artifacts, backends)))
+        Ok(Arc::new(Gateway::of(replica, runtimes, (artifacts, backends), config.vault)))
     }
 
     /// Returns a gateway of these parts without a snapshot.
     fn of(
         replica: Replica,
         runtimes: Arc<Runtimes>,
-        artifacts: Artifacts,
-        backends: Arc<BackendTable>,
+        (artifacts, backends): (Artifacts, Arc<BackendTable>),
+        vault: Vault,
     ) -> Gateway {
         Gateway {
             replica: Arc::new(replica),
@@ -237,7 +237,7 @@ impl Gateway {
             artifacts,
             backends,
             edge: Edge::new(EdgeRole::Gateway),
-            vault: config.vault,
+            vault,
             applied: watch::Sender::new(0),
             applying: Mutex::default(),
             refused_by_store: AtomicBool::new(false),

@@ -166,7 +166,7 @@ fn policy(bindings: usize) -> Result<Policy> {
         target_kind: TargetKind::User.into(),
         target: format!("user-{}", number % 1_000),
         primitive: format!("tool-{}", number / 1_000),
-        allowed: number % 2 == 0,
+        allowed: number.is_multiple_of(2),
         issuer: "login".into(),
         ..Binding::default()
     };

@@ -260,6 +260,17 @@ impl Triple {
     }
 
     fn fulfilled(&self, condition: &Condition, is: &dyn Fn(Rule) -> bool) -> bool {
+        // What is negated is fulfilled by an absent argument, an array and an object, too.
+        let negated = match condition.test.as_ref().unwrap() {
+            Test::NotIn(list) => Test::In(list.clone()),
+            Test::NotGlob(glob) => Test::Glob(glob.clone()),
+            _ => return self.passes(condition, is),
+        };
+        let plain = Condition { test: Some(negated), ..condition.clone() };
+        !self.passes(&plain, is)
+    }
+
+    fn passes(&self, condition: &Condition, is: &dyn Fn(Rule) -> bool) -> bool {
         let mut found = &self.arguments;
         for name in condition.pointer.split('/').skip(1) {
             match found.get(name) {
@@ -293,6 +304,7 @@ impl Triple {
                 };
                 (min.is_empty() || is_from(min)) && (max.is_empty() || is_to(max))
             }
+            Test::NotIn(_) | Test::NotGlob(_) => unreachable!("they are negated above"),
         }
     }
 }

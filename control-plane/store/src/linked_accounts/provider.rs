@@ -241,8 +241,9 @@ mod tests {
 
     #[test]
     fn each_fault_of_a_document_is_named() {
+        type Edit = fn(&mut LinkProvider);
         assert_eq!(provider().faults(), Vec::<String>::new());
-        let cases: [(&str, fn(&mut LinkProvider)); 14] = [
+        let cases: [(&str, Edit); 14] = [
             ("title", |one| one.title.clear()),
             ("clientId", |one| one.client_id = "a\nb".into()),
             ("authorizationEndpoint", |one| one.authorization_endpoint = "javascript:alert(1)".into()),

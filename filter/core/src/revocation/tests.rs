@@ -192,7 +192,7 @@ fn the_later_moment_of_two_joined_lists_counts() {
     };
     let joined = apart(100, &[]).with_recent(&of(1, 100, 50)).with_recent(&of(2, 150, 20));
     assert!(joined.find(|| [mark(0)], &caller("o", "u", 50)).is_some());
-    assert!(!joined.find(|| [mark(0)], &caller("o", "u", 51)).is_some());
+    assert!(joined.find(|| [mark(0)], &caller("o", "u", 51)).is_none());
 }
 
 #[test]
