@@ -370,11 +370,14 @@ fn condition(random: &mut Random) -> Condition {
         ["1", "1.0", "1.5", "-2", "9007199254740993", "9007199254740992", "18446744073709551615", "0"];
     const SCALARS: [&str; 8] = ["1", "1.0", "9007199254740993", "\"1\"", "\"eu\"", "\"EU\"", "true", "null"];
     let list = |json: Vec<&str>| Scalars { json: json.into_iter().map(str::to_owned).collect() };
-    let test = match random.below(5) {
+    const GLOBS: [&str; 6] = ["e*", "*u", "*", "eu", "a*b*a", "E*"];
+    let test = match random.below(7) {
         0 => Test::Equals(list(vec![random.of(&SCALARS)])),
         1 => Test::In(list((0..=random.below(3)).map(|_| random.of(&SCALARS)).collect())),
-        2 => Test::Glob(random.of(&["e*", "*u", "*", "eu", "a*b*a", "E*"]).to_owned()),
-        3 => Test::Range(Range { min: random.of(&NUMBERS).into(), max: String::new() }),
+        2 => Test::Glob(random.of(&GLOBS).to_owned()),
+        3 => Test::NotIn(list((0..=random.below(3)).map(|_| random.of(&SCALARS)).collect())),
+        4 => Test::NotGlob(random.of(&GLOBS).to_owned()),
+        5 => Test::Range(Range { min: random.of(&NUMBERS).into(), max: String::new() }),
         _ => Test::Range(Range { min: String::new(), max: random.of(&NUMBERS).into() }),
     };
     Condition { pointer: random.of(&["/a", "/a", "/b", "/o/c"]).into(), test: Some(test) }
