@@ -62,7 +62,26 @@ const EXIT_SIGNALLED: u8 = 128;
 
 /// Runs a command and returns its exit code.
 pub fn run(command: Command) -> ExitCode {
-    let outcome = match command {
+    match perform(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Configuration(faults)) => {
+            for fault in faults {
+                print::error(&fault.to_string());
+            }
+            ExitCode::from(EXIT_BAD_CONFIGURATION)
+        }
+        Err(Failure::Refused) => ExitCode::FAILURE,
+        Err(Failure::Breaking) => ExitCode::from(EXIT_BREAKING),
+        Err(Failure::Signalled(number)) => ExitCode::from(EXIT_SIGNALLED.saturating_add(number)),
+        Err(Failure::Other(error)) => {
+            print::error(&print::in_full(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Dev(args) => dev::run(&args),
         Command::Serve(args) => crate::serve::run(&args),
         Command::Config(args) => config::run(&args),
@@ -111,21 +130,5 @@ pub fn run(command: Command) -> ExitCode {
         Command::Usage(args) => usage::run(&args),
         Command::Calls(args) => live::calls(&args),
         Command::Sessions(args) => live::sessions(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Configuration(faults)) => {
-            for fault in faults {
-                print::error(&fault.to_string());
-            }
-            ExitCode::from(EXIT_BAD_CONFIGURATION)
-        }
-        Err(Failure::Refused) => ExitCode::FAILURE,
-        Err(Failure::Breaking) => ExitCode::from(EXIT_BREAKING),
-        Err(Failure::Signalled(number)) => ExitCode::from(EXIT_SIGNALLED.saturating_add(number)),
-        Err(Failure::Other(error)) => {
-            print::error(&print::in_full(&error));
-            ExitCode::FAILURE
-        }
     }
 }

@@ -102,16 +102,7 @@ pub(super) async fn start(
     process.tasks.spawn(prune(Arc::clone(&store), Arc::clone(&packages), process.stop_background.clone()));
     let keeper = keep_issuers(process, &store, &trust, &handle)?;
     let subscribers = Subscribers::new();
-    let xds = XdsContext {
-        xds_state: handle.xds_state(),
-        freshness: handle.freshness(),
-        subscribers: Arc::clone(&subscribers),
-        endpoints,
-        seen_revisions: handle.seen_revisions(),
-        proof: proof(process),
-        keys: keeper.clone(),
-        stop: process.stop_background.clone(),
-    };
+    let xds = xds_context(process, &handle, endpoints, (&subscribers, &keeper));
     process.tasks.spawn(serve_xds(listeners.xds, xds));
     let control = ControlRole {
         store: Arc::clone(&store),
@@ -249,6 +240,25 @@ fn warn_of_lists(stored: &ControlState) {
         for fault in asp_issuers::faults::list_faults(&document) {
             tracing::warn!(issuer = record.name, %fault, "audience of an issuer applies to no primitive; store the issuer again");
         }
+    }
+}
+
+/// Returns what the xDS service serves, and to whom.
+fn xds_context(
+    process: &Process,
+    publisher: &Handle,
+    endpoints: Arc<Endpoints>,
+    (subscribers, keeper): (&Arc<Subscribers>, &Arc<Keeper>),
+) -> XdsContext {
+    XdsContext {
+        xds_state: publisher.xds_state(),
+        freshness: publisher.freshness(),
+        subscribers: Arc::clone(subscribers),
+        endpoints,
+        seen_revisions: publisher.seen_revisions(),
+        proof: proof(process),
+        keys: keeper.clone(),
+        stop: process.stop_background.clone(),
     }
 }
 

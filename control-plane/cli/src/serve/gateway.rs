@@ -6,12 +6,14 @@ use anyhow::Context;
 use asp_call::seal::Sealer;
 use asp_call::telemetry::usage::UsageMeter;
 use asp_command::state_dir;
-use asp_gateway::gateway::{Gateway, Stores};
+use asp_gateway::gateway::{Gateway, Shared, Stores};
 use asp_identity::issuers::IssuerDeps;
 use asp_identity::issuers::fresh_keys::AskControl;
 use asp_identity::linked::LinkDeps;
 use asp_peer::Role;
 use asp_platform::secret::SecretBytes;
+use asp_store::blobs::Blobs;
+use asp_store::counter::Counters;
 use asp_xds::client::{self, SubscriptionTarget};
 use asp_xds::failing_upstreams::{FailingUpstream, FailingUpstreams};
 use asp_xds::keys;
@@ -97,6 +99,25 @@ fn count_usage(process: &Process, calls: &stores::CallStores, gateway: &Arc<Gate
     process.tasks.spawn(async move { background.run_until_cancelled_owned(reporting).await });
 }
 
+/// Returns the stores of a gateway with one database of calls.
+fn gateway_stores(
+    calls: &stores::CallStores,
+    blobs: Arc<dyn Blobs>,
+    (counters, shared): (Arc<dyn Counters>, Option<Shared>),
+) -> Stores {
+    Stores {
+        ledger: calls.calls(),
+        audit: calls.audit(),
+        active: calls.calls(),
+        blobs,
+        counters,
+        pushes: Some(calls.calls()),
+        storage: Some(calls.calls()),
+        approvals: Some(calls.calls()),
+        shared,
+    }
+}
+
 /// Starts the gateway role; returns when it is listening.
 pub(super) async fn start(
     process: &Process,
@@ -106,7 +127,8 @@ pub(super) async fn start(
 ) -> anyhow::Result<()> {
     let calls = calls.context("a gateway has a store of calls")?;
     let settings = &process.settings;
-    let (counters, shared) = shared::open(&settings.gateway)?;
+    let limits_and_shared = shared::open(&settings.gateway)?;
+    let artifacts = objects::artifacts(settings, stores).await?;
     let gateway = Gateway::new(asp_gateway::gateway::Config {
         sealer: Arc::new(sealer(settings)?),
         vault: process.vault.clone(),
@@ -115,17 +137,7 @@ pub(super) async fn start(
         push_origins: settings.gateway.push_origins.clone(),
         approval_webhook: settings.gateway.approval_webhook.clone(),
         settings: public_settings(process),
-        stores: Stores {
-            ledger: calls.calls(),
-            audit: calls.audit(),
-            active: calls.calls(),
-            blobs: objects::artifacts(settings, stores).await?,
-            counters,
-            pushes: Some(calls.calls()),
-            storage: Some(calls.calls()),
-            approvals: Some(calls.calls()),
-            shared,
-        },
+        stores: gateway_stores(&calls, artifacts, limits_and_shared),
         runtimes: runtimes::open(process)?,
         delegates: settings.gateway.delegates.clone(),
         issuers: issuers(process, &calls)?,

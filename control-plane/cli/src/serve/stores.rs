@@ -67,7 +67,7 @@ impl Stores {
                 let file = settings.state_dir.join(AUDIT_FILE);
                 let audit = SqliteAudit::open(&file, most).await;
                 let audit = audit.with_context(|| format!("open {}", file.display()))?;
-                let audit = Arc::new(audit.capturing(settings.audit_capture.iter().cloned().collect()));
+                let audit = Arc::new(audit.capturing(settings.audit_capture.to_vec()));
                 Ok(Stores::Files { audit })
             }
             Database::Postgres(server) => {
@@ -76,7 +76,7 @@ impl Stores {
                     // A gateway gets its snapshot from elsewhere, so it can start without the database.
                     false => start(server).await?,
                 };
-                let captured = settings.audit_capture.iter().cloned().collect();
+                let captured = settings.audit_capture.to_vec();
                 let audit = Arc::new(database.audit(most).capturing(captured));
                 Ok(Stores::Postgres { database, audit, spool_bytes: server.spool_bytes })
             }

@@ -46,7 +46,7 @@ struct PolicyFile {
 #[serde(untagged)]
 enum FileLimit {
     Line(String),
-    Limit(RateLimit),
+    Limit(Box<RateLimit>),
 }
 
 /// Entries of an org's lists in the form of the API; `None` for a list that a file leaves out.
@@ -161,7 +161,7 @@ fn parse(text: &str) -> Result<OrgPolicyFile, String> {
         serde_json::from_value(value).map_err(|error| error.to_string())?;
     let limits = limits.map(|limits| {
         let one = |limit| match limit {
-            FileLimit::Limit(limit) => Ok(limit),
+            FileLimit::Limit(limit) => Ok(*limit),
             FileLimit::Line(line) => {
                 limit_line::parse(&line).map(ratelimits::entry).map_err(|fault| fault.to_string())
             }
