@@ -185,6 +185,7 @@ mod tests {
     #[cfg(feature = "kafka")]
     #[test]
     fn a_topic_has_names_of_its_own_and_orgs_that_the_operator_names() {
+        type Case = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static str);
         let read_topic = |more: &[(&'static str, &'static str)]| read(more, &[]).unwrap().topic().unwrap();
         let topic = read_topic(&[]);
         assert_eq!(
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!((named.topic.as_str(), named.group.as_str()), ("identity.revocations", "asp-eu"));
         assert_eq!(named.login.unwrap().1.expose(), "hunter2");
         assert_eq!(read(&[], &[]).unwrap().kafka_orgs, ["acme", "team-*"]);
-        let cases: [(&[(&'static str, &'static str)], &[&str], &str); 11] = [
+        let cases: [Case; 11] = [
             (&[], &[ENV_ORGS], ENV_ORGS),
             (&[(ENV_ORGS, "a*b")], &[], ENV_ORGS),
             (&[("ASP_KAFKA_TOPIC", "a b")], &[], "ASP_KAFKA_TOPIC"),

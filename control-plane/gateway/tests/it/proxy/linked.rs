@@ -53,7 +53,7 @@ async fn grant(State(heard): State<Arc<Heard>>, body: String) -> (StatusCode, ax
     let form = form(&body);
     let mut grants = heard.grants.lock();
     let used = |earlier: &HashMap<String, String>| earlier.get("refresh_token") == form.get("refresh_token");
-    if form.get("refresh_token").is_some() && grants.iter().any(used) {
+    if form.contains_key("refresh_token") && grants.iter().any(used) {
         return (StatusCode::BAD_REQUEST, axum::Json(json!({ "error": "invalid_grant" })));
     }
     grants.push(form);
