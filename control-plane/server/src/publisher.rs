@@ -24,8 +24,7 @@ use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 use asp_store::control::{Position, StoreError};
 use asp_xds::endpoints::EndpointSet;
 use asp_xds::freshness::Freshness;
-use asp_xds::published::{Content, Publication, XdsState, XdsStateReceiver};
-use asp_xds::resources;
+use asp_xds::published::{self, Content, Publication, XdsState, XdsStateReceiver};
 use asp_xds::seen_revisions::SeenRevisions;
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -392,7 +391,7 @@ impl Publisher {
         // While edges wait, this revision is not published completely.
         let covers = if waits_until.is_some() { self.standing.borrow().covers } else { revision };
         let content = Content { revision, edge, recent, gateway, changed };
-        let published = resources::publish(content, last.as_deref(), &self.filter_wasm);
+        let published = published::publish(content, last.as_deref(), &self.filter_wasm);
         self.tried = Some(position);
         self.retry_at = None;
         self.forms_again_at = lacks_forms.then(|| Instant::now() + RETRY);

@@ -20,7 +20,6 @@ pub mod parts;
 pub mod peer;
 pub mod published;
 pub mod refused_parts;
-pub mod resources;
 mod revocations;
 pub mod seen_revisions;
 pub mod service;

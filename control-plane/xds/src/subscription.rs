@@ -7,8 +7,7 @@
 use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
 use super::contract::Kind;
-use super::published::{XdsState, revision_in};
-use super::resources::{self, Version};
+use super::published::{self, Version, XdsState, revision_in};
 
 /// Maximum length of a rejection's reason, in bytes.
 const MAX_REASON: usize = 2_048;
@@ -137,7 +136,7 @@ impl Subscription {
         if self.sent.as_ref().is_some_and(|sent| !sent.answered) {
             return None;
         }
-        let Version { text: version, revision } = resources::version(xds_state, self.kind, &self.names)?;
+        let Version { text: version, revision } = published::version(xds_state, self.kind, &self.names)?;
         if !self.in_force.accepts(revision, &version, xds_state) {
             return None;
         }
@@ -152,7 +151,7 @@ impl Subscription {
             Some(SentResponse { nonce: nonce.clone(), version: version.clone(), revision, answered: false });
         Some(DiscoveryResponse {
             version_info: version,
-            resources: resources::resources(xds_state, self.kind, &self.names),
+            resources: published::resources(xds_state, self.kind, &self.names),
             type_url: self.kind.type_url().into(),
             nonce,
         })

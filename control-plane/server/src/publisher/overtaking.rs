@@ -10,8 +10,7 @@ use std::sync::Arc;
 use asp_proto::snapshot::RecentRevocations;
 use asp_store::control::StoreError;
 use asp_xds::parts::PartsBuilder;
-use asp_xds::published::XdsState;
-use asp_xds::resources;
+use asp_xds::published::{self, XdsState};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -81,7 +80,7 @@ impl RevocationWatch<'_> {
         // If the store has lost commits, revocations of a lower revision are not published.
         let newer_than = last.recent.revision.max(last.gateway.revision);
         let Some(recent) = recent.filter(|recent| recent.revision > newer_than) else { return };
-        let published = resources::with_recent_revocations(&last, recent, self.covers, self.filter_wasm);
+        let published = published::with_recent_revocations(&last, recent, self.covers, self.filter_wasm);
         let Some(published) = published else { return };
         self.published = published.recent.revision;
         tracing::info!(

@@ -5,8 +5,7 @@ use asp_proto::xds::google::rpc::Status;
 
 use super::*;
 use crate::parts::{EncodedPart, PartsBuilder};
-use crate::published::{Content, Publication};
-use crate::resources;
+use crate::published::{self, Content, Publication};
 
 /// A control plane that publishes parts with one word each.
 #[derive(Default)]
@@ -31,7 +30,7 @@ impl Control {
             gateway: self.gateway.parts.clone(),
             changed: std::mem::take(&mut self.gateway.changed),
         };
-        let published = resources::publish(content, self.published.as_deref(), "/f.wasm");
+        let published = published::publish(content, self.published.as_deref(), "/f.wasm");
         self.published = published.map(Arc::new);
         XdsState { snapshot: self.published.clone(), covers: revision, ..XdsState::default() }
     }
@@ -151,7 +150,7 @@ fn a_build_that_revocations_have_overtaken_is_sent_with_them() {
     gateway.on_request(answer("gateway-1", None), "");
     let recent = |revision| RecentRevocations { revision, ..RecentRevocations::default() };
     let last = control.published.clone().unwrap();
-    let ahead = resources::with_recent_revocations(&last, recent(6), 3, "/f.wasm").unwrap();
+    let ahead = published::with_recent_revocations(&last, recent(6), 3, "/f.wasm").unwrap();
     let state = XdsState { snapshot: Some(Arc::new(ahead)), covers: 3, ..XdsState::default() };
     let (put, _, version) = said(gateway.next_push(&state).unwrap());
     assert_eq!((put, crate::published::reach(&version)), (vec!["recent".to_owned()], (6, 3)));

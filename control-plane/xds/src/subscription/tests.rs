@@ -18,7 +18,7 @@ fn xds_state(revision: u64) -> XdsState {
         gateway: Parts::default(),
         changed: BTreeSet::new(),
     };
-    let snapshot = resources::publish(content, None, "/f.wasm").map(Arc::new);
+    let snapshot = published::publish(content, None, "/f.wasm").map(Arc::new);
     XdsState { snapshot, covers: revision, ..XdsState::default() }
 }
 

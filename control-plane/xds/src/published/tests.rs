@@ -3,7 +3,6 @@
 use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 
 use super::*;
-use crate::endpoints::EndpointSet;
 
 /// The edge filter with the snapshot `{revision: 7}`, encoded by protoc from Envoy's API v3.
 const FILTER: &str = "\
