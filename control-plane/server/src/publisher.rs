@@ -25,7 +25,7 @@ use asp_store::control::{Position, StoreError};
 use asp_xds::endpoints::EndpointSet;
 use asp_xds::freshness::Freshness;
 use asp_xds::published::{self, Content, Publication, XdsState, XdsStateReceiver};
-use asp_xds::seen_revisions::SeenRevisions;
+use asp_xds::subscribers::SeenRevisions;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};

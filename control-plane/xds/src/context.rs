@@ -11,8 +11,7 @@ use super::freshness::Freshness;
 use super::keys::RefreshKeys;
 use super::peer::PeerProof;
 use super::published::XdsStateReceiver;
-use super::seen_revisions::SeenRevisions;
-use super::subscribers::Subscribers;
+use super::subscribers::{SeenRevisions, Subscribers};
 
 /// The parts of the control plane that a stream needs.
 #[derive(Clone)]

@@ -21,7 +21,6 @@ pub mod peer;
 pub mod published;
 pub mod refused_parts;
 mod revocations;
-pub mod seen_revisions;
 pub mod service;
 pub mod subscribers;
 pub mod subscription;

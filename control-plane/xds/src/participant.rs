@@ -14,8 +14,7 @@ use super::context::Context;
 use super::contract::{ADVERTISE, DEFAULT_POOL, Kind};
 use super::endpoints::{Endpoints, Registration};
 use super::peer::Caller;
-use super::seen_revisions::SeenRevisions;
-use super::subscribers::{self, OVERDUE};
+use super::subscribers::{self, OVERDUE, SeenRevisions};
 use super::subscription::{Event, StaleSnapshot};
 use super::{failing_upstreams, refused_parts};
 
