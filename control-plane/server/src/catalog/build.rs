@@ -14,7 +14,7 @@ use asp_edge::names::ALL_SERVERS;
 use asp_issuers::trust::NotInForce;
 use asp_platform::clock;
 use asp_proto::snapshot::{
-    BasePart, EdgeSnapshot, Limit, RecentRevocations, Region, RevokedBefore, RevokedPart, Route,
+    BasePart, EdgeSnapshot, Limit, RecentRevocations, RevokedBefore, RevokedPart, Route,
     snapshot_part::Part as Says,
 };
 use asp_registry::{CompiledServer, EdgeInputs};
@@ -23,7 +23,7 @@ use asp_store::control::{ControlState, Position, StateUpdate};
 use asp_xds::parts::{EncodedPart, Parts, PartsBuilder};
 
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
-use super::fault::{Fault, HOMES_CUT, LAST_FORM, NOT_SERVED, Part, ROUTES_CLOSED};
+use super::fault::{Fault, NOT_SERVED, Part};
 use super::orgs::{OrgPolicy, Size};
 use super::revoked::{Cut, EncodedRevocations, RevocationSplit};
 use super::servers::{edge_bytes, server_fault};
@@ -31,14 +31,14 @@ use super::stored_state::{ORG_REMEDY, OrgForm, StoredState};
 use super::usage::Totals;
 use super::{Compiler, Settlement, disabled, edge_form, server_part};
 use crate::placement;
-use faults::{misplaced, not_in_force, too_large, unknown_revocation, unreadable_issuer};
+use faults::{not_in_force, too_large, unknown_revocation, unreadable_issuer};
 use last_forms::StoredOrgForm;
 
 pub use last_forms::{Batch, PendingForms};
 
 mod faults;
-mod homes;
 mod last_forms;
+mod routing;
 
 /// The fault of a stored server with the name of the platform's own.
 const NAME_RESERVED: &str =
@@ -240,49 +240,6 @@ impl Builder {
         true
     }
 
-    /// If homes exceed their budget, keeps the last complete set; if there is none, publishes as many as fit.
-    fn fit_homes(&mut self, homes: &mut Vec<Region>) -> Option<Fault> {
-        let bytes = budget::bytes(homes);
-        if bytes <= budget::HOMES.bytes {
-            self.has_all_homes = true;
-            return None;
-        }
-        let in_force = match self.has_all_homes {
-            true => {
-                homes.clone_from(&self.base.regions);
-                LAST_FORM
-            }
-            false => {
-                *homes = homes::select_fitting(std::mem::take(homes), budget::HOMES.bytes);
-                HOMES_CUT
-            }
-        };
-        Some(misplaced("homes", bytes, &budget::HOMES, in_force))
-    }
-
-    /// Updates the routes. If they exceed their budget, keeps the last complete set; if there is none, publishes only
-    /// the routes that close.
-    fn take_routes(&mut self) -> Option<Fault> {
-        let servers: Vec<&CompiledServer> = self.servers.iter().map(|server| &**server).collect();
-        let stored = &self.held.placement.routes;
-        let mut routes = placement::routes(&servers, stored);
-        let bytes = asp_registry::routes_bytes(&routes);
-        let mut fault = None;
-        if bytes <= budget::ROUTES.bytes {
-            self.has_all_routes = true;
-        } else if self.has_all_routes {
-            return Some(misplaced("routes", bytes, &budget::ROUTES, LAST_FORM));
-        } else {
-            routes = placement::closed_routes(&servers, stored, budget::ROUTES.bytes);
-            fault = Some(misplaced("routes", bytes, &budget::ROUTES, ROUTES_CLOSED));
-        }
-        if routes != self.routes {
-            self.routes = routes;
-            self.edge_is_stale = true;
-        }
-        fault
-    }
-
     /// Compiles the servers that changed.
     fn settle(&mut self, is_due: bool) {
         let issuers = self.compiler.trust().in_force().names();
@@ -420,6 +377,28 @@ impl Builder {
                 .is_some_and(|former| Arc::ptr_eq(former, form) || former.is_same_at_the_edge(form))
         };
         self.orgs.keys().any(|org| !orgs.contains_key(org)) || !orgs.iter().all(is_same)
+    }
+
+    /// Replaces the published orgs.
+    fn publish_orgs(&mut self, orgs: Orgs) {
+        for (org, form) in &orgs {
+            if !self.orgs.get(org).is_some_and(|former| Arc::ptr_eq(former, form)) {
+                self.gateway.put(&names::of_org(org), form.part.clone());
+                self.note_pending(org, form);
+            }
+        }
+        for org in self.orgs.keys().filter(|org| !orgs.contains_key(*org)) {
+            self.gateway.put(&names::of_org(org), None);
+            self.pending.insert(names::of_org(org));
+        }
+        self.orgs = orgs;
+        let held = &self.held.orgs;
+        let is_instead = |org: &String| {
+            held.get(org).zip(self.orgs.get(org)).is_some_and(|(held, form)| !Arc::ptr_eq(held, form))
+        };
+        self.asked.retain(|org, asked| {
+            is_instead(org) && held.get(org).is_some_and(|held| Arc::ptr_eq(held, &asked.of))
+        });
     }
 
     /// Returns the limits for all orgs together, less if servers and revocations leave less.

@@ -13,7 +13,7 @@ use asp_store::control::PublishedForm;
 
 use super::super::fault::{LAST_FORM, ORG_DENIED};
 use super::super::form;
-use super::{Builder, OrgForm, OrgPolicy, Orgs, Room, SnapshotBuild};
+use super::{Builder, OrgForm, OrgPolicy, Room, SnapshotBuild};
 
 /// Maximum number of forms in a batch.
 const BATCH: usize = 64;
@@ -23,7 +23,7 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Last published form of an org, as read from the store.
 pub(super) struct StoredOrgForm {
     /// The org as stored at the time of the read.
-    of: Arc<OrgForm>,
+    pub(super) of: Arc<OrgForm>,
     /// Policy with its revision; `None` if the store has no form that this version reads.
     form: Option<(u64, OrgPolicy)>,
 }
@@ -131,28 +131,6 @@ impl Builder {
         self.build_held(true, raise)
     }
 
-    /// Replaces the published orgs.
-    pub(super) fn publish_orgs(&mut self, orgs: Orgs) {
-        for (org, form) in &orgs {
-            if !self.orgs.get(org).is_some_and(|former| Arc::ptr_eq(former, form)) {
-                self.gateway.put(&names::of_org(org), form.part.clone());
-                self.note_pending(org, form);
-            }
-        }
-        for org in self.orgs.keys().filter(|org| !orgs.contains_key(*org)) {
-            self.gateway.put(&names::of_org(org), None);
-            self.pending.insert(names::of_org(org));
-        }
-        self.orgs = orgs;
-        let held = &self.held.orgs;
-        let is_instead = |org: &String| {
-            held.get(org).zip(self.orgs.get(org)).is_some_and(|(held, form)| !Arc::ptr_eq(held, form))
-        };
-        self.asked.retain(|org, asked| {
-            is_instead(org) && held.get(org).is_some_and(|held| Arc::ptr_eq(held, &asked.of))
-        });
-    }
-
     /// Returns the org's last published form if it still fits, else a denial, both with the current machines.
     pub(super) fn last_form_or_denial(
         &self,
@@ -185,7 +163,7 @@ impl Builder {
 
     /// Marks an org's form to be stored if the org is published as stored. A form that came from the store removes an
     /// earlier mark.
-    fn note_pending(&mut self, org: &str, form: &Arc<OrgForm>) {
+    pub(super) fn note_pending(&mut self, org: &str, form: &Arc<OrgForm>) {
         let is_stored = self.held.orgs.get(org).is_some_and(|held| Arc::ptr_eq(held, form));
         let asked = self.asked.get(org).and_then(|asked| asked.form.as_ref());
         if is_stored {

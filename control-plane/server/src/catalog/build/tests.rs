@@ -13,7 +13,7 @@ use asp_store::control::{
 use super::super::StaticConfig;
 use super::super::tests::{config, server};
 use super::*;
-use crate::catalog::fault::ORG_DENIED;
+use crate::catalog::fault::{HOMES_CUT, LAST_FORM, ORG_DENIED, ROUTES_CLOSED};
 
 impl SnapshotBuild {
     /// Joins the build into one message.
