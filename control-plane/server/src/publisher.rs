@@ -10,12 +10,15 @@
 //! - A change by another process on the same store is found within [`POLL`].
 //! - A revision that does not change the snapshot is not pushed; of the others only the difference is.
 //! - The snapshot is rebuilt every hour, because the lists of revocations depend on the time.
-//! - Revocations are published even while a build runs or fails.
+//! - Revocations are published even while a build runs or fails. The build is published with them, and with those that
+//!   followed. A revocation is never withdrawn before a build that has every change up to its withdrawal.
 
 mod overtaking;
+mod standing;
 pub mod stored;
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +27,7 @@ use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 use asp_store::control::{Position, StoreError};
 use asp_xds::endpoints::EndpointSet;
 use asp_xds::freshness::Freshness;
+use asp_xds::parts::PartsBuilder;
 use asp_xds::published::{self, Content, Publication, XdsState, XdsStateReceiver};
 use asp_xds::subscribers::SeenRevisions;
 use async_trait::async_trait;
@@ -36,6 +40,9 @@ use crate::catalog::build::SnapshotBuild;
 use crate::catalog::edge_form::EdgeChange;
 use crate::catalog::fault::Fault;
 pub use overtaking::RevocationUpdate;
+use overtaking::RevocationWatch;
+pub use standing::PublicationStatus;
+use standing::ReadFailure;
 
 /// Minimum time between two pushes.
 pub const COALESCE: Duration = Duration::from_millis(50);
@@ -53,12 +60,12 @@ pub const POLL: Duration = Duration::from_millis(500);
 const HOUR: u64 = 60 * 60 * 1_000;
 /// Time after which a failed build of a revision is retried: building costs as much as publishing.
 pub const RETRY: Duration = Duration::from_secs(30);
-/// Maximum backoff before the store is read again for a revision that it could not read. The first retry is immediate,
-/// for a broken connection; repeated failures may be costly reads.
-const READ_AGAIN: Duration = Duration::from_secs(4);
 /// Age of the last completed read of the store at which the publisher counts as stuck. Building everything takes
 /// several seconds.
 pub const SILENT: Duration = Duration::from_secs(15);
+/// Maximum number of consecutive builds, each superseded because revocations that were published during it were
+/// withdrawn, or could not be read again. During the last one none are published.
+const MAX_BUILDS: u32 = 3;
 
 /// Source of snapshots.
 #[async_trait]
@@ -72,26 +79,6 @@ pub trait SnapshotSource: Send + Sync {
     async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<RevocationUpdate>;
     /// Called once the last build is published; a build for which it is not called was repeated.
     fn published(&self) {}
-}
-
-/// Status of publication: the published state compared to the stored one.
-#[derive(Clone, Debug, Default)]
-pub struct PublicationStatus {
-    /// Store revision that is published, or that did not change the snapshot.
-    pub covers: u64,
-    /// Newest revision that was tried.
-    pub tried: u64,
-    /// Reason why nothing newer is published; `None` if it is.
-    pub fault: Option<String>,
-    /// Parts that are not published as stored.
-    pub parts: Vec<Fault>,
-}
-
-impl PublicationStatus {
-    /// Whether it tells the outcome of `revision`; a fault of an earlier revision does not.
-    pub fn is_of(&self, revision: u64) -> bool {
-        self.covers >= revision || (self.fault.is_some() && self.tried >= revision)
-    }
 }
 
 /// Handle of the publisher: notifies it of changes, and gives access to what it published.
@@ -194,27 +181,6 @@ pub struct Publisher {
     /// Parts that changed in unpublished builds.
     changed: BTreeSet<Arc<str>>,
     seen_revisions: Arc<SeenRevisions>,
-}
-
-/// A failed read of a revision.
-#[derive(Clone, Copy)]
-struct ReadFailure {
-    revision: u64,
-    pause: Duration,
-    again_at: Instant,
-}
-
-impl ReadFailure {
-    /// Returns the failure that follows `last`, for `revision`.
-    fn after(last: Option<ReadFailure>, revision: u64) -> ReadFailure {
-        let last = last.filter(|last| last.revision == revision);
-        let pause = last.map_or(Duration::ZERO, |last| (last.pause * 2).max(POLL).min(READ_AGAIN));
-        ReadFailure { revision, pause, again_at: Instant::now() + pause }
-    }
-
-    fn waits(&self, revision: u64) -> bool {
-        self.revision == revision && Instant::now() < self.again_at
-    }
 }
 
 /// Result of a refresh.
@@ -377,6 +343,86 @@ impl Publisher {
         Ok(self.publish(built?, raise))
     }
 
+    /// Builds a snapshot that includes all published revocations.
+    async fn build(&mut self, raise: bool) -> anyhow::Result<SnapshotBuild> {
+        let mut raise = raise;
+        let mut builds = 0;
+        loop {
+            builds += 1;
+            let is_last = builds >= MAX_BUILDS;
+            let mut built = match is_last {
+                true => self.build_with_heartbeat(raise).await,
+                false => self.build_overtaken(raise).await,
+            }?;
+            self.changed.append(&mut built.changed);
+            if is_last || built.recent.revision >= self.overtaken {
+                built.changed = std::mem::take(&mut self.changed);
+                self.overtaken = 0;
+                return Ok(built);
+            }
+            if let Some(recent) = self.recent_after(&built).await {
+                let changed = std::mem::take(&mut self.changed);
+                let mut gateway = PartsBuilder { parts: built.gateway, changed };
+                gateway.put_recent(&recent);
+                self.overtaken = recent.revision;
+                let PartsBuilder { parts: gateway, changed } = gateway;
+                return Ok(SnapshotBuild { recent: Arc::new(recent), gateway, changed, ..built });
+            }
+            // Subscribers would reject its revocations, which are of an earlier revision.
+            raise = true;
+        }
+    }
+
+    /// Builds, and publishes revocations in the meantime.
+    async fn build_overtaken(&mut self, raise: bool) -> anyhow::Result<SnapshotBuild> {
+        let covers = self.standing.borrow().covers;
+        let mut overtaking = RevocationWatch {
+            source: &*self.source,
+            dirty: &self.dirty,
+            xds_state: &self.xds_state,
+            filter_wasm: &self.filter_wasm,
+            covers,
+            after: covers.max(self.overtaken),
+            published: 0,
+            was_notified: false,
+        };
+        let built = tokio::select! {
+            built = self.build_with_heartbeat(raise) => built,
+            never = overtaking.run() => match never {},
+        };
+        if built.as_ref().is_err_and(|error| !error.is::<StoreError>()) {
+            overtaking.publish_revoked().await;
+        }
+        let RevocationWatch { published, was_notified, .. } = overtaking;
+        self.overtaken = self.overtaken.max(published);
+        if was_notified {
+            self.dirty.notify_one();
+        }
+        built
+    }
+
+    /// Builds, which may take seconds, and checks in the meantime whether the store still answers.
+    async fn build_with_heartbeat(&self, raise: bool) -> anyhow::Result<SnapshotBuild> {
+        let is_current = self.retry_at.is_none() && self.unread.is_none();
+        let beats = async {
+            let mut left = if is_current { SILENT.as_millis() / POLL.as_millis() } else { 0 };
+            while left > 0 {
+                left -= 1;
+                tokio::time::sleep(POLL).await;
+                let began = Instant::now();
+                if self.source.position().await.is_ok() {
+                    self.freshness.renew(began);
+                }
+            }
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            biased;
+            built = self.source.build(raise) => built,
+            never = beats => match never {},
+        }
+    }
+
     /// Publishes a build; edges may get theirs later, but not with `raise`.
     fn publish(&mut self, built: SnapshotBuild, raise: bool) -> RefreshOutcome {
         let SnapshotBuild { position, edge, recent, gateway, changed, faults, lacks_forms } = built;
@@ -433,49 +479,6 @@ impl Publisher {
         match until.filter(|until| *until > now) {
             Some(until) => (Arc::clone(has), Some(until)),
             None => (built, None),
-        }
-    }
-
-    /// Stores the standing faults, and logs each new one once.
-    fn stand(&self, covers: u64, parts: Vec<Fault>) {
-        for fault in parts.iter().filter(|fault| !self.standing.borrow().parts.contains(fault)) {
-            tracing::error!(
-                part = fault.part.as_str(),
-                name = %fault.name,
-                fault = %fault.fault,
-                in_force = fault.in_force,
-                remedy = fault.remedy,
-                "a part of the stored state is not published as stored; everything else is published"
-            );
-        }
-        self.standing.send_modify(|standing| {
-            standing.covers = covers;
-            standing.parts = parts;
-        });
-    }
-
-    /// Clears the publication fault.
-    fn recovered(&self) {
-        if self.standing.send_if_modified(|standing| standing.fault.take().is_some()) {
-            tracing::info!("snapshots are published again");
-        }
-    }
-
-    /// Stores a publication fault, and logs it once, not at every poll.
-    fn report(&self, error: &anyhow::Error) {
-        let text = format!("{error:#}");
-        let tried = self.tried.as_ref().map_or(0, |tried| tried.revision);
-        let mut news = false;
-        self.standing.send_if_modified(|standing| {
-            news = standing.fault.as_deref() != Some(text.as_str());
-            if news {
-                standing.fault = Some(text.clone());
-            }
-            let moved = std::mem::replace(&mut standing.tried, tried) != tried;
-            news || moved
-        });
-        if news {
-            tracing::error!(error = %text, "no new snapshot is published; the last good one stays, plus new revocations if they can be read");
         }
     }
 }

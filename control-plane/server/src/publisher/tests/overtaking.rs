@@ -6,7 +6,6 @@ use asp_proto::xds::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use asp_xds::delta::{DeltaSubscription, Push};
 
 use super::*;
-use crate::publisher::overtaking::MAX_BUILDS;
 
 /// A gateway that receives what is published; versions by name of the part.
 #[derive(Default)]
