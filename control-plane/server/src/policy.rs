@@ -5,12 +5,12 @@
 
 use asp_edge::{LEEWAY_SECONDS, MACHINE_ISSUER};
 use asp_proto::snapshot::{
-    Binding, EdgeSnapshot, ExposureException, Limit, MachineCertificate, MachineKey, Protocol,
-    RecentRevocations, RevokedBefore, RevokedToken, TargetKind,
+    Binding, EdgeSnapshot, Limit, MachineCertificate, MachineKey, Protocol, RecentRevocations, RevokedBefore,
+    RevokedToken, TargetKind,
 };
 use asp_store::control::{
-    BindingRecord, CONCURRENCY, CertificateName, ExposureRecord, FIXED_WINDOW, LimitRecord,
-    MachineCertificateRecord, MachineKeyRecord, RevocationRecord, SLIDING_WINDOW, TOKEN_BUCKET,
+    BindingRecord, CONCURRENCY, CertificateName, FIXED_WINDOW, LimitRecord, MachineCertificateRecord,
+    MachineKeyRecord, RevocationRecord, SLIDING_WINDOW, TOKEN_BUCKET,
 };
 use sha2::{Digest, Sha256};
 
@@ -77,15 +77,6 @@ pub fn target_kind(text: &str) -> Result<TargetKind, UnknownValue> {
 /// Whether a target names a user or group without its issuer: the same name at another issuer may be someone else.
 pub fn leaves_issuer_open(kind: &str, target: &str, issuer: &str) -> bool {
     kind != MACHINE && target != "*" && issuer.is_empty()
-}
-
-pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, UnknownValue> {
-    Ok(ExposureException {
-        org: record.org.clone(),
-        server: record.server.clone(),
-        protocol: protocol(&record.protocol)?.into(),
-        enabled: record.enabled,
-    })
 }
 
 /// Converts a binding. One with a condition or an approval is marked as a denial for readers that do not know these

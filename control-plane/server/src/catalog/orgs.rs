@@ -106,17 +106,22 @@ impl OrgPolicy {
             }
         }
         deny_instead(org, &denied, &mut compiled.bindings);
+        let mut hidden: Vec<&str> = Vec::new();
         for record in &records.exposure {
-            match policy::exposure(record) {
-                Ok(exception) => compiled.exposure.push(exception),
-                Err(error) => unreadable.push(format!("exposure of {}: {error}", record.server)),
+            match policy::protocol(&record.protocol) {
+                Ok(protocol) => compiled.exposure.push(ExposureException {
+                    org: record.org.clone(),
+                    server: record.server.clone(),
+                    protocol: protocol.into(),
+                    enabled: record.enabled,
+                }),
+                Err(error) => {
+                    unreadable.push(format!("exposure of {}: {error}", record.server));
+                    hidden.extend((!record.enabled).then_some(record.server.as_str()));
+                }
             }
         }
-        for record in &records.exposure {
-            if policy::exposure(record).is_err() && !record.enabled {
-                compiled.hide(org, &record.server);
-            }
-        }
+        hidden.into_iter().for_each(|server| compiled.hide(org, server));
         (compiled, unreadable)
     }
 
