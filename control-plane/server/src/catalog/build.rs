@@ -22,13 +22,13 @@ use asp_snapshot::parts as names;
 use asp_store::control::{ControlState, Position, StateUpdate};
 use asp_xds::parts::{EncodedPart, Parts, PartsBuilder};
 
-use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
+use super::budget::{self, EDGE, GATEWAY, SLACK};
 use super::fault::{Fault, NOT_SERVED, Part};
 use super::orgs::{OrgPolicy, Size};
 use super::revoked::{Cut, EncodedRevocations, RevocationSplit};
 use super::servers::{edge_bytes, server_fault};
 use super::stored_state::{ORG_REMEDY, OrgForm, StoredState};
-use super::usage::Totals;
+use super::usage::{EXPOSURE, POLICY, REVOCATIONS, Totals};
 use super::{Compiler, Settlement, disabled, edge_form, server_part};
 use crate::placement;
 use faults::{not_in_force, too_large, unknown_revocation, unreadable_issuer};
@@ -407,7 +407,7 @@ impl Builder {
             .map(|name| self.gateway.parts.get(name).map_or(0, |part| part.bytes.len()));
         let fixed = self.server_bytes
             + revoked.iter().sum::<usize>()
-            + (EDGE - budget::REVOCATIONS.whole)
+            + (EDGE - REVOCATIONS.whole)
             + budget::MACHINE_KEYS
             + SLACK;
         let Room { exposure, policy } = self.most;

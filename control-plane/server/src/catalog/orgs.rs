@@ -45,7 +45,7 @@ pub struct Size {
 const EXCEPTION: usize = 3;
 
 impl Size {
-    /// Bytes that count against [`super::budget::POLICY`].
+    /// Bytes that count against the budget of policies.
     pub fn policy(&self) -> usize {
         self.named_exposure + self.bindings + self.limits
     }

@@ -1,6 +1,8 @@
-//! Snapshot bytes of every org, as far as this process knows.
+//! Snapshot bytes of every org, as far as this process knows, and the budgets that orgs share.
 //!
-//! Owns the totals against which writes are checked: those of the last build, plus the writes of this process since.
+//! Owns the totals against which writes are checked (those of the last build, plus the writes of this process since), and
+//! the rule for refusing a write. A write may always shrink what is stored. A reserve of the total is kept for small orgs,
+//! and part of that reserve for admins of the platform, so that full orgs take nothing away from the others.
 //! Keeps true: a write in progress counts, so that two writes that fit only individually do not both pass; no caller
 //! waits for another. Writes of other processes to the same database count from the next poll of the store
 //! ([`crate::publisher::POLL`]), so that two processes together may exceed a budget by what is written within that
@@ -13,7 +15,7 @@ use asp_store::control::{Commit, ControlState, RevocationRecord};
 use parking_lot::Mutex;
 use prost::Message as _;
 
-use super::budget::{BudgetError, EXPOSURE, FRAMING, Growth, OrgBudget, POLICY, REVOCATIONS};
+use super::budget::{BudgetError, FRAMING, KIB, MIB};
 use super::orgs::{self, OrgPolicy, Records, Size};
 use crate::policy::{self, RevocationEntries};
 
@@ -22,6 +24,86 @@ const REVOCATION: usize = 16;
 /// Maximum number of writes kept individually since the last read of the store. That read is usually a moment ago; if
 /// it keeps failing, the oldest writes are added to the totals.
 const MAX_WRITES: usize = 10_000;
+
+/// Budget of one kind of data that orgs share.
+#[derive(Debug)]
+pub struct OrgBudget {
+    pub what: &'static str,
+    /// Limit for all orgs together.
+    pub whole: usize,
+    /// Limit for one org.
+    pub org: usize,
+    /// Last bytes of the whole, for orgs with at most `small` bytes; half of them are for the platform alone.
+    pub reserve: usize,
+    pub small: usize,
+}
+
+/// Exposure exceptions in the edge snapshot.
+pub const EXPOSURE: OrgBudget =
+    OrgBudget { what: "exposure exceptions", whole: MIB, org: 128 * KIB, reserve: 256 * KIB, small: 4 * KIB };
+/// Policies of orgs in the gateway snapshot.
+pub const POLICY: OrgBudget = OrgBudget {
+    what: "bindings, rate limits and exposure exceptions",
+    whole: 96 * MIB,
+    org: 2 * MIB,
+    reserve: 4 * MIB,
+    small: 64 * KIB,
+};
+/// Live revocations, which both edges and gateways receive.
+pub const REVOCATIONS: OrgBudget = OrgBudget {
+    what: "live revocations",
+    whole: 2 * MIB,
+    org: 160 * KIB,
+    reserve: 768 * KIB,
+    small: 4 * KIB,
+};
+
+/// Bytes of an org before and after a write, and those of the other orgs.
+#[derive(Clone, Copy, Debug)]
+struct Growth {
+    before: usize,
+    after: usize,
+    /// Bytes of all other orgs.
+    others: usize,
+    /// Whether the writer is an admin of the platform.
+    platform: bool,
+}
+
+impl OrgBudget {
+    /// Admits a write that is within the budget.
+    fn admit(&self, growth: Growth) -> Result<(), BudgetError> {
+        let Growth { before, after, others, platform } = growth;
+        if after <= before {
+            return Ok(());
+        }
+        // The platform's revocations in an org must not fail because the org has used up its budget.
+        if after > self.org && !platform {
+            let remedy = "delete unneeded entries, or replace them by fewer and wider ones";
+            return Err(BudgetError::Beyond {
+                what: self.what,
+                scope: "of this org",
+                bytes: after,
+                bound: self.org,
+                remedy,
+            });
+        }
+        let bound = match (platform, after <= self.small) {
+            (true, _) => self.whole,
+            (false, true) => self.whole - self.reserve / 2,
+            (false, false) => self.whole - self.reserve,
+        };
+        let bytes = others + after;
+        if bytes > bound {
+            let what = self.what;
+            let remedy = "an admin of the platform may still write, and delete unneeded entries";
+            return Err(match platform {
+                true => BudgetError::Beyond { what, scope: "of all orgs", bytes, bound, remedy },
+                false => BudgetError::Shared { what, remedy },
+            });
+        }
+        Ok(())
+    }
+}
 
 /// Kind of data that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,6 +335,9 @@ pub fn revocation_bytes(record: &RevocationRecord, issuers: &[String]) -> usize 
 
 #[cfg(test)]
 mod tests {
+    use super::super::budget::{
+        EDGE, EDGE_SERVERS, GATEWAY, HOMES, ISSUERS, MACHINE_KEYS, ROUTES, SERVERS, SLACK,
+    };
     use super::*;
 
     const ORG: usize = EXPOSURE.org;
@@ -318,5 +403,64 @@ mod tests {
         }
         assert_eq!(usage.known.lock().writes.len(), MAX_WRITES);
         assert!(full(&usage, "acme", ORG - MAX_WRITES - 8) && !full(&usage, "acme", ORG - MAX_WRITES - 9));
+    }
+
+    const SHARE: OrgBudget = OrgBudget { what: "things", whole: 1_000, org: 300, reserve: 200, small: 20 };
+
+    fn admits(before: usize, after: usize, all: usize, platform: bool) -> bool {
+        SHARE.admit(Growth { before, after, others: all - before, platform }).is_ok()
+    }
+
+    #[test]
+    fn an_org_grows_up_to_its_share_and_may_always_shrink() {
+        assert!(admits(0, 300, 0, false) && !admits(0, 301, 0, false));
+        assert!(admits(5_000, 4_999, 9_000, false), "older data may shrink");
+        assert!(!admits(5_000, 5_001, 9_000, false));
+    }
+
+    #[test]
+    fn full_orgs_leave_room_for_small_ones_and_for_the_platform() {
+        assert!(
+            admits(0, 100, 700, false) && !admits(0, 101, 700, false),
+            "the reserve is not for large orgs"
+        );
+        assert!(
+            admits(0, 20, 880, false) && !admits(0, 21, 880, false),
+            "an org with little has the reserve"
+        );
+        assert!(!admits(0, 20, 881, false) && admits(0, 20, 980, true), "half of it is the platform's");
+        assert!(!admits(0, 21, 980, true));
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_full_and_the_way_out() {
+        let full = SHARE.admit(Growth { before: 0, after: 301, others: 0, platform: false }).unwrap_err();
+        let text = full.to_string();
+        assert!(text.contains("things of this org would take 301 bytes") && text.contains("300"), "{text}");
+        assert!(text.contains("delete unneeded entries"), "{text}");
+    }
+
+    #[test]
+    fn an_org_is_told_that_the_shared_room_is_used_up_and_not_by_whom_or_how_much() {
+        let refused = |platform| {
+            let growth = Growth { before: 0, after: 200, others: 987, platform };
+            SHARE.admit(growth).unwrap_err().to_string()
+        };
+        let told = refused(false);
+        assert!(told.contains("budget that all orgs share for things is used up"), "{told}");
+        assert!(!told.contains(|c: char| c.is_ascii_digit()), "{told}");
+        assert!(refused(true).contains("1187"), "the platform's admins see it");
+    }
+
+    #[test]
+    fn the_parts_fit_into_the_whole() {
+        const COARSE: usize = 320 * KIB;
+        const PLACED: usize = ROUTES.bytes + HOMES.bytes;
+        const {
+            assert!(
+                REVOCATIONS.whole + EXPOSURE.whole + COARSE + EDGE_SERVERS.bytes + ISSUERS + PLACED <= EDGE
+            )
+        };
+        const { assert!(SERVERS.bytes + POLICY.whole + EDGE + MACHINE_KEYS + SLACK <= GATEWAY) };
     }
 }
