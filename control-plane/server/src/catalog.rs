@@ -39,7 +39,6 @@ use parking_lot::Mutex;
 use budget::{EDGE, GATEWAY, SLACK};
 use declarations::Declarations;
 use fault::{Fault, LAST_FORM, NOT_SERVED};
-use orgs::OrgPolicy;
 use outcome::{CompileOutcome, StaleServer};
 use servers::server_fault;
 
@@ -151,11 +150,6 @@ impl Compiler {
             return Err(fault);
         }
         self.evaluate_alone(names::of_server(&server.server.name), server_part(server))
-    }
-
-    /// Checks that edges and gateways accept a snapshot with this policy of an org; the error says what is wrong with it.
-    pub fn evaluate(&self, org: &str, policy: &OrgPolicy) -> Result<(), String> {
-        self.evaluate_alone(names::of_org(org), Says::Org(policy.clone().into_part(org)))
     }
 
     /// Checks that a snapshot of the configuration and this part alone compiles.

@@ -1,14 +1,18 @@
-//! Compiles an org's stored records to its policy in a snapshot.
+//! Compiles an org's stored records to its policy in a snapshot, and checks that edges and gateways accept it.
 //!
 //! Keeps true: a record that this version cannot read never becomes an allow. An unreadable denial or limit denies its
 //! primitive; an unreadable allow is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use asp_proto::snapshot::{Binding, ExposureException, Limit, OrgPart, Protocol};
+use asp_proto::snapshot::{
+    Binding, ExposureException, Limit, OrgPart, Protocol, snapshot_part::Part as Says,
+};
+use asp_snapshot::parts as names;
 use asp_snapshot::policy::{denials, deny_instead};
 use asp_store::control::{BindingRecord, ControlState, ExposureRecord, LimitRecord, OrgState};
 
+use super::Compiler;
 use super::budget::{FRAMING, bytes};
 use crate::policy;
 
@@ -177,6 +181,13 @@ impl OrgPolicy {
             protocol: Protocol::Unspecified.into(),
             enabled: false,
         });
+    }
+}
+
+impl Compiler {
+    /// Checks that edges and gateways accept a snapshot with this policy of an org; the error says what is wrong with it.
+    pub fn evaluate(&self, org: &str, policy: &OrgPolicy) -> Result<(), String> {
+        self.evaluate_alone(names::of_org(org), Says::Org(policy.clone().into_part(org)))
     }
 }
 
