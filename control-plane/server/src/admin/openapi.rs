@@ -182,7 +182,7 @@ struct Roles;
 
 impl utoipa::Modify for Roles {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
-        for resource in resources::all() {
+        for resource in resources() {
             let Some(item) = openapi.paths.paths.get_mut(resource.path) else { continue };
             for (method, operation) in [
                 (Method::GET, &mut item.get),
