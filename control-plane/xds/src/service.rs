@@ -28,9 +28,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::context::{Context, STOPPING, end_stream, next_request};
 use super::contract::{BACKOFF_MS, CONNECT_TIMEOUT, Kind};
-use super::participant::Participant;
 use super::peer::{Caller, SUBSCRIBERS};
 use super::published::XdsStateReceiver;
+use super::subscribers::Participant;
 use super::subscription::Subscription;
 
 /// Keepalive of a connection: a peer that vanished silently is noticed after the sum of the two.
@@ -158,7 +158,7 @@ fn serve(
     default_kind: Option<Kind>,
     caller: Caller,
 ) -> Result<mpsc::Receiver<PushResult>, Status> {
-    let other = Participant::admit(context, caller)?;
+    let other = Participant::admit(&context.subscribers, &context.seen_revisions, caller)?;
     let (outbound, receiver) = mpsc::channel(OUTBOUND);
     let stream = StreamState {
         xds_state: context.xds_state.clone(),

@@ -1,8 +1,9 @@
-//! Table of subscribers: what each has acknowledged and refused, and how far it lags. And the revisions that subscribers have
-//! in force from other control planes, or from before an older database was restored.
+//! Subscribers: who each is and may have, what it has acknowledged and refused, and how far it lags. And the revisions that
+//! they have in force from other control planes, or from before an older database was restored.
 //!
 //! Refuses streams beyond a limit, and streams of one certificate's identity beyond a part of it, so that one fleet of
-//! subscribers leaves capacity for the others.
+//! subscribers leaves capacity for the others; a stream that changes its address or pool; and kinds of resources that are
+//! not for its role.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,13 +11,18 @@ use std::time::Duration;
 
 use asp_platform::clock;
 use asp_platform::quota::Counts;
+use asp_proto::xds::envoy::config::core::v3::Node;
 use parking_lot::Mutex;
+use prost_types::value;
 use serde::Serialize;
+use tonic::{Result, Status};
 
-use super::contract::Kind;
-use super::failing_upstreams::FailingUpstream;
+use super::contract::{ADVERTISE, Kind};
+use super::failing_upstreams::{self, FailingUpstream};
+use super::peer::Caller;
 use super::published::Publication;
-use super::refused_parts::{RefusedPart, RefusedParts};
+use super::refused_parts::{self, RefusedPart, RefusedParts};
+use super::subscription::{Event, StaleSnapshot};
 
 /// Maximum number of concurrent streams.
 pub const MAX_STREAMS: usize = 4_096;
@@ -25,6 +31,8 @@ pub const MAX_STREAMS: usize = 4_096;
 pub const MAX_OF_IDENTITY: usize = MAX_STREAMS / 4 * 3;
 /// Time without an answer after which a push counts as overdue.
 pub const OVERDUE: Duration = Duration::from_secs(10);
+/// Metadata key of a node: Envoy cluster that a gateway belongs to.
+pub(super) const POOL: &str = "pool";
 /// Maximum length of a node id and of an address, in characters.
 const MAX_TEXT: usize = 256;
 /// Maximum number of revisions kept per kind. The highest are dropped first: one beyond the store's own revision is of
@@ -207,6 +215,137 @@ impl Drop for Stream {
         for kind in Kind::ALL {
             table.subscribers.remove(&(self.id, kind));
         }
+    }
+}
+
+// === one stream ===
+
+/// The subscriber at the other end of a stream: its identity, and the resources it may have.
+pub(super) struct Participant {
+    seen_revisions: Arc<SeenRevisions>,
+    pub(super) entry: Stream,
+    caller: Caller,
+    /// Node of the first request, and of a gateway's last one.
+    pub(super) node: Node,
+}
+
+impl Participant {
+    /// Admits a subscriber, unless there are too many, or too many with its identity.
+    pub(super) fn admit(
+        subscribers: &Arc<Subscribers>,
+        seen_revisions: &Arc<SeenRevisions>,
+        caller: Caller,
+    ) -> Result<Participant> {
+        let entry = subscribers.admit(caller.identity());
+        Ok(Participant {
+            seen_revisions: Arc::clone(seen_revisions),
+            entry: entry.ok_or_else(|| Status::resource_exhausted("too many subscribers"))?,
+            caller,
+            node: Node::default(),
+        })
+    }
+
+    /// Records the effect of a request, for `/api/snapshot` and the log.
+    pub(super) fn note(&self, kind: Kind, event: Event, (in_force, version): (u64, &str)) -> Result<()> {
+        match event {
+            Event::Subscribed => {
+                let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
+                self.entry.subscribed(kind, &self.node.id, address, in_force);
+                self.seen_revisions.record(kind, in_force);
+                self.keep_refused_parts(kind);
+                tracing::info!(node = %self.node.id, kind = kind.as_str(), in_force, "subscribed");
+            }
+            Event::Acknowledged { revision } => {
+                self.seen_revisions.record(kind, revision);
+                self.entry.acknowledged(kind, revision, version);
+                self.keep_refused_parts(kind);
+            }
+            Event::Rejected { revision, reason } => {
+                tracing::error!(
+                    node = %self.node.id, kind = kind.as_str(), revision, %reason,
+                    "a subscriber rejected the snapshot and keeps its last one; fix what the reason names"
+                );
+                self.entry.rejected(kind, revision, &reason);
+            }
+            Event::Ignored => {}
+            Event::TooMany => return Err(Status::invalid_argument("too many resource names")),
+        }
+        if kind == Kind::Gateway {
+            self.entry.failing_upstreams(kind, failing_upstreams::read(&self.node));
+        }
+        Ok(())
+    }
+
+    /// Records the parts that are not in force at a gateway as sent.
+    fn keep_refused_parts(&self, kind: Kind) {
+        if kind != Kind::Gateway {
+            return;
+        }
+        let refused = refused_parts::read(&self.node);
+        let count = refused.count;
+        let parts: Vec<&str> = refused.named.iter().map(|part| part.name.as_str()).collect();
+        let parts = parts.join(", ");
+        if self.entry.refused_parts(kind, refused) && count > 0 {
+            tracing::warn!(
+                node = %self.node.id, count, %parts,
+                "a gateway could not apply parts of the snapshot; `asp status` shows the reasons. Update the gateway \
+                 or fix the parts"
+            );
+        }
+    }
+
+    /// Records that the published snapshot is older than the other end's.
+    pub(super) fn refused(&self, kind: Kind, refusal: StaleSnapshot) {
+        tracing::error!(
+            node = %self.node.id, kind = kind.as_str(), revision = refusal.offered, in_force = refusal.in_force,
+            "the published snapshot is older than the one in force at this subscriber, for example after an older \
+             database was restored; the subscriber keeps its own. Raise the revision with `asp db raise-revision`"
+        );
+        self.entry.rejected(kind, refusal.offered, &refusal.to_string());
+    }
+
+    /// Takes the subscriber's node. The address and the pool of the first request were authorised, so they are fixed
+    /// for the whole stream; a later node may add that the gateway shuts down.
+    pub(super) fn name(&mut self, node: Node, is_open: bool) -> Result<()> {
+        let differs = |key| metadata(&node, key) != metadata(&self.node, key);
+        if is_open && (differs(ADVERTISE) || differs(POOL)) {
+            tracing::warn!(
+                caller = %self.caller, node = %self.node.id,
+                "a subscriber changed its address or pool on an open stream, and the stream was ended"
+            );
+            return Err(Status::permission_denied(
+                "a stream keeps the address and the pool of its first request",
+            ));
+        }
+        self.node = node;
+        Ok(())
+    }
+
+    /// Refuses the stream if this kind of resource, or the address at which it wants requests, is not for this caller.
+    pub(super) async fn authorize(&self, kind: Kind) -> Result<()> {
+        let mut evaluated = self.caller.may_subscribe(kind);
+        let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
+        if evaluated.is_ok()
+            && kind == Kind::Gateway
+            && let Ok(address) = address.parse()
+        {
+            evaluated = self.caller.may_advertise(address).await;
+        }
+        evaluated.map_err(|reason| {
+            tracing::warn!(
+                caller = %self.caller, node = %self.node.id, kind = kind.as_str(), address, %reason,
+                "subscription refused: nothing is sent to it, and no request is routed to its address"
+            );
+            Status::permission_denied(reason)
+        })
+    }
+}
+
+/// Returns a text in the metadata of a node.
+pub(super) fn metadata<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
+    match node.metadata.as_ref()?.fields.get(key)?.kind.as_ref()? {
+        value::Kind::StringValue(text) => Some(text),
+        _ => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! One gateway's stream: acknowledgements in, changes out.
 
+use std::sync::Arc;
+
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -8,10 +10,10 @@ use tonic::{Result, Streaming};
 use super::DeltaSubscription;
 use crate::context::{Context, STOPPING, end_stream, next_request};
 use crate::contract::{IN_FORCE, Kind, LEAVING};
-use crate::participant::{Participant, metadata};
 use crate::peer::Caller;
+use crate::presence::Presence;
 use crate::published::XdsStateReceiver;
-use crate::subscribers::OVERDUE;
+use crate::subscribers::{OVERDUE, Participant, metadata};
 use crate::subscription::Event;
 
 /// Maximum number of messages queued for a slow gateway.
@@ -25,11 +27,12 @@ pub fn serve(
     inbound: Streaming<DeltaDiscoveryRequest>,
     caller: Caller,
 ) -> Result<mpsc::Receiver<PushResult>> {
-    let other = Participant::admit(context, caller)?;
+    let other = Participant::admit(&context.subscribers, &context.seen_revisions, caller)?;
     let (outbound, receiver) = mpsc::channel(OUTBOUND);
     let stream = DeltaStream {
         xds_state: context.xds_state.clone(),
         other,
+        presence: Presence::new(Arc::clone(&context.endpoints)),
         subscription: DeltaSubscription::default(),
         overdue_at: None,
     };
@@ -48,6 +51,7 @@ pub fn serve(
 struct DeltaStream {
     xds_state: XdsStateReceiver,
     other: Participant,
+    presence: Presence,
     subscription: DeltaSubscription,
     /// Time at which the unanswered push becomes overdue; `None` if there is none, or it already is.
     overdue_at: Option<Instant>,
@@ -73,14 +77,14 @@ impl DeltaStream {
                         let _ = outbound.send(Err(status)).await;
                         return;
                     }
-                    if self.other.has_left() {
+                    if self.presence.has_left() {
                         return;
                     }
                 }
                 changed = self.xds_state.changed() => if changed.is_err() { return end_stream(&outbound, STOPPING) },
                 () = sleep_until(overdue_at.unwrap_or_else(Instant::now)), if overdue_at.is_some() => {
                     self.overdue_at = None;
-                    self.other.overdue();
+                    self.presence.overdue(&self.other.node);
                 }
             }
         }
@@ -117,20 +121,20 @@ impl DeltaStream {
             self.other.authorize(Kind::Gateway).await?;
         }
         if metadata(&self.other.node, LEAVING).is_some() {
-            self.other.leave();
+            self.presence.leave(&self.other.node);
             return Ok(());
         }
         let version = metadata(&self.other.node, IN_FORCE).unwrap_or_default().to_owned();
         let event = self.subscription.on_request(request, &version);
         if matches!(event, Event::Acknowledged { .. } | Event::Rejected { .. }) {
             self.overdue_at = None;
-            self.other.answered();
+            self.presence.answered();
         }
         // Whether the gateway has a snapshot, this one or an earlier one.
         let has_snapshot = matches!(event, Event::Acknowledged { .. }) || !version.is_empty();
         self.other.note(Kind::Gateway, event, (self.subscription.in_force(), self.subscription.version()))?;
         if has_snapshot {
-            self.other.join();
+            self.presence.join(&self.other.node);
         }
         Ok(())
     }
