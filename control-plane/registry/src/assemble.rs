@@ -1,4 +1,4 @@
-//! Assembly of an edge snapshot from servers, policy and limits.
+//! Assembly of an edge snapshot from servers, policy and limits, and comparison of two by what edges see.
 //!
 //! Owns the order and the digests; [`coarse`] makes the coarse limits. Refuses nothing: every part was checked when
 //! it was accepted. Keeps true: the same inputs give the same bytes.
@@ -11,10 +11,12 @@ mod whole;
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use asp_proto::snapshot::{
-    EdgeSnapshot, ExposureException, Issuer, Limit, OrgExposure, Region, RevokedBefore, RevokedToken, Route,
+    CoarseLimit, EdgeSnapshot, ExposureException, Issuer, Limit, Listing, OrgExposure, Region, RevokedBefore,
+    RevokedToken, Route,
 };
 use prost::Message as _;
 use sha2::{Digest, Sha256};
@@ -169,6 +171,116 @@ fn limit_key(limit: &Limit) -> ([String; 7], [u32; 2], [bool; 2]) {
     let names = [org, server, primitive, user, wcit, issuer, group].map(String::clone);
     let windows = [limit.fixed_window_seconds, limit.sliding_window_seconds];
     (names, windows, [limit.observe, limit.concurrent])
+}
+
+// === comparison ===
+
+/// Whether edges see no difference between two lists of servers: the servers' own entries, the names under which
+/// primitives are limited, and the gateway pools. Edges do not see versions.
+pub fn is_same_at_edges(before: &[Arc<CompiledServer>], servers: &[Arc<CompiledServer>]) -> bool {
+    let is_same = |(one, other): (&Arc<CompiledServer>, &Arc<CompiledServer>)| {
+        Arc::ptr_eq(one, other)
+            || one.edge == other.edge
+                && one.server.pool == other.server.pool
+                && one.server.listings.iter().map(edge_view).eq(other.server.listings.iter().map(edge_view))
+    };
+    before.len() == servers.len() && before.iter().zip(servers).all(is_same)
+}
+
+fn edge_view(listing: &Listing) -> [&str; 5] {
+    let Listing { id, version: _, mcp_name, a2a_skill, rest_name, pool } = listing;
+    [id, mcp_name, a2a_skill, rest_name, pool].map(String::as_str)
+}
+
+/// Whether two snapshots differ only in their revision.
+pub fn differs_only_in_revision(one: &EdgeSnapshot, other: &EdgeSnapshot) -> bool {
+    one.exposure == other.exposure && one.coarse_limits == other.coarse_limits && rest(one) == rest(other)
+}
+
+/// Everything but the revision, the digest, and the lists whose changes may wait. Nothing is copied: a snapshot has
+/// megabytes.
+fn rest(edge: &EdgeSnapshot) -> impl PartialEq {
+    let EdgeSnapshot {
+        revision: _,
+        digest: _,
+        exposure: _,
+        coarse_limits: _,
+        workers,
+        servers,
+        issuers,
+        exposure_exceptions: _,
+        routes,
+        revoked,
+        revoked_before,
+        public_url,
+        dev,
+        default_agent,
+        revoked_through,
+        revocations_apart,
+        all_servers,
+        regions,
+    } = edge;
+    let entries = (servers, issuers, routes, regions);
+    let revocations = (revoked, revoked_before, revoked_through, revocations_apart);
+    (entries, revocations, (workers, public_url, dev, all_servers, default_agent))
+}
+
+/// The difference between the current and the next edge snapshot, by how long edges may wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EdgeChange {
+    /// Changes only the revision.
+    Nothing,
+    /// Only hides servers from orgs and adds coarse limits. It may wait: gateways evaluate every request and refuse
+    /// what edges still let pass.
+    Closes,
+    /// Shows servers to orgs or loosens coarse limits, and may also hide and add others. Gateways do not see what edges
+    /// still refuse.
+    Opens,
+    /// Any other change.
+    Other,
+}
+
+impl EdgeChange {
+    /// Compares everything but the revision and the digest.
+    pub fn between(before: &Arc<EdgeSnapshot>, after: &Arc<EdgeSnapshot>) -> EdgeChange {
+        if Arc::ptr_eq(before, after) {
+            return EdgeChange::Nothing;
+        }
+        let (exposure, limits) = (&after.exposure, &after.coarse_limits);
+        if rest(before) != rest(after) {
+            EdgeChange::Other
+        } else if before.exposure == *exposure && before.coarse_limits == *limits {
+            EdgeChange::Nothing
+        } else if opens(&before.exposure, exposure) || !has_all(limits, &before.coarse_limits) {
+            EdgeChange::Opens
+        } else {
+            EdgeChange::Closes
+        }
+    }
+}
+
+/// Whether an exception that opens was added, or one that hides was removed.
+fn opens(before: &[OrgExposure], after: &[OrgExposure]) -> bool {
+    let (before, after) = (exceptions(before), exceptions(after));
+    let opens = |code: u32| code & 1 == 1;
+    after.difference(&before).any(|(_, code)| opens(*code))
+        || before.difference(&after).any(|(_, code)| !opens(*code))
+}
+
+/// Whether `limits` has all limits of `of`, in the same order.
+fn has_all(limits: &[CoarseLimit], of: &[CoarseLimit]) -> bool {
+    let mut limits = limits.iter();
+    of.iter().all(|limit| limits.any(|other| other == limit))
+}
+
+/// Returns each exception, in the code of [`OrgExposure`], with its org.
+fn exceptions(list: &[OrgExposure]) -> HashSet<(&str, u32)> {
+    let of_org = |of: &OrgExposure| of.exceptions.len();
+    let mut exceptions = HashSet::with_capacity(list.iter().map(of_org).sum());
+    for of in list {
+        exceptions.extend(of.exceptions.iter().map(|code| (of.org.as_str(), *code)));
+    }
+    exceptions
 }
 
 #[cfg(test)]

@@ -32,8 +32,8 @@ pub mod uri_template;
 pub mod version;
 
 pub use assemble::{
-    DEFAULT_COARSE_MULTIPLE, EdgeInputs, all_servers, at_revision, closed_routes, earliest, edge, latest,
-    routes, routes_bytes, sorted_set,
+    DEFAULT_COARSE_MULTIPLE, EdgeChange, EdgeInputs, all_servers, at_revision, closed_routes,
+    differs_only_in_revision, earliest, edge, is_same_at_edges, latest, routes, routes_bytes, sorted_set,
 };
 #[cfg(any(test, feature = "testkit"))]
 pub use assemble::{Inputs, assemble};

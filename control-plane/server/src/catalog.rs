@@ -10,7 +10,6 @@ pub mod budget;
 pub mod build;
 mod declarations;
 pub(crate) mod disabled;
-pub mod edge_form;
 pub mod fault;
 mod form;
 pub mod ids;

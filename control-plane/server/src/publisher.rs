@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use asp_platform::clock;
 use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
+use asp_registry::EdgeChange;
 use asp_store::control::{Position, StoreError};
 use asp_xds::endpoints::EndpointSet;
 use asp_xds::freshness::Freshness;
@@ -37,7 +38,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::build::SnapshotBuild;
-use crate::catalog::edge_form::EdgeChange;
 use crate::catalog::fault::Fault;
 pub use overtaking::RevocationUpdate;
 use overtaking::RevocationWatch;

@@ -1,11 +1,14 @@
+use std::sync::Arc;
+
 use asp_proto::snapshot::{
-    AuthScheme, CoarseLimit, EdgeServer, Issuer, Limit, Listing, Primitive, RevokedBefore, RevokedToken,
-    Server,
+    AuthScheme, CoarseLimit, EdgeServer, EdgeSnapshot, Issuer, Limit, Listing, OrgExposure, Primitive,
+    RevokedBefore, RevokedToken, Server,
 };
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use super::{Inputs, assemble, earliest, latest};
+use super::EdgeChange::{Closes, Nothing, Opens, Other};
+use super::{EdgeChange, Inputs, assemble, differs_only_in_revision, earliest, latest};
 use crate::compiled::CompiledServer;
 
 fn server(name: &str, scheme: AuthScheme, listings: &[(&str, &str)]) -> CompiledServer {
@@ -259,4 +262,75 @@ fn of_one_tokens_revocations_the_first_is_named() {
     {
         assert_eq!(earliest(list), [other.clone(), first.clone()]);
     }
+}
+
+fn change(before: &EdgeSnapshot, after: &EdgeSnapshot) -> EdgeChange {
+    EdgeChange::between(&Arc::new(before.clone()), &Arc::new(after.clone()))
+}
+
+#[test]
+fn exceptions_close_or_open() {
+    let of = |revision: u64, org: &str, exceptions: &[u32]| {
+        let exposure = vec![OrgExposure { org: org.into(), exceptions: exceptions.to_vec() }];
+        EdgeSnapshot { revision, digest: vec![1; 32], exposure, ..EdgeSnapshot::default() }
+    };
+    // The first server over one protocol, and the second: hidden (0) or shown (1).
+    let (hidden, shown, second) = (0b010, 0b011, 0b1011);
+    let nothing = EdgeSnapshot::default();
+    for (before, after, expected) in [
+        (of(1, "acme", &[hidden]), of(2, "acme", &[hidden]), Nothing),
+        (of(1, "acme", &[hidden]), of(2, "acme", &[shown]), Opens),
+        (of(1, "acme", &[hidden]), nothing.clone(), Opens),
+        (of(1, "acme", &[shown]), of(2, "acme", &[shown, second]), Opens),
+        (of(1, "acme", &[shown]), of(2, "acme", &[hidden]), Closes),
+        (of(1, "acme", &[shown]), nothing.clone(), Closes),
+        (nothing.clone(), of(2, "acme", &[hidden]), Closes),
+        (of(1, "acme", &[shown]), of(2, "other", &[shown]), Opens),
+        (of(1, "acme", &[shown, second]), of(2, "acme", &[hidden]), Closes),
+        (of(1, "acme", &[hidden]), of(2, "acme", &[second]), Opens),
+    ] {
+        assert_eq!(change(&before, &after), expected, "{before:?} to {after:?}");
+    }
+    let revoked = EdgeSnapshot { revoked: vec![1; 16], ..nothing.clone() };
+    assert_eq!((change(&nothing, &revoked), change(&revoked, &nothing)), (Other, Other));
+    assert_eq!(change(&of(1, "acme", &[shown]), &revoked), Other);
+}
+
+#[test]
+fn only_the_revision_and_the_digest_change_nothing() {
+    let limit = CoarseLimit { rate_per_second: 1.0, ..CoarseLimit::default() };
+    let edge = EdgeSnapshot { coarse_limits: vec![limit], workers: 2, ..EdgeSnapshot::default() };
+    let again = EdgeSnapshot { revision: 7, digest: vec![1; 32], ..edge.clone() };
+    assert!(differs_only_in_revision(&edge, &again));
+    assert_eq!(change(&edge, &again), Nothing);
+    for other in [
+        EdgeSnapshot { workers: 3, ..edge.clone() },
+        EdgeSnapshot { public_url: "https://a.example".into(), ..edge.clone() },
+        EdgeSnapshot { revoked_through: 1, ..edge.clone() },
+    ] {
+        assert!(!differs_only_in_revision(&edge, &other), "{other:?}");
+        assert_eq!(change(&edge, &other), Other, "{other:?}");
+    }
+    let unlimited = EdgeSnapshot { coarse_limits: Vec::new(), ..edge.clone() };
+    assert!(!differs_only_in_revision(&edge, &unlimited));
+}
+
+#[test]
+fn a_limit_that_is_added_closes_and_one_that_is_gone_or_another_one_opens() {
+    let of = |rates: &[f64]| {
+        let limit = |rate: &f64| CoarseLimit { rate_per_second: *rate, ..CoarseLimit::default() };
+        EdgeSnapshot { coarse_limits: rates.iter().map(limit).collect(), ..EdgeSnapshot::default() }
+    };
+    for (before, after, expected) in [
+        (of(&[1.0]), of(&[1.0]), Nothing),
+        (of(&[]), of(&[1.0]), Closes),
+        (of(&[1.0, 3.0]), of(&[1.0, 2.0, 3.0, 4.0]), Closes),
+        (of(&[1.0]), of(&[]), Opens),
+        (of(&[1.0, 2.0]), of(&[1.0, 3.0, 4.0]), Opens),
+    ] {
+        assert_eq!(change(&before, &after), expected, "{before:?} to {after:?}");
+    }
+    let hidden = vec![OrgExposure { org: "acme".into(), exceptions: vec![0b010] }];
+    let both = EdgeSnapshot { exposure: hidden, ..of(&[2.0]) };
+    assert_eq!((change(&of(&[]), &both), change(&of(&[1.0]), &both)), (Closes, Opens));
 }

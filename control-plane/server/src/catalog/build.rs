@@ -29,7 +29,7 @@ use super::revoked::{Cut, EncodedRevocations, RevocationSplit};
 use super::servers::{edge_bytes, server_fault};
 use super::stored_state::{ORG_REMEDY, OrgForm, StoredState};
 use super::usage::{EXPOSURE, POLICY, REVOCATIONS, Totals};
-use super::{Compiler, Settlement, disabled, edge_form, server_part};
+use super::{Compiler, Settlement, disabled, server_part};
 use crate::placement;
 use faults::{not_in_force, too_large, unknown_revocation, unreadable_issuer};
 use last_forms::StoredOrgForm;
@@ -180,13 +180,13 @@ impl Builder {
         self.edge_is_stale |= self.differs_at_the_edge(&fitted.orgs);
         if self.edge_is_stale {
             let mut edge = self.edge_snapshot(&fitted.orgs);
-            if edge_form::evaluate(&edge).is_err() {
+            if evaluate(&edge).is_err() {
                 // Edges would reject it although each write was checked: find the orgs that cause it.
                 fitted = self.choose_forms(&self.refused());
                 edge = self.edge_snapshot(&fitted.orgs);
-                edge_form::evaluate(&edge).context("edges would reject the snapshot")?;
+                evaluate(&edge).context("edges would reject the snapshot")?;
             }
-            if !edge_form::differs_only_in_revision(&edge, &self.edge) {
+            if !asp_registry::differs_only_in_revision(&edge, &self.edge) {
                 self.edge = Arc::new(edge);
             }
             self.edge_is_stale = false;
@@ -266,7 +266,7 @@ impl Builder {
                 self.gateway.put(&names::of_server(name), None);
             }
         }
-        self.edge_is_stale |= !edge_form::is_same_at_edges(&self.servers, &servers);
+        self.edge_is_stale |= !asp_registry::is_same_at_edges(&self.servers, &servers);
         self.server_bytes = servers.iter().map(|server| self.compiler.server_bytes(server)).sum();
         (self.servers, self.server_faults) = (servers, faults);
         self.held.offer(&self.servers);
@@ -455,6 +455,11 @@ impl Builder {
             _ => (Vec::new(), Vec::new(), 0),
         }
     }
+}
+
+/// Checks that edges accept the snapshot.
+fn evaluate(edge: &EdgeSnapshot) -> Result<(), asp_edge::SnapshotError> {
+    asp_edge::Snapshot::from_message(edge.clone()).map(drop)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ fn the_server_that_stands_for_all_others_is_published_with_them() {
     servers.sort_unstable();
     assert_eq!(servers, [ALL_SERVERS, "demo"]);
     let edge = whole.edge.unwrap();
-    assert!(edge.all_servers && edge_form::evaluate(&edge).is_ok());
+    assert!(edge.all_servers && evaluate(&edge).is_ok());
     let issuers = |edge: &EdgeSnapshot| {
         let all = edge.servers.iter().find(|server| server.name == ALL_SERVERS).unwrap();
         all.issuers.clone()
@@ -108,7 +108,7 @@ fn an_org_that_no_longer_fits_keeps_its_last_form_and_a_new_one_is_denied() {
     assert_eq!(bindings(&second, "grown"), [("alice".to_owned(), false)], "its denial is still there");
     assert_eq!(bindings(&second, "new"), vec![("*".to_owned(), false); 2], "users, and machines");
     assert_eq!(bindings(&second, "other").len(), 2, "the rest is renewed");
-    assert!(edge_form::evaluate(&second.edge.unwrap()).is_ok());
+    assert!(evaluate(&second.edge.unwrap()).is_ok());
 }
 
 /// A builder with little room for orgs, as in a process that has just started.
@@ -313,7 +313,7 @@ fn homes_that_do_not_fit_keep_their_last_form_and_at_a_start_refuse_whom_they_le
     assert!(!names::is_label(&last[0].region), "no region has its name");
     let edge = cut.edge.unwrap();
     assert_eq!(edge.regions, cut.regions);
-    assert!(edge_form::evaluate(&edge).is_ok());
+    assert!(evaluate(&edge).is_ok());
     let mut moved = stored(3, 600);
     moved.placement.homes[0].region = "eu".into();
     let (moved, _) = built(&mut anew, &moved);
@@ -348,7 +348,7 @@ fn routes_that_do_not_fit_keep_their_last_form_and_at_a_start_refuse_what_they_l
     let Route { server, method, primitive, cluster } = only;
     assert_eq!([server, method, primitive], ["demo", "*", "*"]);
     assert!(!names::is_label(cluster), "no pool has its name");
-    assert!(edge_form::evaluate(&edge).is_ok());
+    assert!(evaluate(&edge).is_ok());
 }
 
 #[test]
