@@ -3,6 +3,7 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for file in [
         "snapshot.proto",
+        "policy.proto",
         "proxy.proto",
         "plugin.proto",
         "supervisor.proto",
