@@ -335,6 +335,7 @@ mod tests {
     use reqwest::header::{AUTHORIZATION, HeaderValue};
 
     use super::*;
+    use crate::report::ImportReport;
     use crate::write::{compiled, write_import};
 
     fn args() -> ImportArgs {
@@ -411,7 +412,7 @@ mod tests {
         let args = ImportArgs { out: root.path().to_owned(), ..args() };
         let import = |card: Value, accept: bool| {
             let args = ImportArgs { accept, ..args.clone() };
-            write_import(&args, convert(&args, &agent(card, &[])).unwrap())
+            write_import(&args, convert(&args, &agent(card, &[])).unwrap(), &mut ImportReport::default())
         };
         import(card(), false).unwrap();
         let served = || compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").expect("it compiles");

@@ -124,6 +124,9 @@ pub struct ImportArgs {
     /// Directory of primitives to write to
     #[arg(long, default_value = "primitives", value_name = "DIR")]
     pub out: PathBuf,
+    /// Prints JSON: one object on standard output, text for people on standard error
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Parses `old=new`.

@@ -8,6 +8,7 @@ use asp_registry::Source;
 use serde_json::{Value, json};
 
 use super::files::{ImportResult, free_id};
+use super::report::ImportReport;
 use super::specs::{Upstream, convert};
 use super::write::{compiled, list_requirements, write_import};
 use super::{ImportArgs, edited, openapi};
@@ -23,7 +24,12 @@ fn tool(name: &str, input: Value) -> Value {
 /// Imports, and returns the served ids with their input schemas.
 fn import(root: &Path, lists: &Lists) -> BTreeMap<String, Value> {
     let args = args(root);
-    write_import(&args, convert(&args, &Upstream::Url("https://up.example/mcp"), lists)).unwrap();
+    write_import(
+        &args,
+        convert(&args, &Upstream::Url("https://up.example/mcp"), lists),
+        &mut ImportReport::default(),
+    )
+    .unwrap();
     let server = compiled(&asp_registry::read_dir(root).unwrap(), "up").expect("it compiles");
     let schema = |text: &str| serde_json::from_str(text).unwrap_or_default();
     server.primitives.iter().map(|one| (one.id.clone(), schema(&one.input_schema))).collect()
@@ -132,7 +138,12 @@ fn the_report_names_the_operations_that_the_platform_refuses() {
     let document = json!({"openapi": "3.1.0", "servers": [{"url": "https://up.example"}], "paths": {
         "/a": {"get": {"operationId": "a"}}, "/#b": {"get": {"operationId": "b"}},
         "/c": {"options": {"operationId": "c"}}}});
-    write_import(&args, openapi::import(&args, document.to_string().as_bytes()).unwrap()).unwrap();
+    write_import(
+        &args,
+        openapi::import(&args, document.to_string().as_bytes(), &mut ImportReport::default()).unwrap(),
+        &mut ImportReport::default(),
+    )
+    .unwrap();
     let lines = std::fs::read_to_string(report).unwrap();
     assert!(lines.contains("left out: options /c: "), "{lines}");
     assert!(lines.contains("left out: tool \"up.b\": ") && lines.contains("fragment"), "{lines}");
@@ -196,7 +207,7 @@ fn names_that_clients_cannot_use_become_plain_ones() {
     let lists = Lists { tools: names.iter().map(|name| tool(name, object())).collect(), ..Lists::default() };
     let imported = convert(&args, &Upstream::Url("https://up.example/mcp"), &lists);
     assert_eq!(imported.renamed.len(), 3, "{:?}", imported.renamed);
-    write_import(&args, imported).unwrap();
+    write_import(&args, imported, &mut ImportReport::default()).unwrap();
     let server = compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap();
     let exposed: BTreeSet<&str> =
         server.server.listings.iter().map(|listing| listing.mcp_name.as_str()).collect();
@@ -280,7 +291,12 @@ fn a_name_and_a_mutation_that_the_operator_chose_survive_the_next_import() {
     let chosen = ImportArgs { renames, read_only: vec!["order".to_owned()], ..args(root.path()) };
     let later = ImportArgs { accept: false, ..first.clone() };
     for (args, mutation) in [(&first, "destructive"), (&chosen, "read_only"), (&later, "read_only")] {
-        write_import(args, convert(args, &Upstream::Url("https://up.example/mcp"), &lists)).unwrap();
+        write_import(
+            args,
+            convert(args, &Upstream::Url("https://up.example/mcp"), &lists),
+            &mut ImportReport::default(),
+        )
+        .unwrap();
         let text = std::fs::read_to_string(root.path().join("up/order.json")).unwrap();
         let spec: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(spec["mutation"], mutation);
@@ -298,7 +314,11 @@ fn an_edited_mutation_stays_until_the_upstream_describes_the_tool_otherwise() {
         let tool = json!({"name": "t", "description": described, "inputSchema": {"type": "object"}});
         let lists = Lists { tools: vec![tool], ..Lists::default() };
         let args = ImportArgs { accept, ..args.clone() };
-        write_import(&args, convert(&args, &Upstream::Url("https://up.example/mcp"), &lists))
+        write_import(
+            &args,
+            convert(&args, &Upstream::Url("https://up.example/mcp"), &lists),
+            &mut ImportReport::default(),
+        )
     };
     let file = root.path().join("up/t.json");
     let spec = || serde_json::from_str::<Value>(&std::fs::read_to_string(&file).unwrap()).unwrap();
@@ -413,10 +433,11 @@ fn only_entries_that_a_spec_names_are_asked_for() {
     let document = json!({"openapi": "3.1.0", "servers": [{"url": "https://up.example"}],
         "paths": {"/a": {"get": {"operationId": "a"}}}, "security": [{"key": []}],
         "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}});
-    let import = || openapi::import(&args, document.to_string().as_bytes()).unwrap();
+    let import =
+        || openapi::import(&args, document.to_string().as_bytes(), &mut ImportReport::default()).unwrap();
     let lines = |imported: &ImportResult| list_requirements(&imported.requirements, &imported.files).count();
     assert_eq!(lines(&import()), 1);
-    write_import(&args, import()).unwrap();
+    write_import(&args, import(), &mut ImportReport::default()).unwrap();
     let file = root.path().join("up/a.json");
     let mut spec: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     spec["runtime"].as_object_mut().unwrap().remove("auth").unwrap();
@@ -454,7 +475,7 @@ fn lists_show_a_resources_own_name_and_title() {
     let imported = convert(&args, &Upstream::Url("https://up.example/mcp"), &lists);
     assert_eq!(imported.renamed.len(), 1, "{:?}", imported.renamed);
     assert!(imported.renamed[0].contains("\"note://x/2\" is listed as up.xx"), "{:?}", imported.renamed);
-    write_import(&args, imported).unwrap();
+    write_import(&args, imported, &mut ImportReport::default()).unwrap();
     let server = compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap();
     let listed = asp_registry::compile_mcp(&server, "2025-11-25");
     let shown = |list: &str, index: usize| {

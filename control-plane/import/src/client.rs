@@ -15,7 +15,6 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use asp_command::environment::Environment;
 use asp_command::failure::Failure;
-use asp_command::print;
 use asp_packaging::stdio::check_variable;
 use asp_platform::secret::Secret;
 use asp_platform::{address, shell};
@@ -25,6 +24,7 @@ use tokio::runtime::Runtime;
 
 use crate::args::ImportArgs;
 use crate::package::{self, ListingRuntime};
+use crate::report::{ImportReport, reason};
 use crate::specs::{self, Upstream};
 use crate::upstream;
 use crate::write::write_import;
@@ -43,8 +43,10 @@ pub(super) fn import(
     file: &Path,
     runtime: &Runtime,
     environment: &dyn Environment,
+    report: &mut ImportReport,
 ) -> Result<(), Failure> {
-    import_entries(args, read(file, environment)?, &file.display().to_string(), (runtime, environment))
+    let entries = read(file, environment)?;
+    import_entries(args, (entries, &file.display().to_string()), (runtime, environment), report)
 }
 
 /// Imports the package that a command line of `npx` or `uvx` starts.
@@ -53,6 +55,7 @@ pub(super) fn import_package(
     (program, line): (&str, &str),
     runtime: &Runtime,
     environment: &dyn Environment,
+    report: &mut ImportReport,
 ) -> Result<(), Failure> {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let command = command::package(program, &words);
@@ -62,18 +65,18 @@ pub(super) fn import_package(
         args.variables.iter().map(|name| ClientKey { name: name.clone(), value: value(name) }).collect();
     let server = Ok(ClientServer::Package { command, variables });
     let entry = ClientEntry { name: args.server.clone(), server };
-    import_entries(args, vec![entry], line, (runtime, environment))
+    import_entries(args, (vec![entry], line), (runtime, environment), report)
 }
 
 /// Imports the servers, or the one that `--server` names; `source` is where they are from, for texts.
 fn import_entries(
     args: &ImportArgs,
-    entries: Vec<ClientEntry>,
-    source: &str,
+    (entries, source): (Vec<ClientEntry>, &str),
     (runtime, environment): (&Runtime, &dyn Environment),
+    report: &mut ImportReport,
 ) -> Result<(), Failure> {
     let keys = KeyFiles::of(environment);
-    let mut import = ClientImport { args, runtime, keys, notes: Vec::new(), upstreams: Vec::new() };
+    let mut import = ClientImport { args, runtime, keys, notes: Vec::new(), upstreams: Vec::new(), report };
     let mut taken = BTreeSet::new();
     let mut left_out = Vec::new();
     let mut imported = 0;
@@ -82,27 +85,33 @@ fn import_entries(
         if !args.server.is_empty() && args.server != here {
             continue;
         }
-        print::line(&format!("{name:?} as {here}:"));
-        match server.map_err(Some).and_then(|server| import.add(&here, &server).map_err(reason)) {
-            Ok(()) => imported += 1,
-            Err(Some(why)) => left_out.push(format!("left out: {name:?}: {why}")),
-            Err(None) => left_out.push(format!("left out: {name:?}: for the reasons above")),
+        import.report.begin_server(&here, Some(&name));
+        import.report.remark(&format!("{name:?} as {here}:"));
+        let added = server
+            .map_err(Some)
+            .and_then(|server| import.add(&here, &server).map_err(|failure| reason(&failure)));
+        let why = added.err().map(|why| why.unwrap_or_else(|| "for the reasons above".to_owned()));
+        import.report.end_server(why.as_deref());
+        match why {
+            None => imported += 1,
+            Some(why) => left_out.push(format!("left out: {name:?}: {why}")),
         }
     }
     if imported == 0 && left_out.is_empty() {
         let names = taken.into_iter().collect::<Vec<_>>().join(", ");
         return Err(Failure::bad("--server", format!("names no server of {source}, which has: {names}")));
     }
-    import.notes.iter().chain(&left_out).for_each(|line| print::line(line));
-    print::line(&format!("{imported} servers imported, {} left out", left_out.len()));
+    let ClientImport { keys, notes, upstreams, report, .. } = import;
+    notes.iter().chain(&left_out).for_each(|line| report.line(line));
+    report.remark(&format!("{imported} servers imported, {} left out", left_out.len()));
     if imported > 0 {
-        for setting in import.keys.settings() {
-            print::next_step(&format!("start the platform with {setting}"));
+        for setting in keys.settings() {
+            report.next_step(&format!("start the platform with {setting}"));
         }
-        for entry in &import.upstreams {
-            print::next_step(&format!("add the entry {entry} to ASP_UPSTREAMS"));
+        for entry in &upstreams {
+            report.next_step(&format!("add the entry {entry} to ASP_UPSTREAMS"));
         }
-        print::next_step(&format!("asp deploy {}", shell::path(&args.out)));
+        report.next_step(&format!("asp deploy {}", shell::path(&args.out)));
     }
     if left_out.is_empty() { Ok(()) } else { Err(Failure::Refused) }
 }
@@ -115,17 +124,6 @@ fn read(file: &Path, environment: &dyn Environment) -> Result<Vec<ClientEntry>, 
     let text = std::fs::read_to_string(file).with_context(named)?;
     let entries = file::entries(&text, environment);
     entries.map_err(|fault| Failure::bad("FILE", format!("{}: {fault}", file.display())))
-}
-
-/// Returns a failure as the reason for leaving a server out; `None` if it was printed.
-fn reason(failure: Failure) -> Option<String> {
-    match failure {
-        Failure::Other(error) => Some(print::in_full(&error)),
-        Failure::Configuration(faults) => {
-            Some(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-        }
-        _ => None,
-    }
 }
 
 /// Returns the name of a server here: lower-case letters, digits and hyphens.
@@ -155,6 +153,7 @@ struct ClientImport<'a> {
     notes: Vec<String>,
     /// Entries that let gateways reach services without TLS or at private addresses.
     upstreams: Vec<String>,
+    report: &'a mut ImportReport,
 }
 
 impl ClientImport<'_> {
@@ -200,7 +199,7 @@ impl ClientImport<'_> {
             args.proxy_url = Some(format!("http://{name}{}", url.path()));
         }
         let lists = self.runtime.block_on(upstream::list_with(url.as_str(), header))?;
-        write_import(&args, specs::convert(&args, &Upstream::Url(url.as_str()), &lists))
+        write_import(&args, specs::convert(&args, &Upstream::Url(url.as_str()), &lists), self.report)
     }
 
     /// Fetches a package and imports what it lists; its variables become secrets.
@@ -245,7 +244,7 @@ impl ClientImport<'_> {
                  or in `security.allowedDomains` of its specs"
             ));
         }
-        write_import(&args, imported)
+        write_import(&args, imported, self.report)
     }
 }
 
@@ -310,7 +309,7 @@ mod tests {
                 out: root.path().join("out"),
                 ..crate::specs::tests::args()
             };
-            import(&args, &file, &runtime, &environment)
+            import(&args, &file, &runtime, &environment, &mut ImportReport::default())
         };
         assert!(matches!(of(""), Err(Failure::Refused)));
         assert!(matches!(of("fetch"), Err(Failure::Refused)));
@@ -338,7 +337,9 @@ mod tests {
             ("uvx", "server --token=hunter2"),
             ("npx", ""),
         ] {
-            let refused = import_package(&args, (program, line), &runtime, &environment).unwrap_err();
+            let mut report = ImportReport::default();
+            let refused = import_package(&args, (program, line), &runtime, &environment, &mut report);
+            let refused = refused.unwrap_err();
             let Failure::Configuration(faults) = refused else { panic!("{line}") };
             assert_eq!(faults[0].name, format!("--{program}"), "{line}");
             assert!(!faults[0].message.contains("hunter2"), "{}", faults[0].message);

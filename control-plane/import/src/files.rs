@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use asp_command::print;
 use asp_registry::Source;
 use serde_json::{Map, Value, json};
 
@@ -62,21 +61,18 @@ pub(crate) fn server_file(server: &str, description: &str, ids: &[String]) -> St
     yaml
 }
 
-/// Adds the upstream's instructions to a new `server.yaml`, if they are text that the platform serves.
-pub(crate) fn add_instructions(file: &str, instructions: Option<&str>) -> String {
-    let Some(instructions) = instructions else { return file.to_owned() };
+/// Adds the upstream's instructions to a new `server.yaml`. `Err`: the reason if they are not text that the platform serves.
+pub(crate) fn add_instructions(file: &str, instructions: Option<&str>) -> Result<String, String> {
+    let Some(instructions) = instructions else { return Ok(file.to_owned()) };
     // JSON text is valid YAML in double quotes.
     let line = format!("\ninstructions: {}\nversion: ", Value::from(instructions));
     let text = file.replacen("\nversion: ", &line, 1);
-    let Some(name) = file.lines().find_map(|line| line.strip_prefix("name: ")) else { return text };
+    let Some(name) = file.lines().find_map(|line| line.strip_prefix("name: ")) else { return Ok(text) };
     let source = Source { path: format!("{name}/server.yaml"), text: text.clone() };
     let report = asp_registry::check(&[source]);
     match report.faults.iter().find(|fault| fault.path == "/instructions") {
-        None => text,
-        Some(fault) => {
-            print::line(&format!("dropped: the server's instructions: {}", fault.message));
-            file.to_owned()
-        }
+        None => Ok(text),
+        Some(fault) => Err(fault.message.clone()),
     }
 }
 

@@ -18,6 +18,7 @@ mod listing;
 mod openapi;
 mod package;
 mod protocols;
+mod report;
 mod served;
 mod specs;
 mod upstream;
@@ -27,7 +28,6 @@ mod write;
 use anyhow::Context;
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
-use asp_command::print;
 use asp_identity::issuers::credentials::NamedCredentials;
 use asp_platform::shell;
 
@@ -35,6 +35,7 @@ pub use args::ImportArgs;
 #[cfg(feature = "testing")]
 pub use openapi::testkit as openapi_testkit;
 use package::ListingRuntime;
+use report::ImportReport;
 use specs::Upstream;
 use write::write_import;
 
@@ -44,17 +45,30 @@ pub fn run(args: &ImportArgs, named: &dyn Fn() -> Result<NamedCredentials, Failu
     if let Some(file) = &args.names {
         args.renames.extend(choices::read_names(file)?);
     }
-    let args = &args;
+    let mut report = ImportReport::new(args.json);
+    let result = import(&args, named, &mut report);
+    report.finish(result.as_ref().err());
+    result
+}
+
+/// Imports what the command line names.
+fn import(
+    args: &ImportArgs,
+    named: &dyn Fn() -> Result<NamedCredentials, Failure>,
+    report: &mut ImportReport,
+) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     if let Some(file) = &args.client {
-        return client::import(args, file, &runtime, &ProcessEnvironment);
+        return client::import(args, file, &runtime, &ProcessEnvironment, report);
     }
     for (program, line) in [("npx", &args.npx), ("uvx", &args.uvx)] {
         if let Some(line) = line {
-            return client::import_package(args, (program, line.as_str()), &runtime, &ProcessEnvironment);
+            let command = (program, line.as_str());
+            return client::import_package(args, command, &runtime, &ProcessEnvironment, report);
         }
     }
+    report.begin_server(&args.server, None);
     let imported = match (&args.mcp, &args.stdio, &args.a2a, &args.openapi) {
         (Some(url), _, _, _) => {
             let lists = runtime.block_on(upstream::list(url, args.credential.as_deref(), named))?;
@@ -67,7 +81,9 @@ pub fn run(args: &ImportArgs, named: &dyn Fn() -> Result<NamedCredentials, Failu
         (None, None, Some(place), _) => {
             agent::convert(args, &runtime.block_on(agent::read(args, place, named))?)?
         }
-        (None, None, None, Some(place)) => openapi::import(args, &runtime.block_on(openapi::read(place))?)?,
+        (None, None, None, Some(place)) => {
+            openapi::import(args, &runtime.block_on(openapi::read(place))?, report)?
+        }
         (None, None, None, None) => {
             return Err(Failure::bad(
                 "--mcp",
@@ -75,8 +91,8 @@ pub fn run(args: &ImportArgs, named: &dyn Fn() -> Result<NamedCredentials, Failu
             ));
         }
     };
-    write_import(args, imported)?;
-    print::next_step(&format!("asp deploy {}", shell::path(&args.out)));
+    write_import(args, imported, report)?;
+    report.next_step(&format!("asp deploy {}", shell::path(&args.out)));
     Ok(())
 }
 

@@ -32,6 +32,7 @@ use values::one_line;
 
 use crate::args::ImportArgs;
 use crate::files::{DECODED, ImportResult, free_id, proxy, server_file, spec_path};
+use crate::report::ImportReport;
 
 /// Maximum size of a document in bytes; the largest public ones have 12 MB.
 const MAX_BYTES: usize = 32 << 20;
@@ -85,8 +86,12 @@ fn too_large(place: &str) -> Failure {
 /// Note on an operation whose name is taken.
 const NUMBERED: &str = "another operation has its name: it is served as one with a number";
 
-/// Converts the selected operations to specs.
-pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Failure> {
+/// Converts the selected operations to specs, and reports what is left out.
+pub(super) fn import(
+    args: &ImportArgs,
+    text: &[u8],
+    lines: &mut ImportReport,
+) -> Result<ImportResult, Failure> {
     let document = OpenApiDocument::parse(text).map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
     let document = document.at(place(args));
     let base = base(args, &document)?;
@@ -130,7 +135,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
         }
     }
     report_unserved(args, &document, &mut report);
-    report.print();
+    report.print(lines);
     if let Some(file) = &args.report {
         std::fs::write(file, report.lines()).with_context(|| format!("write {}", file.display()))?;
     }

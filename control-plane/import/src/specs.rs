@@ -79,13 +79,15 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
     for template in import.deduplicate(&lists.templates, ("resource_template", "uriTemplate")) {
         import.resource(template, "resource_template", "uriTemplate");
     }
-    let Import { mut files, ids, kinds, dropped, renamed, .. } = import;
+    let Import { mut files, ids, kinds, dropped, mut renamed, .. } = import;
     let server = &args.server;
     let description = "What the upstream MCP server offers.";
-    files.insert(
-        format!("{server}/server.yaml"),
-        add_instructions(&server_file(server, description, &ids), lists.instructions.as_deref()),
-    );
+    let file = server_file(server, description, &ids);
+    let file = add_instructions(&file, lists.instructions.as_deref()).unwrap_or_else(|why| {
+        renamed.push(format!("dropped: the server's instructions: {why}"));
+        file
+    });
+    files.insert(format!("{server}/server.yaml"), file);
     let from = match upstream {
         Upstream::Url(url) => url,
         Upstream::Package(package) => package.name,

@@ -7,7 +7,6 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use asp_command::failure::Failure;
-use asp_command::print;
 use asp_control::catalog;
 use asp_registry::{CompiledServer, Source};
 use serde_json::Value;
@@ -15,10 +14,15 @@ use serde_json::Value;
 use crate::args::ImportArgs;
 use crate::files::{ImportResult, Requirement, merge_sources};
 use crate::listing::list_primitives;
+use crate::report::ImportReport;
 use crate::{choices, edited, protocols, served, versions};
 
 /// Writes an import into the directory of primitives; fails if its changes are not accepted.
-pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Result<(), Failure> {
+pub(super) fn write_import(
+    args: &ImportArgs,
+    mut imported: ImportResult,
+    report: &mut ImportReport,
+) -> Result<(), Failure> {
     let mut sources = existing(args)?;
     let prefix = format!("{}/", args.server);
     let server_file = format!("{prefix}server.yaml");
@@ -26,7 +30,7 @@ pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Res
     choices::rename(&mut imported, args)?;
     if before.is_some() {
         for line in edited::keep_edits(&mut imported.files, &sources) {
-            print::line(&line);
+            report.line(&line);
         }
         if args.credential.is_none() && args.exchange.is_none() && !args.no_auth {
             edited::keep_auth(&mut imported.files, &sources);
@@ -43,14 +47,16 @@ pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Res
         .collect();
     let kept = sources.iter().find(|source| source.path == server_file).map(|source| source.text.clone());
     sources.retain(|source| !stale.contains(&source.path) && source.path != server_file);
-    let (mut new, left_out) = servable_part(args, &imported, (kept, before.as_ref()), &sources)?;
-    check(&merge_sources(&sources, &new), &prefix)?;
+    let (mut new, left_out) = servable_part(args, &imported, (kept, before.as_ref()), &sources, report)?;
+    check(&merge_sources(&sources, &new), &prefix, report)?;
     let raised = raise_versions(&mut new, &sources, before.as_ref(), &server_file);
     let sources = merge_sources(&sources, &new);
     match (&before, compiled(&sources, &args.server)) {
-        (Some(before), Some(after)) if !accepted(args, before, &after) => return Err(Failure::Refused),
+        (Some(before), Some(after)) if !accepted(args, before, &after, report) => {
+            return Err(Failure::Refused);
+        }
         (None, _) if !stale.is_empty() && !args.accept => {
-            print::error(&format!(
+            report.refuse(&format!(
                 "nothing was written: the earlier import in {prefix} has faults, so the changes cannot be listed; \
                  fix the faults that `asp lint` lists, or overwrite it with --accept"
             ));
@@ -59,17 +65,36 @@ pub(super) fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Res
         _ => {}
     }
     write(&args.out, &stale, &new)?;
-    raised.iter().for_each(|line| print::line(line));
+    report_written(args, &imported, (&new, left_out), (raised.as_slice(), report));
+    Ok(())
+}
+
+/// Reports the files that were written, and what a person has to look at.
+fn report_written(
+    args: &ImportArgs,
+    imported: &ImportResult,
+    (new, left_out): (&BTreeMap<String, String>, usize),
+    (raised, report): (&[String], &mut ImportReport),
+) {
+    raised.iter().for_each(|line| report.line(line));
     for line in &imported.dropped {
-        print::line(&format!("dropped: {line}"));
+        report.line(&format!("dropped: {line}"));
     }
     let left_out = if left_out > 0 { format!(" ({left_out} left out)") } else { String::new() };
-    print::line(&format!("{}{left_out} in {}", imported.said, args.out.join(&args.server).display()));
-    if let Some(line) = approvals(&new) {
-        print::line(&line);
+    let summary = format!("{}{left_out}", imported.said);
+    report.written(&args.out.join(&args.server), ids(new, |_| true), &summary);
+    let marked = ids(new, |spec| spec.get("mutation").is_some_and(|word| word == "destructive"));
+    if !marked.is_empty() {
+        report.needs_approval(&approvals(&marked), &marked);
     }
-    list_requirements(&imported.requirements, &new).for_each(print::line);
-    Ok(())
+    list_requirements(&imported.requirements, new).for_each(|line| report.operator_entry(line));
+}
+
+/// Returns the ids of the specs that fit.
+fn ids(files: &BTreeMap<String, String>, fits: impl Fn(&Value) -> bool) -> Vec<String> {
+    let specs = files.values().filter_map(|text| serde_json::from_str::<Value>(text).ok());
+    let id = |spec: Value| spec.get("id").and_then(Value::as_str).map(str::to_owned);
+    specs.filter(|spec| fits(spec)).filter_map(id).collect()
 }
 
 /// Raises the major version of each primitive that breaks its callers and, where that is not enough because one is gone, of the
@@ -116,6 +141,7 @@ fn servable_part(
     imported: &ImportResult,
     (kept, before): (Option<String>, Option<&CompiledServer>),
     others: &[Source],
+    report: &mut ImportReport,
 ) -> Result<(BTreeMap<String, String>, usize), Failure> {
     let server_file = format!("{}/server.yaml", args.server);
     let mut new = imported.files.clone();
@@ -129,13 +155,13 @@ fn servable_part(
     let served::Selection { mut files, lines, left_out } =
         served::select_servable(new, others, |left_out| (server_file.clone(), listed(left_out)));
     for line in imported.renamed.iter().chain(&lines) {
-        print::line(line);
+        report.line(line);
     }
     if let Some(file) = &args.report {
         append(file, &lines)?;
     }
     if left(&left_out).is_empty() && !imported.ids.is_empty() {
-        print::error("nothing was written: no part of it can be served");
+        report.refuse("nothing was written: no part of it can be served");
         return Err(Failure::Refused);
     }
     files.insert(server_file.clone(), listed(&left_out));
@@ -153,20 +179,14 @@ fn append(file: &Path, lines: &[String]) -> Result<(), Failure> {
 }
 
 /// Describes the tools whose calls need an approval, and both remedies.
-fn approvals(files: &BTreeMap<String, String>) -> Option<String> {
-    let specs = files.values().filter_map(|text| serde_json::from_str::<Value>(text).ok());
-    let marked = specs.filter(|spec| spec.get("mutation").is_some_and(|word| word == "destructive"));
-    let ids: Vec<String> =
-        marked.filter_map(|spec| spec.get("id").and_then(Value::as_str).map(str::to_owned)).collect();
+fn approvals(ids: &[String]) -> String {
     let shown = ids.iter().take(20).cloned().collect::<Vec<_>>().join(", ");
     let more = if ids.len() > 20 { format!(" and {} more", ids.len() - 20) } else { String::new() };
-    (!ids.is_empty()).then(|| {
-        format!(
-            "needs approval: each call of {shown}{more}. If a tool only reads, import it with `--read-only NAME`; if it destroys \
-             nothing, write its `mutation` (idempotent or non_idempotent) into its spec; later imports keep both. To allow it \
-             without asking, run `asp policy ORG --allow ID`"
-        )
-    })
+    format!(
+        "needs approval: each call of {shown}{more}. If a tool only reads, import it with `--read-only NAME`; if it destroys \
+         nothing, write its `mutation` (idempotent or non_idempotent) into its spec; later imports keep both. To allow it \
+         without asking, run `asp policy ORG --allow ID`"
+    )
 }
 
 /// Returns the lines on the operator's entries that the specs name.
@@ -193,32 +213,35 @@ pub(super) fn compiled(sources: &[Source], server: &str) -> Option<CompiledServe
     servers.into_iter().find(|compiled| compiled.server.name == server)
 }
 
-fn check(sources: &[Source], prefix: &str) -> Result<(), Failure> {
-    let report = asp_registry::check(sources);
+fn check(sources: &[Source], prefix: &str, report: &mut ImportReport) -> Result<(), Failure> {
+    let found = asp_registry::check(sources);
     let ours = |file: &str| file.starts_with(prefix);
-    for warning in report.warnings.iter().filter(|warning| ours(&warning.file)) {
-        print::line(&format!("warning: {}", catalog::describe(warning)));
+    for warning in found.warnings.iter().filter(|warning| ours(&warning.file)) {
+        report.line(&format!("warning: {}", catalog::describe(warning)));
     }
-    for fault in report.faults.iter().filter(|fault| ours(&fault.file)) {
-        print::line(&format!("error: {}", catalog::describe(fault)));
+    for fault in found.faults.iter().filter(|fault| ours(&fault.file)) {
+        report.line(&format!("error: {}", catalog::describe(fault)));
     }
-    if report.faults.iter().any(|fault| ours(&fault.file)) {
-        print::error("nothing was written; an import with faults would not be served");
+    if found.faults.iter().any(|fault| ours(&fault.file)) {
+        report.refuse("nothing was written; an import with faults would not be served");
         return Err(Failure::Refused);
     }
     Ok(())
 }
 
 /// Reports the changes since the previous import; returns whether they may be written.
-fn accepted(args: &ImportArgs, before: &CompiledServer, after: &CompiledServer) -> bool {
+fn accepted(
+    args: &ImportArgs,
+    before: &CompiledServer,
+    after: &CompiledServer,
+    report: &mut ImportReport,
+) -> bool {
     let changes = asp_registry::compare(before, after);
     for change in &changes {
-        let breaking = if change.breaking { " (breaks callers)" } else { "" };
-        let what = if change.primitive.is_empty() { "server" } else { &change.primitive };
-        print::line(&format!("changed: {what}{}: {}{breaking}", change.path, change.message));
+        report.change(change);
     }
     if !changes.is_empty() && !args.accept {
-        print::error("nothing was written: look at the changes, and accept them with --accept");
+        report.refuse("nothing was written: look at the changes, and accept them with --accept");
         return false;
     }
     true

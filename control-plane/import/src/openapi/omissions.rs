@@ -2,7 +2,7 @@
 //!
 //! Keeps true: every part is in the report; the printed output groups operations with the same reason in one line.
 
-use asp_command::print;
+use crate::report::ImportReport;
 
 /// Maximum number of operations named in a printed line; further ones are counted.
 const NAMED: usize = 3;
@@ -45,14 +45,14 @@ impl Omissions {
         operations.chain(parts).collect()
     }
 
-    pub(super) fn print(&self) {
+    pub(super) fn print(&self, report: &mut ImportReport) {
         for (kind, entries) in [("left out", &self.operations), ("note", &self.parts)] {
             for (text, names) in entries {
-                print::line(&line(kind, text, names));
+                report.grouped(&line(kind, text, names), kind, (text.as_str(), names.as_slice()));
             }
         }
         if self.operations.iter().chain(&self.parts).any(|(_, names)| names.len() > NAMED) {
-            print::line("`--report FILE` writes each of these with every operation");
+            report.remark("`--report FILE` writes each of these with every operation");
         }
     }
 }

@@ -7,7 +7,7 @@ use super::document::{DocumentFault, OpenApiDocument};
 use super::omissions::Omissions;
 use super::operation::{Tool, tool};
 use super::skip_reason::SkipReason;
-use super::{ImportArgs, import, note_unknown_names};
+use super::{ImportArgs, ImportReport, import, note_unknown_names};
 
 pub(super) fn document(paths: Value, components: Value) -> OpenApiDocument {
     let whole = json!({"openapi": "3.0.3", "servers": [{"url": "https://{host}.example/v1",
@@ -119,7 +119,7 @@ fn operations_beyond_those_of_a_server_are_left_out_and_named() {
         report: Some(report.clone()),
         ..specs::tests::args()
     };
-    let imported = import(&args, text.to_string().as_bytes()).unwrap();
+    let imported = import(&args, text.to_string().as_bytes(), &mut ImportReport::default()).unwrap();
     assert_eq!(imported.ids.len(), 1_000);
     let lines = std::fs::read_to_string(report).unwrap();
     assert!(lines.contains("left out: get /p1002: a server has at most 1000 tools"), "{lines}");
@@ -141,7 +141,7 @@ fn a_path_whose_operations_are_elsewhere_is_left_out_alone() {
     let text = json!({"openapi": "3.1.0", "servers": [{"url": "https://api.example"}],
         "paths": {"/a": {"$ref": "a.yaml"}, "/b": {"get": {"operationId": "b"}}}});
     let args = ImportArgs { mcp: None, openapi: Some("api.json".into()), ..specs::tests::args() };
-    let imported = import(&args, text.to_string().as_bytes()).unwrap();
+    let imported = import(&args, text.to_string().as_bytes(), &mut ImportReport::default()).unwrap();
     assert_eq!(imported.ids, ["up.b"]);
     assert!(imported.said.contains("(1 left out)"), "{}", imported.said);
 }
@@ -163,7 +163,7 @@ fn what_version_3_2_adds_and_no_tool_has_is_left_out_and_named() {
         report: Some(report.clone()),
         ..specs::tests::args()
     };
-    let imported = import(&args, text.to_string().as_bytes()).unwrap();
+    let imported = import(&args, text.to_string().as_bytes(), &mut ImportReport::default()).unwrap();
     assert_eq!(imported.ids, ["up.a"]);
     assert!(imported.said.contains("(2 left out)"), "{}", imported.said);
     let lines = std::fs::read_to_string(report).unwrap();
@@ -186,7 +186,7 @@ fn reported(document: &Value) -> (Vec<String>, Vec<String>) {
         report: Some(report.clone()),
         ..specs::tests::args()
     };
-    let imported = import(&args, document.to_string().as_bytes()).unwrap();
+    let imported = import(&args, document.to_string().as_bytes(), &mut ImportReport::default()).unwrap();
     let lines = std::fs::read_to_string(report).unwrap();
     (imported.ids, lines.lines().map(str::to_owned).collect())
 }
@@ -236,7 +236,12 @@ fn invisible_characters_of_texts_leave_no_operation_out() {
         out: root.path().to_owned(),
         ..specs::tests::args()
     };
-    crate::write::write_import(&args, import(&args, document.to_string().as_bytes()).unwrap()).unwrap();
+    crate::write::write_import(
+        &args,
+        import(&args, document.to_string().as_bytes(), &mut ImportReport::default()).unwrap(),
+        &mut ImportReport::default(),
+    )
+    .unwrap();
     let spec: Value =
         serde_json::from_str(&std::fs::read_to_string(root.path().join("up/a.json")).unwrap()).unwrap();
     assert_eq!(spec["summary"], "Finds it");
@@ -261,7 +266,9 @@ fn an_operation_at_another_server_is_left_out_where_nobody_says_where_all_of_the
         proxy_url: proxy_url.map(str::to_owned),
         ..specs::tests::args()
     };
-    let ids = |args: ImportArgs| import(&args, text.to_string().as_bytes()).unwrap().ids;
+    let ids = |args: ImportArgs| {
+        import(&args, text.to_string().as_bytes(), &mut ImportReport::default()).unwrap().ids
+    };
     assert_eq!(ids(args(None)), ["up.same", "up.none"]);
     assert_eq!(ids(args(Some("https://gate.example"))).len(), 4);
 }
@@ -441,7 +448,7 @@ fn operations_beyond_the_bytes_of_one_import_are_left_out_and_counted() {
         "components": schemas})
     .to_string();
     let args = ImportArgs { mcp: None, openapi: Some("api.json".into()), ..specs::tests::args() };
-    let imported = import(&args, text.as_bytes()).unwrap();
+    let imported = import(&args, text.as_bytes(), &mut ImportReport::default()).unwrap();
     let bytes: usize = imported.files.values().map(String::len).sum();
     assert!(
         (48 << 20..70 << 20).contains(&bytes),

@@ -33,6 +33,7 @@ pub(in super::super) fn args() -> ImportArgs {
         protocols: Vec::new(),
         owner: "team".into(),
         out: "primitives".into(),
+        json: false,
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::super::specs;
 use super::super::operation::{Tool, tool};
 use super::super::skip_reason::SkipReason;
 use super::super::tests::{document, id, only};
-use super::super::{ImportArgs, import};
+use super::super::{ImportArgs, ImportReport, import};
 
 const URLENCODED: &str = "application/x-www-form-urlencoded";
 const MULTIPART: &str = "multipart/form-data";
@@ -130,7 +130,7 @@ fn an_imported_form_is_a_spec_without_faults() {
         "post": {"operationId": "charge", "requestBody": {"content": {URLENCODED: media}}}}}})
         .to_string();
     let args = ImportArgs { mcp: None, openapi: Some("api.json".into()), ..specs::tests::args() };
-    let imported = import(&args, text.as_bytes()).unwrap();
+    let imported = import(&args, text.as_bytes(), &mut ImportReport::default()).unwrap();
     let spec: Value = serde_json::from_str(&imported.files["up/charge.json"]).unwrap();
     assert_eq!(
         spec["runtime"]["http"],
