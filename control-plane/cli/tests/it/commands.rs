@@ -233,3 +233,38 @@ fn keys_of_the_vault_are_added_listed_and_removed() {
     assert_eq!(elsewhere.status.code(), Some(64));
     assert!(text(&elsewhere.stderr).contains("ASP_VAULT_KMS"), "{}", text(&elsewhere.stderr));
 }
+
+#[test]
+fn an_import_prints_one_object_for_programs_and_its_text_for_people() {
+    let state = tempfile::tempdir().unwrap();
+    let document = serde_json::json!({"openapi": "3.1.0", "servers": [{"url": "https://shop.example"}], "paths": {
+        "/orders": {
+            "delete": {"operationId": "clear"},
+            "options": {"operationId": "ask"},
+        },
+    }});
+    let file = state.path().join("shop.json");
+    std::fs::write(&file, document.to_string()).unwrap();
+    let out = state.path().join("primitives");
+    let import = |name: &str| {
+        let mut command = asp(state.path());
+        command.args(["import", "--openapi", file.to_str().unwrap(), "--server", name]);
+        let output = run(command.args(["--json", "--out"]).arg(&out));
+        let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), object, text(&output.stderr))
+    };
+    let (code, object, said) = import("shop");
+    assert_eq!((code, &object["written"]), (Some(0), &true.into()), "{said}");
+    let server = &object["servers"][0];
+    assert_eq!(server["ids"], serde_json::json!(["shop.clear"]), "{server}");
+    assert_eq!(server["leftOut"][0]["item"], "options /orders", "{server}");
+    assert_eq!(server["needsApproval"], serde_json::json!(["shop.clear"]), "{server}");
+    assert!(said.contains("left out: options /orders") && said.contains("next: asp deploy"), "{said}");
+
+    std::fs::write(&file, document.to_string().replace("clear", "empty")).unwrap();
+    let (code, object, _) = import("shop");
+    assert_eq!((code, &object["written"]), (Some(1), &false.into()));
+    let server = &object["servers"][0];
+    assert!(server["changed"].as_array().is_some_and(|changes| !changes.is_empty()), "{server}");
+    assert!(server["error"].as_str().unwrap().contains("--accept"), "{server}");
+}
