@@ -55,6 +55,7 @@ use tokio::sync::watch;
 
 mod approvals;
 mod live;
+pub mod degraded;
 mod shared;
 pub mod standing;
 #[cfg(feature = "testkit")]
@@ -157,6 +158,7 @@ pub struct Gateway {
     applying: Mutex<()>,
     /// Whether the store answers but this gateway cannot use it.
     refused_by_store: AtomicBool,
+    survey: degraded::PluginSurvey,
 }
 
 impl Deref for Gateway {
@@ -241,6 +243,7 @@ impl Gateway {
             applied: watch::Sender::new(0),
             applying: Mutex::default(),
             refused_by_store: AtomicBool::new(false),
+            survey: degraded::PluginSurvey::default(),
         }
     }
 

@@ -6,12 +6,13 @@
 //! - All messages of one revision are applied together.
 //! - A rejected snapshot is answered with the reason; an accepted one with the parts that could not be applied as sent.
 //! - A gateway that shuts down announces it.
-//! - It reports which upstreams fail; a report that cannot be sent at once waits for the next time.
+//! - It reports which upstreams fail and which items it does not serve as accepted; a report that cannot be sent at once waits for the next time.
 //! - A gateway leaves a control plane that is behind its store only for one that is not.
 //! - It also receives revocations from a second control plane, so that a stale first one does not delay them.
 
 mod controls;
 mod freshness;
+mod reports;
 mod revision;
 mod revocations;
 
@@ -38,12 +39,14 @@ use tonic::Streaming;
 use tonic::transport::{Channel, Uri};
 
 use self::controls::{ControlPlane, resolve};
+use self::reports::NodeReports;
+pub use self::reports::ReportSources;
 use self::revision::{AppliedRevision, take};
 use self::revocations::RevocationLists;
 use super::contract::{ADVERTISE, BACKOFF_MS, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE};
-use super::failing_upstreams::{FailingUpstream, FailingUpstreams, REPORT_EVERY};
+use super::failing_upstreams::REPORT_EVERY;
 use super::published::reach;
-use super::{failing_upstreams, refused_parts};
+use super::refused_parts;
 
 /// Longest wait for one control plane to confirm the announcement of a shutdown, and for all of them together.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -105,12 +108,12 @@ type Result<T, E = StreamError> = std::result::Result<T, E>;
 pub async fn run(
     target: SubscriptionTarget,
     (apply, note_fresh): (Apply, NoteFresh),
-    list_failing: FailingUpstreams,
+    sources: ReportSources,
     stop: CancellationToken,
 ) {
     // The same fault is logged once, not for every attempt.
     let mut told = String::new();
-    let mut subscriber = SnapshotFollower::new(target, (apply, note_fresh), list_failing);
+    let mut subscriber = SnapshotFollower::new(target, (apply, note_fresh), sources);
     loop {
         let fault = match Box::pin(subscriber.follow(&stop)).await {
             StreamError::Stopped => return,
@@ -152,9 +155,7 @@ struct SnapshotFollower {
     found: Option<(ControlPlane, Channel)>,
     apply: Apply,
     note_fresh: NoteFresh,
-    list_failing: FailingUpstreams,
-    /// Upstreams as last reported.
-    reported: Vec<FailingUpstream>,
+    reports: NodeReports,
     /// Version in force here; empty before the first. Reported on every new stream: this gateway becomes an endpoint
     /// again with it, whatever happens to the next push.
     applied: String,
@@ -177,7 +178,7 @@ impl SnapshotFollower {
     fn new(
         target: SubscriptionTarget,
         (apply, note_fresh): (Apply, NoteFresh),
-        list_failing: FailingUpstreams,
+        sources: ReportSources,
     ) -> SnapshotFollower {
         let control = target.uris.first().cloned().unwrap_or_default();
         SnapshotFollower {
@@ -188,8 +189,7 @@ impl SnapshotFollower {
             found: None,
             apply,
             note_fresh,
-            list_failing,
-            reported: Vec::new(),
+            reports: NodeReports::new(sources),
             applied: String::new(),
             versions: BTreeMap::new(),
             refused: Arc::default(),
@@ -237,7 +237,7 @@ impl SnapshotFollower {
                     continue;
                 }
                 _ = reports.tick() => {
-                    self.report_failing(&requests);
+                    self.report_changes(&requests);
                     continue;
                 }
                 never = &mut listening => match never {},
@@ -346,21 +346,17 @@ impl SnapshotFollower {
 
     fn node(&self) -> Node {
         let mut node = node(&self.target, &self.applied, &self.refused);
-        node.metadata.get_or_insert_default().fields.extend(failing_upstreams::members(&self.reported));
+        node.metadata.get_or_insert_default().fields.extend(self.reports.members());
         node
     }
 
-    /// Reports the upstreams that fail, if they have changed.
-    fn report_failing(&mut self, requests: &mpsc::Sender<DeltaDiscoveryRequest>) {
-        let failing = (self.list_failing)();
-        if failing == self.reported {
-            return;
-        }
-        let before = std::mem::replace(&mut self.reported, failing);
+    /// Reports the upstreams that fail and the items that are not served as accepted, if they have changed.
+    fn report_changes(&mut self, requests: &mpsc::Sender<DeltaDiscoveryRequest>) {
+        let Some(former) = self.reports.refresh() else { return };
         let report = DeltaDiscoveryRequest { node: Some(self.node()), ..request() };
         // Another request waits to be sent.
         if requests.try_send(report).is_err() {
-            self.reported = before;
+            self.reports.restore(former);
         }
     }
 

@@ -9,6 +9,7 @@
 pub mod client;
 pub mod context;
 pub mod contract;
+pub mod degraded_items;
 pub mod delta;
 pub mod endpoints;
 pub mod failing_upstreams;

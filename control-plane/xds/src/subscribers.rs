@@ -18,6 +18,7 @@ use serde::Serialize;
 use tonic::{Result, Status};
 
 use super::contract::{ADVERTISE, Kind};
+use super::degraded_items::{self, DegradedItem};
 use super::failing_upstreams::{self, FailingUpstream};
 use super::peer::Caller;
 use super::published::Publication;
@@ -73,6 +74,9 @@ pub struct Subscriber {
     pub refused_parts_count: u64,
     /// Services with a failure in the last ten minutes at the gateway; at most 50.
     pub failing_upstreams: Vec<FailingUpstream>,
+    /// Items that the gateway does not serve as they were accepted, because their upstream lists them otherwise or no runtime can run
+    /// them; at most 50.
+    pub degraded_items: Vec<DegradedItem>,
     /// Version of the last acknowledgement on this stream.
     #[serde(skip)]
     pub acked_version: String,
@@ -198,6 +202,11 @@ impl Stream {
         self.update(kind, |subscriber| subscriber.failing_upstreams = failing);
     }
 
+    /// Records the items that the subscriber does not serve as accepted.
+    pub fn degraded_items(&self, kind: Kind, degraded: Vec<DegradedItem>) {
+        self.update(kind, |subscriber| subscriber.degraded_items = degraded);
+    }
+
     fn update(&self, kind: Kind, change: impl FnOnce(&mut Subscriber)) {
         if let Some(subscriber) = self.subscribers.table.lock().subscribers.get_mut(&(self.id, kind)) {
             change(subscriber);
@@ -272,6 +281,7 @@ impl Participant {
         }
         if kind == Kind::Gateway {
             self.entry.failing_upstreams(kind, failing_upstreams::read(&self.node));
+            self.entry.degraded_items(kind, degraded_items::read(&self.node));
         }
         Ok(())
     }

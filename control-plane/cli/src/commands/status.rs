@@ -1,4 +1,7 @@
-//! `asp status`: the published snapshot, the edges and gateways that have it, the services that fail, and the language runtimes.
+//! `asp status`: the published snapshot, the edges and gateways that have it, the services that fail, items that are off or have
+//! drifted, and the language runtimes.
+
+use std::collections::BTreeSet;
 
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
@@ -26,7 +29,9 @@ pub fn run(args: &JsonArgs) -> Result<(), Failure> {
         }
         print::json(&status);
     } else {
-        print_status(&status);
+        let off = runtimes.as_array().into_iter().flatten().flat_map(|runtime| list(runtime, "off"));
+        let listed_off: BTreeSet<&str> = off.map(|plugin| text(plugin, "plugin")).collect();
+        print_status(&status, &listed_off);
         runtimes.as_array().into_iter().flatten().flat_map(lines).for_each(|line| print::line(&line));
     }
     if healthy(&status) { Ok(()) } else { Err(Failure::Refused) }
@@ -55,7 +60,8 @@ fn healthy(status: &Value) -> bool {
     whole && !list(status, "subscribers").any(|subscriber| refused(subscriber) || is_partial(subscriber))
 }
 
-fn print_status(status: &Value) {
+/// Prints the snapshot and its subscribers. `listed_off` are the plugins that are off in the list of runtimes, which follows.
+fn print_status(status: &Value, listed_off: &BTreeSet<&str>) {
     print::line(&format!(
         "snapshot {} (store at {}), edge {} bytes, gateway {} bytes",
         text(status, "version"),
@@ -86,6 +92,7 @@ fn print_status(status: &Value) {
         print::line(&line);
         refused_parts(subscriber).iter().for_each(|line| print::line(line));
         failing_upstreams(subscriber).for_each(|line| print::line(&line));
+        degraded_items(subscriber, listed_off).for_each(|line| print::line(&line));
     }
 }
 
@@ -104,6 +111,26 @@ fn failing_upstreams(subscriber: &Value) -> impl Iterator<Item = String> {
             rfc3339(number(upstream, "failedAt")),
             text(upstream, "cause")
         )
+    })
+}
+
+/// Describes the items that a gateway does not serve as they were accepted, without plugins that are listed already.
+fn degraded_items(subscriber: &Value, listed_off: &BTreeSet<&str>) -> impl Iterator<Item = String> {
+    let is_new = move |one: &&Value| text(one, "state") != "off" || !listed_off.contains(text(one, "item"));
+    list(subscriber, "degradedItems").filter(is_new).map(|one| {
+        let (source, item) = (text(one, "source"), text(one, "item"));
+        match text(one, "state") {
+            "off" => format!("  off {item} ({source}): {}", text(one, "cause")),
+            "changed" => format!(
+                "  drift {item} of {source}: the upstream changed it; served as accepted; review with asp import"
+            ),
+            "removed" => format!(
+                "  drift {item} of {source}: the upstream lists it no longer; hidden; remove it with asp import"
+            ),
+            _ => format!(
+                "  drift {item} of {source}: the upstream no longer fits the accepted schemas; off; review with asp import"
+            ),
+        }
     })
 }
 
@@ -262,6 +289,24 @@ mod tests {
              requests for some seconds"
         );
         assert!(lines[1].ends_with("; it gets requests"), "{lines:?}");
+        assert!(healthy(&json!({ "subscribers": [subscriber] })));
+    }
+
+    #[test]
+    fn an_item_that_drifted_or_is_off_at_a_gateway_is_shown_once() {
+        let item = |item: &str, state: &str| json!({ "source": "http://up.internal/mcp", "item": item, "state": state, "cause": "not_installed: it" });
+        let states =
+            [("a", "changed"), ("b", "incompatible"), ("c", "removed"), ("d@1", "off"), ("e@1", "off")];
+        let items = states.map(|(name, state)| item(name, state));
+        let subscriber = json!({ "ackedRevision": 3, "degradedItems": items });
+        let lines: Vec<String> = degraded_items(&subscriber, &BTreeSet::from(["e@1"])).collect();
+        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert!(
+            lines[0].starts_with("  drift a of http://up.internal/mcp: ")
+                && lines[0].contains("served as accepted")
+        );
+        assert!(lines[1].contains("; off; ") && lines[2].contains("; hidden; "), "{lines:?}");
+        assert_eq!(lines[3], "  off d@1 (http://up.internal/mcp): not_installed: it");
         assert!(healthy(&json!({ "subscribers": [subscriber] })));
     }
 

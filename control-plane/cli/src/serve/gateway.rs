@@ -15,7 +15,6 @@ use asp_platform::secret::SecretBytes;
 use asp_store::blobs::Blobs;
 use asp_store::counter::Counters;
 use asp_xds::client::{self, SubscriptionTarget};
-use asp_xds::failing_upstreams::{FailingUpstream, FailingUpstreams};
 use asp_xds::keys;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +23,8 @@ use tokio_util::task::TaskTracker;
 use super::ports::GatewayListeners;
 use super::{Process, objects, ports, runtimes, shared, stores, traces};
 use crate::settings::Settings;
+
+mod reports;
 
 /// File of the generated seal key, below the state directory.
 const SEAL_KEY_FILE: &str = "seal-key";
@@ -191,24 +192,9 @@ fn subscribe(process: &Process, gateway: &Arc<Gateway>, drains: &TaskTracker) ->
     let note_fresh: client::NoteFresh = Arc::new(move || noting.control_is_fresh());
     // Unsubscribes at the first stop, so that Envoy learns at once that this replica takes no new requests. A control plane
     // in this process still receives that, since it ends after everything has drained.
-    let failing = list_failing(Arc::clone(gateway));
-    drains.spawn(client::run(target, (apply, note_fresh), failing, process.stop.clone()));
+    let sources = reports::sources(gateway);
+    drains.spawn(client::run(target, (apply, note_fresh), sources, process.stop.clone()));
     Ok(())
-}
-
-/// Lists the services that failed recently for the control plane.
-fn list_failing(gateway: Arc<Gateway>) -> FailingUpstreams {
-    Arc::new(move || {
-        let failing = gateway.failing_upstreams().into_iter();
-        let reported = failing.map(|failure| FailingUpstream {
-            server: failure.server,
-            origin: failure.origin,
-            breaker: failure.breaker.to_owned(),
-            failed_at: failure.failed_at,
-            cause: failure.cause,
-        });
-        reported.collect()
-    })
 }
 
 /// Returns the public part of the configuration.

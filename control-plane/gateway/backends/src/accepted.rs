@@ -5,3 +5,5 @@
 
 pub(crate) mod pinned;
 pub(crate) mod watching;
+
+pub use pinned::drift::DriftedItem;

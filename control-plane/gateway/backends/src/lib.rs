@@ -29,6 +29,7 @@ pub mod plugin;
 pub mod proxy;
 pub mod static_content;
 
+use accepted::DriftedItem;
 use artifacts::Artifacts;
 use backend::{Backend, mode};
 use builtin::BuiltinBackend;
@@ -82,6 +83,11 @@ impl BackendTable {
     /// Returns the services with a failure in the last ten minutes, the latest first.
     pub fn failing_upstreams(&self) -> Vec<UpstreamFailure> {
         self.breakers.failing()
+    }
+
+    /// Returns the accepted items that their upstreams list otherwise, by upstream and name.
+    pub fn drifted_items(&self) -> Vec<DriftedItem> {
+        self.mcp.pinned().drifted()
     }
 
     /// Returns the backend of a primitive; `None` if it has no runtime, or only answers delegations, so that it is

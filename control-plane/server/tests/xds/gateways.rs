@@ -8,6 +8,7 @@ use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use asp_snapshot::PartFault;
 use asp_xds::contract::Kind;
+use asp_xds::degraded_items::DegradedItem;
 use asp_xds::failing_upstreams::FailingUpstream;
 use asp_xds::freshness::STALE;
 use prost_types::{Struct, Value, value};
@@ -101,6 +102,27 @@ async fn a_gateway_that_refuses_a_snapshot_keeps_the_last_and_says_why() {
     control.publish(3);
     gateway.has(3).await;
     assert_eq!(*gateway.applied.lock(), [1, 3]);
+}
+
+#[tokio::test]
+async fn the_items_that_a_gateway_does_not_serve_as_accepted_are_shown_until_it_does() {
+    let control = Control::start().await;
+    let gateway = Gateway::start(&control, "127.0.0.1:4711");
+    gateway.has(1).await;
+    let degraded = DegradedItem {
+        source: "http://tickets.internal/mcp".into(),
+        item: "close".into(),
+        state: "incompatible".into(),
+        cause: String::new(),
+    };
+    gateway.degraded.lock().push(degraded.clone());
+    let shown = control.subscriber(Kind::Gateway, |gateway| !gateway.degraded_items.is_empty()).await;
+    assert_eq!(
+        (shown.degraded_items, shown.failing_upstreams, shown.acked_revision),
+        (vec![degraded], vec![], 1)
+    );
+    gateway.degraded.lock().clear();
+    control.subscriber(Kind::Gateway, |gateway| gateway.degraded_items.is_empty()).await;
 }
 
 /// A new control plane learns of it with the gateway's first request.

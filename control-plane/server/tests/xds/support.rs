@@ -16,11 +16,12 @@ use asp_proto::xds::envoy::service::extension::v3::extension_config_discovery_se
 use asp_proto::xds::google::rpc::Status as RpcStatus;
 use asp_snapshot::PartFaults;
 use asp_store::control::Position;
-use asp_xds::client::{self, Apply, SubscriptionTarget};
+use asp_xds::client::{self, Apply, ReportSources, SubscriptionTarget};
 use asp_xds::context::Context;
 use asp_xds::contract::{EDGE_FILTER, Kind};
+use asp_xds::degraded_items::DegradedItem;
 use asp_xds::endpoints::Endpoints;
-use asp_xds::failing_upstreams::{FailingUpstream, FailingUpstreams};
+use asp_xds::failing_upstreams::FailingUpstream;
 use asp_xds::keys::RefreshKeys;
 use asp_xds::parts::{EncodedPart, PartsBuilder};
 use asp_xds::peer::PeerProof;
@@ -277,6 +278,7 @@ pub(crate) struct Gateway {
     pub(crate) refused: Arc<Mutex<Arc<PartFaults>>>,
     /// Upstreams that fail at it.
     pub(crate) failing: Arc<Mutex<Vec<FailingUpstream>>>,
+    pub(crate) degraded: Arc<Mutex<Vec<DegradedItem>>>,
     pub(crate) stop: CancellationToken,
     _guard: DropGuard,
 }
@@ -321,10 +323,23 @@ impl Gateway {
         };
         let stop = CancellationToken::new();
         let failing: Arc<Mutex<Vec<FailingUpstream>>> = Arc::default();
-        let upstreams = Arc::clone(&failing);
-        let list_failing: FailingUpstreams = Arc::new(move || upstreams.lock().clone());
-        tokio::spawn(client::run(target, (apply, Arc::new(|| {})), list_failing, stop.clone()));
-        Gateway { applied, revoked, refuses, refused, failing, _guard: stop.clone().drop_guard(), stop }
+        let degraded: Arc<Mutex<Vec<DegradedItem>>> = Arc::default();
+        let (upstreams, items) = (Arc::clone(&failing), Arc::clone(&degraded));
+        let sources = ReportSources {
+            failing: Arc::new(move || upstreams.lock().clone()),
+            degraded: Arc::new(move || items.lock().clone()),
+        };
+        tokio::spawn(client::run(target, (apply, Arc::new(|| {})), sources, stop.clone()));
+        Gateway {
+            applied,
+            revoked,
+            refuses,
+            refused,
+            failing,
+            degraded,
+            _guard: stop.clone().drop_guard(),
+            stop,
+        }
     }
 
     pub(crate) async fn has(&self, revision: u64) {

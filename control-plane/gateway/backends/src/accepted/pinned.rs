@@ -22,6 +22,8 @@ use serde_json::Value;
 
 use crate::outbound::auth;
 
+pub(crate) mod drift;
+
 /// List that contains an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum List {

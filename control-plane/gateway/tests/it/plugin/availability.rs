@@ -123,6 +123,8 @@ async fn what_no_runtime_can_run_is_neither_listed_nor_known_until_it_can() {
         let left: BTreeSet<String> =
             all().into_iter().filter(|name| !hidden.contains(&name.as_str())).collect();
         until_async("what cannot run is hidden", async || listed(&fixture).await == left).await;
+        let off = fixture.gateway.unavailable_plugins();
+        assert!(off.len() == hidden.len() && off.iter().all(|plugin| plugin.reason == reason), "{off:?}");
         same_as_unknown(&fixture, "tools/call", "name", ("sweep", "sweeq")).await;
         // A missing scope would be a challenge.
         same_as_unknown(&fixture, "tools/call", "name", ("fetch", "fetck")).await;
@@ -133,6 +135,7 @@ async fn what_no_runtime_can_run_is_neither_listed_nor_known_until_it_can() {
         assert!(picky.runtime.told.allocations.lock().len() == 1, "only what can run was asked for");
         picky.mend();
         until_async("it is asked again and appears", async || listed(&fixture).await == all()).await;
+        assert!(fixture.gateway.unavailable_plugins().is_empty());
         let result = sweep(&fixture).await.json()["result"].clone();
         assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
     }
