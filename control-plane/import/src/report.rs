@@ -160,8 +160,8 @@ impl ImportReport {
         }
     }
 
-    /// Records the files that were written for a server; `summary` counts them for people.
-    pub(super) fn written(&mut self, directory: &Path, ids: Vec<String>, summary: &str) {
+    /// Adds the files that were written for a server, and prints `summary`, which counts them for people.
+    pub(super) fn add_files(&mut self, directory: &Path, ids: Vec<String>, summary: &str) {
         self.remark(&format!("{summary} in {}", directory.display()));
         if let Some(server) = self.current() {
             server.directory = Some(directory.display().to_string());
@@ -315,7 +315,7 @@ mod tests {
         report.begin_server("a", Some("A"));
         report.line("note: of a");
         report.needs_approval("needs approval", &["a.x".to_owned(), "a.y".to_owned()]);
-        report.written(Path::new("primitives/a"), vec!["a.x".to_owned()], "1 tools");
+        report.add_files(Path::new("primitives/a"), vec!["a.x".to_owned()], "1 tools");
         report.end_server(None);
         report.begin_server("b", None);
         report.refuse("nothing was written: why");

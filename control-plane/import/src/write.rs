@@ -82,7 +82,7 @@ fn report_written(
     }
     let left_out = if left_out > 0 { format!(" ({left_out} left out)") } else { String::new() };
     let summary = format!("{}{left_out}", imported.said);
-    report.written(&args.out.join(&args.server), ids(new, |_| true), &summary);
+    report.add_files(&args.out.join(&args.server), ids(new, |_| true), &summary);
     let marked = ids(new, |spec| spec.get("mutation").is_some_and(|word| word == "destructive"));
     if !marked.is_empty() {
         report.needs_approval(&approvals(&marked), &marked);
