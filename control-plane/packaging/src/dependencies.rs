@@ -2,9 +2,10 @@
 //! for each content of the lock, in a cache of the user.
 //!
 //! Owns the cache. Keeps true: nothing of a dependency runs while it is resolved or installed (wheels only, no install scripts);
-//! what a package contains is what the lock pins by its hashes; an entry of the cache is complete and never changes. A folder
+//! pip and npm reach the registries of the account alone (`network`); what a package contains is what the lock pins by its hashes; an entry of the cache is complete and never changes. A folder
 //! that brings its dependencies itself is taken as it is.
 
+mod network;
 mod node;
 mod python;
 

@@ -16,6 +16,8 @@ pub mod local;
 pub mod maven;
 pub mod output;
 pub mod pack;
+pub mod registries;
+mod registry_proxy;
 pub mod runtime;
 pub mod scaffold;
 pub mod schemas;

@@ -32,6 +32,10 @@ pub struct CommandArgs {
     /// `true` if Maven may build Java plugins without asking [default: false; `asp dev` asks once per directory, at a terminal]
     #[arg(long, env = "ASP_TRUST_BUILDS")]
     pub trust_builds: Option<String>,
+    /// Registries that builds of plugins may reach beside those in the configuration of pip, npm and Maven: hosts or URLs,
+    /// separated by commas
+    #[arg(long, env = "ASP_BUILD_REGISTRIES")]
+    pub build_registries: Option<String>,
     /// Python interpreter for plugins, with the package `asp-plugin` [default: the one that `scripts/setup` or a package installed]
     #[arg(long, env = "ASP_PLUGIN_PYTHON")]
     pub plugin_python: Option<String>,

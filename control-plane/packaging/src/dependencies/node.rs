@@ -13,8 +13,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{FETCH, write_lock};
-use crate::tool::{self, NPM_RUNS_NOTHING};
+use super::{FETCH, network, write_lock};
+use crate::registries::Registries;
+use crate::tool::NPM_RUNS_NOTHING;
 
 const PACKAGE: &str = "package.json";
 const LOCK: &str = "package-lock.json";
@@ -142,7 +143,9 @@ fn production_lock(lock: &Value, package: &Value) -> Result<Value> {
 }
 
 fn npm(folder: &Path, arguments: &[&str], stop: &CancellationToken) -> Result<()> {
-    tool::run(&mut npm_command(folder, arguments), "npm", FETCH, stop).map(drop)
+    let registries = Registries::of_npm(folder, stop);
+    let options = ["--proxy", "--https-proxy"];
+    network::run(&mut npm_command(folder, arguments), "npm", registries, &options, (FETCH, stop)).map(drop)
 }
 
 fn npm_command(folder: &Path, arguments: &[&str]) -> Command {

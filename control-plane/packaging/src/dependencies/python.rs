@@ -12,7 +12,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::{FETCH, write_lock};
+use super::{FETCH, network, write_lock};
+use crate::registries::Registries;
 use crate::{languages, tool};
 
 const REQUIREMENTS: &str = "requirements.txt";
@@ -87,7 +88,7 @@ pub(super) fn install(lock: &str, into: &Path, work: &Path, stop: &CancellationT
     }
     let mut pip = pip(lock, work, stop)?;
     pip.args(["--no-deps", "--require-hashes", "--target"]).arg(&site);
-    tool::run(&mut pip, "pip", FETCH, stop)?;
+    run_pip(&mut pip, stop)?;
     remove_scripts(&site)
 }
 
@@ -173,7 +174,7 @@ fn ask_pip(wanted: &[String], work: &Path, stop: &CancellationToken) -> Result<V
     // Without a target, pip refuses a Python that the system manages, even if nothing is installed.
     pip.args(["--dry-run", "--ignore-installed", "--target"]).arg(work.join(SITE));
     pip.arg("--report").arg(&report);
-    tool::run(&mut pip, "pip", FETCH, stop)?;
+    run_pip(&mut pip, stop)?;
     let text = fs::read_to_string(&report).context("read pip's report; pip 22.2 or later writes it")?;
     let report: Value = serde_json::from_str(&text).context("read pip's report")?;
     let chosen = report.get("install").and_then(Value::as_array).context("pip's report lists nothing")?;
@@ -206,6 +207,14 @@ fn pip(requirements: &str, work: &Path, stop: &CancellationToken) -> Result<Comm
     pip.args(["install", "--disable-pip-version-check", "--no-input", "--no-compile", "--quiet"]);
     pip.args(["--only-binary=:all:", "-r"]).arg(file);
     Ok(pip)
+}
+
+/// Runs pip, which reaches the registries of its configuration.
+fn run_pip(pip: &mut Command, stop: &CancellationToken) -> Result<()> {
+    let mut listing = Command::new(pip.get_program());
+    listing.args(["-I", "-m", "pip"]);
+    let registries = Registries::of_pip(listing, stop);
+    network::run(pip, "pip", registries, &["--proxy"], (FETCH, stop)).map(drop)
 }
 
 /// Returns an interpreter with pip: the one of plugins, else one of an environment made for it in `work`.
