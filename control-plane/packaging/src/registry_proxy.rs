@@ -39,7 +39,7 @@ const BAD_REQUEST: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nCo
 /// A running proxy; dropping it ends it.
 pub(crate) struct RegistryProxy {
     place: ProxyPlace,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     accepting: Option<JoinHandle<()>>,
 }
 
@@ -49,7 +49,7 @@ enum ProxyPlace {
     Socket(PathBuf),
 }
 
-struct Shared {
+struct ProxyState {
     registries: Registries,
     ends: AtomicBool,
     connections: AtomicUsize,
@@ -68,7 +68,7 @@ enum ToolStream {
 }
 
 /// Place in the count of connections.
-struct ConnectionPermit(Arc<Shared>);
+struct ConnectionPermit(Arc<ProxyState>);
 
 impl RegistryProxy {
     /// Listens on a free port of the loopback.
@@ -86,7 +86,7 @@ impl RegistryProxy {
     }
 
     fn start(place: ProxyPlace, listener: ProxyListener, registries: Registries) -> RegistryProxy {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             registries,
             ends: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
@@ -111,7 +111,7 @@ impl RegistryProxy {
         let named = refused.iter().cloned().collect::<Vec<_>>().join(", ");
         (!refused.is_empty()).then(|| {
             format!(
-                "the build was not allowed to reach {named}, which is no registry of this account; name it in \
+                "the build was not allowed to reach {named}, which is not a registry of this account; name it in \
                  ASP_BUILD_REGISTRIES if it is one"
             )
         })
@@ -194,7 +194,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-fn accept(listener: &ProxyListener, shared: &Arc<Shared>) {
+fn accept(listener: &ProxyListener, shared: &Arc<ProxyState>) {
     loop {
         let accepted = listener.accept();
         if shared.ends.load(Ordering::Acquire) {
@@ -224,7 +224,7 @@ fn serve(mut tool: ToolStream, permit: &ConnectionPermit) {
 }
 
 /// Reads a request and connects to its registry. Returns the bytes that the registry gets first; `Err` is the response.
-fn open(tool: &mut ToolStream, shared: &Shared) -> Result<(TcpStream, Vec<u8>), &'static [u8]> {
+fn open(tool: &mut ToolStream, shared: &ProxyState) -> Result<(TcpStream, Vec<u8>), &'static [u8]> {
     let (head, rest) = read_head(tool).ok_or(BAD_REQUEST)?;
     let request = ProxyRequest::parse(&head).ok_or(BAD_REQUEST)?;
     if !shared.registries.allow(&request.address) {
