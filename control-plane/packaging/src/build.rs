@@ -1,6 +1,6 @@
 //! Prepares a plugin's folder for packing: Java is compiled, the dependencies of Python and Node are installed.
 //!
-//! A folder with a `pom.xml` is built by Maven; plain `.java` files are compiled with the JDK against the shim, so that a
+//! A folder with a `pom.xml` is built by Maven, in a sandbox unless its user has agreed to a build outside; plain `.java` files are compiled with the JDK against the shim, so that a
 //! first plugin needs neither Maven nor a network.
 
 use std::fs;
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::dependencies::Dependencies;
 use super::folder::is_maven;
+use super::maven_sandbox::MavenSandbox;
 use super::{Unit, maven, tool, trust};
 
 /// Output folder for plain sources, in which the Java shim looks.
@@ -80,9 +81,7 @@ fn build(folder: &Path, language: &str, stop: &CancellationToken) -> Result<bool
         return Ok(false);
     }
     if is_maven(folder) {
-        trust::check(folder)?;
-        tool::run(Command::new("mvn").args(maven::goals()).current_dir(folder), "mvn", BUILD, stop)?;
-        return Ok(true);
+        return build_with_maven(folder, stop).map(|()| true);
     }
     let sources = java_files(folder)?;
     if sources.is_empty() {
@@ -99,6 +98,18 @@ fn build(folder: &Path, language: &str, stop: &CancellationToken) -> Result<bool
     javac.arg(format!("{shim}/*:{shim}/lib/*")).arg("-d").arg(&classes).args(sources);
     tool::run(&mut javac, "javac", BUILD, stop)?;
     Ok(true)
+}
+
+/// Builds a Maven project: as the user where that was agreed to, else in a sandbox.
+fn build_with_maven(folder: &Path, stop: &CancellationToken) -> Result<()> {
+    if trust::is_agreed(folder)? {
+        let mut maven = Command::new("mvn");
+        return tool::run(maven.args(maven::goals()).current_dir(folder), "mvn", BUILD, stop).map(drop);
+    }
+    match MavenSandbox::find() {
+        Ok(sandbox) => sandbox.build(folder, (BUILD, stop)),
+        Err(why) => Err(trust::refusal(folder).context(format!("{why:#}"))),
+    }
 }
 
 /// Returns the compiler next to the interpreter, else the one on the PATH.

@@ -20,8 +20,8 @@ use asp_command::print;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-/// Name of the cache's folder in the user's cache directory.
-const CACHE: &str = "asp/dependencies";
+/// Name of the cache's folder in the platform's directory of the user's caches.
+const CACHE: &str = "dependencies";
 /// Maximum number of entries; the one that was not used for the longest time is removed first.
 const MAX_ENTRIES: usize = 32;
 /// Prefix of folders in which entries are prepared.
@@ -157,10 +157,15 @@ impl Dependencies {
 }
 
 fn cache() -> Result<PathBuf> {
+    cache_folder(CACHE)
+}
+
+/// Returns a folder of this name in the user's cache directory.
+pub(crate) fn cache_folder(name: &str) -> Result<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || variable("HOME").map(|home| home.join(".cache"));
     let caches = variable("XDG_CACHE_HOME").or_else(home);
-    Ok(caches.context("no HOME to keep dependencies in; set XDG_CACHE_HOME")?.join(CACHE))
+    Ok(caches.context("no HOME to keep dependencies in; set XDG_CACHE_HOME")?.join("asp").join(name))
 }
 
 /// Creates a work folder, on the same file system as the cache's entries.
@@ -181,13 +186,14 @@ fn write_lock(path: &Path, text: &str) -> Result<()> {
     fresh.persist(path).map(drop).map_err(|failed| failed.error).with_context(at)
 }
 
-fn mark_used(entry: &Path) -> Result<()> {
+/// Marks an entry of a cache as used now.
+pub(crate) fn mark_used(entry: &Path) -> Result<()> {
     let marked = fs::File::open(entry).and_then(|folder| folder.set_modified(SystemTime::now()));
     marked.with_context(|| format!("mark {}", entry.display()))
 }
 
 /// Removes the entries that were not used for the longest time; work that was abandoned counts as an entry.
-fn evict(cache: &Path, max_entries: usize) {
+pub(crate) fn evict(cache: &Path, max_entries: usize) {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
         let used = entry.metadata().and_then(|metadata| metadata.modified());

@@ -14,6 +14,7 @@ mod install;
 pub mod languages;
 pub mod local;
 pub mod maven;
+mod maven_sandbox;
 pub mod output;
 pub mod pack;
 pub mod registries;

@@ -1,5 +1,5 @@
-//! Permission for builds with Maven, which runs whatever a project's `pom.xml` names, with the user's rights and outside of
-//! the sandbox.
+//! Permission for builds with Maven outside of the sandbox, which run whatever a project's `pom.xml` names with the user's rights. It
+//! is asked for only where the machine has no sandbox for builds.
 //!
 //! Keeps true: Maven runs nothing below a directory until its user has agreed, once: at the terminal, which is recorded in
 //! `asp/builds` below `$XDG_CONFIG_HOME` or `~/.config`, or for every directory with `ASP_TRUST_BUILDS=true`.
@@ -7,10 +7,11 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use asp_command::state_dir;
 
 use super::folder::is_maven;
+use super::maven_sandbox::MavenSandbox;
 
 /// File name in the user's `asp` directory.
 const FILE: &str = "builds";
@@ -27,14 +28,15 @@ fn of_process(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Asks whether Maven may build below `root`, if a plugin there needs it, no answer is recorded, and there is a terminal.
+/// Asks whether Maven may build below `root`, if a plugin there needs it, there is no sandbox for it, no answer is recorded, and
+/// there is a terminal.
 /// Whatever the answer, work without Maven continues.
 pub fn ask(root: &Path) -> anyhow::Result<()> {
     let somebody = io::stdin().is_terminal() && io::stderr().is_terminal();
     let Some(root) = root.canonicalize().ok().filter(|root| somebody && has_maven(root)) else {
         return Ok(());
     };
-    if is_trusted(&root, &of_process)? {
+    if is_trusted(&root, &of_process)? || MavenSandbox::find().is_ok() {
         return Ok(());
     }
     let shown = root.display();
@@ -52,13 +54,15 @@ pub fn ask(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails with the remedy unless Maven may build in `folder`.
-pub(super) fn check(folder: &Path) -> anyhow::Result<()> {
+/// Whether Maven may build in `folder` outside of the sandbox.
+pub(super) fn is_agreed(folder: &Path) -> anyhow::Result<bool> {
     let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
-    if is_trusted(&folder, &of_process)? {
-        return Ok(());
-    }
-    bail!(
+    is_trusted(&folder, &of_process)
+}
+
+/// Returns the refusal of a build outside of the sandbox, with the remedy.
+pub(super) fn refusal(folder: &Path) -> anyhow::Error {
+    anyhow!(
         "Maven runs code of the pom.xml of {} as your user, outside of the sandbox: confirm it by `asp plugin \
          build` at a terminal, or set {ENV_TRUST_BUILDS}=true",
         folder.display()
