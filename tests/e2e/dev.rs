@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -24,7 +23,6 @@ trials! { dev:
     what_a_plugin_logs_is_shown_with_its_name_and_commands_no_terminal,
     an_interrupted_command_leaves_nothing_that_runs,
     maven_builds_where_somebody_has_said_yes_at_a_terminal,
-    maven_builds_in_a_sandbox_where_nobody_has_said_yes,
     programs_read_json_alone_and_find_how_tokens_are_minted,
     what_is_not_accepted_changes_no_code,
     node_from_an_empty_folder_to_a_call_and_an_edit,
@@ -34,7 +32,7 @@ trials! { dev:
 
 /// A folder of specs and the command that serves it.
 pub(crate) struct Author {
-    work: TempDir,
+    pub(crate) work: TempDir,
     pub(crate) root: PathBuf,
 }
 
@@ -46,7 +44,8 @@ impl Author {
         Ok(Author { work, root })
     }
 
-    fn asp(&self) -> Result<Command> {
+    /// Returns the command with the languages of this checkout.
+    pub(crate) fn asp(&self) -> Result<Command> {
         // Whoever runs the tests may ignore SIGHUP (nohup), which children would inherit.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP").arg(tool::asp()?);
@@ -217,36 +216,6 @@ async fn an_interrupted_command_leaves_nothing_that_runs(_: &Shared) -> Result<(
     let mut asp = author.asp()?;
     asp.env_remove("ASP_PLUGIN_NODE");
     ends_with_what_it_started(&author, "node", (asp, "dev"), 0).await
-}
-
-/// Without consent Maven runs in a sandbox: it reads the project, writes `target`, and reaches nothing else.
-async fn maven_builds_in_a_sandbox_where_nobody_has_said_yes(_: &Shared) -> Result<()> {
-    let author = Author::new()?;
-    author.server_in("java", "greet").await?;
-    let code = author.root.join("greet/plugins/greet");
-    fs::write(code.join("pom.xml"), "<project/>")?;
-    let outside = author.work.path().join("outside");
-    fs::write(&outside, "hunter2")?;
-    let maven = tempfile::tempdir()?;
-    // The user of the sandbox reads it.
-    fs::set_permissions(maven.path(), fs::Permissions::from_mode(0o755))?;
-    fs::create_dir(maven.path().join("bin"))?;
-    let script = format!(
-        "#!/bin/sh\ncat {} && exit 3\ntouch {}/evil && exit 4\nmkdir target && cp pom.xml target/built\n",
-        outside.display(),
-        code.display()
-    );
-    tool::write_program(&maven.path().join("bin/mvn"), &script)?;
-    let mut asp = author.asp()?;
-    asp.args(["plugin", "build"]).arg(&author.root).current_dir(author.work.path());
-    asp.env_remove("ASP_TRUST_BUILDS").env_remove("XDG_CONFIG_HOME").env("HOME", author.work.path());
-    asp.env("PATH", format!("{}:{}", maven.path().join("bin").display(), std::env::var("PATH")?));
-    // It makes no jar, so the command fails in any case.
-    let said = String::from_utf8_lossy(&asp.output().await?.stderr).into_owned();
-    let built = fs::read_to_string(code.join("target/built")).with_context(|| said.clone())?;
-    ensure!(built == "<project/>" && !code.join("evil").exists(), "{said}");
-    ensure!(!said.contains("hunter2") && !said.contains("ASP_TRUST_BUILDS"), "{said}");
-    Ok(())
 }
 
 /// Maven runs what a project says, so without a sandbox it runs nowhere before somebody has said yes, and is asked for once.

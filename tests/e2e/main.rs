@@ -46,6 +46,7 @@ mod login;
 mod lost_calls;
 mod machines;
 mod main_job;
+mod maven_builds;
 mod mistakes;
 mod moved_sessions;
 mod object_store;
@@ -161,6 +162,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     sample_agent::trials,
     packages::trials,
     plugin_dependencies::trials,
+    maven_builds::trials,
     plugin_schemas::trials,
     plugin_wire::trials,
     a2a_sweep::trials,
