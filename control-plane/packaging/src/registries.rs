@@ -139,7 +139,8 @@ impl Registries {
 
 /// Returns the URLs of HTTP in a text.
 fn urls(text: &str) -> impl Iterator<Item = &str> {
-    let is_end = |c: char| c.is_whitespace() || c.is_control() || "\"'<>,;()[]{}".contains(c);
+    // pip writes the ends of lines as `\n`.
+    let is_end = |c: char| c.is_whitespace() || c.is_control() || "\\\"'<>,;()[]{}".contains(c);
     text.split(is_end).filter_map(|word| {
         let at = word.find("https://").or_else(|| word.find("http://"))?;
         word.get(at..)
@@ -181,7 +182,7 @@ mod tests {
     fn the_urls_of_a_configuration_are_registries_beside_the_usual_ones() {
         let pip = "global.index-url='https://pypi.example.org/simple'\n\
             global.extra-index-url='\\nhttps://one.example.org\\nhttp://two.example.org:81'\n:env:.find-links='/opt/wheels'\n";
-        let found = Registries::configured(&OF_PIP, &pip.replace("\\n", " "));
+        let found = Registries::configured(&OF_PIP, pip);
         for (host, port) in [
             ("pypi.org", 443),
             ("files.pythonhosted.org", 443),

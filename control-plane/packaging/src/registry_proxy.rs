@@ -75,17 +75,21 @@ impl RegistryProxy {
     pub(crate) fn on_loopback(registries: Registries) -> io::Result<RegistryProxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let place = ProxyPlace::Loopback(listener.local_addr()?);
-        Ok(RegistryProxy::start(place, ProxyListener::Loopback(listener), registries))
+        RegistryProxy::start(place, ProxyListener::Loopback(listener), registries)
     }
 
     /// Listens at a socket.
     pub(crate) fn on_socket(path: &Path, registries: Registries) -> io::Result<RegistryProxy> {
         let listener = UnixListener::bind(path)?;
         let place = ProxyPlace::Socket(path.to_owned());
-        Ok(RegistryProxy::start(place, ProxyListener::Socket(listener), registries))
+        RegistryProxy::start(place, ProxyListener::Socket(listener), registries)
     }
 
-    fn start(place: ProxyPlace, listener: ProxyListener, registries: Registries) -> RegistryProxy {
+    fn start(
+        place: ProxyPlace,
+        listener: ProxyListener,
+        registries: Registries,
+    ) -> io::Result<RegistryProxy> {
         let shared = Arc::new(ProxyState {
             registries,
             ends: AtomicBool::new(false),
@@ -93,8 +97,8 @@ impl RegistryProxy {
             refused: parking_lot::Mutex::default(),
         });
         let accepting = Arc::clone(&shared);
-        let accepting = thread::spawn(move || accept(&listener, &accepting));
-        RegistryProxy { place, shared, accepting: Some(accepting) }
+        let accepting = thread::Builder::new().spawn(move || accept(&listener, &accepting))?;
+        Ok(RegistryProxy { place, shared, accepting: Some(accepting) })
     }
 
     /// Returns the URL for tools; empty for a socket.
@@ -206,7 +210,8 @@ fn accept(listener: &ProxyListener, shared: &Arc<ProxyState>) {
         };
         let permit = ConnectionPermit(Arc::clone(shared));
         if shared.connections.fetch_add(1, Ordering::AcqRel) < MAX_CONNECTIONS {
-            thread::spawn(move || serve(stream, &permit));
+            // Err: no thread is left; the connection is closed.
+            let _ = thread::Builder::new().spawn(move || serve(stream, &permit));
         }
     }
 }
@@ -323,12 +328,13 @@ fn exchange(tool: ToolStream, mut registry: TcpStream, first: &[u8]) {
     if registry.write_all(first).is_err() {
         return tool.shutdown(Shutdown::Both);
     }
-    let sending = thread::spawn(move || {
+    let sending = thread::Builder::new().spawn(move || {
         let (mut from_tool, mut to_registry) = (from_tool, to_registry);
         // Err, here and below: one side has closed the connection.
         let _ = io::copy(&mut from_tool, &mut to_registry);
         let _ = to_registry.shutdown(Shutdown::Write);
     });
+    let Ok(sending) = sending else { return tool.shutdown(Shutdown::Both) };
     let mut to_tool = tool;
     let _ = io::copy(&mut registry, &mut to_tool);
     to_tool.shutdown(Shutdown::Both);
