@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use asp_launcher::{Bounds, Egress, Level, Limits, Probe, Sandbox, own_group};
+use asp_launcher::{Bounds, Egress, Level, Limits, Probe, Processes, Sandbox, own_group};
 use sha2::{Digest, Sha256};
 use tar::{Archive, EntryType};
 use tempfile::TempDir;
@@ -32,6 +32,8 @@ const PORT: u16 = 8118;
 /// User inside if this process is root: `nobody` on common systems.
 const NOBODY: u32 = 65534;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Interval at which the memory of all processes of a build is read: no control group bounds them together.
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 /// Maximum bytes of the output that are reported.
 const MAX_OUTPUT: u64 = 1 << 20;
 /// Maximum bytes and number of files that come out of a build.
@@ -281,12 +283,22 @@ impl BuildHome {
 /// Waits for the end of the build, and ends it with everything that it started; returns whether it succeeded.
 fn wait(child: &mut Child, limit: Duration, stop: &CancellationToken) -> Result<bool> {
     let deadline = Instant::now() + limit;
+    let mut sampled = Instant::now();
     let reason = loop {
         match child.try_wait().context("wait for the build")? {
             Some(status) => return Ok(status.success()),
             None if stop.is_cancelled() => break "was stopped because asp stops".to_owned(),
             None if Instant::now() >= deadline => {
                 break format!("did not finish within {} s and was stopped", limit.as_secs());
+            }
+            None if sampled.elapsed() >= SAMPLE_EVERY => {
+                sampled = Instant::now();
+                if Processes::now().take(child.id()).memory_bytes() > LIMITS.memory_bytes {
+                    break format!(
+                        "used more than {} GiB of memory and was stopped",
+                        LIMITS.memory_bytes >> 30
+                    );
+                }
             }
             None => thread::sleep(LOOK_EVERY),
         }
