@@ -54,8 +54,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 mod approvals;
-mod live;
 pub mod degraded;
+mod live;
 mod shared;
 pub mod standing;
 #[cfg(feature = "testkit")]
