@@ -20,6 +20,8 @@ pub const MAX_REPORTED: usize = 1_000;
 pub const MAX_STOPS: i64 = 1_000;
 /// Maximum number of entries in an answer.
 pub const MAX_LISTED: u32 = 1_000;
+/// Time in which requests are read again, however late their reader is: they may be stored later than their times say.
+pub const STOPS_OVERLAP: Duration = Duration::from_secs(10);
 /// Lifetime of a report: several of its intervals.
 pub const REPORT_LASTS: Duration = Duration::from_secs(30);
 /// Lifetime of a request to cancel a call.
@@ -142,8 +144,14 @@ pub trait LiveStore: Send + Sync {
     /// Stores a request; it stands once it is stored, whether or not the work is known.
     async fn request_stop(&self, kind: LiveKind, id: &str, org: &str) -> Result<(), LiveError>;
 
-    /// Returns the requests that were stored after `after_ms`, oldest first, at most [`MAX_LISTED`].
-    async fn stop_requests(&self, after_ms: i64) -> Result<Vec<StopRequest>, LiveError>;
+    /// Returns the requests that were stored after `after_ms` or in the last [`STOPS_OVERLAP`], oldest first, at most
+    /// [`MAX_LISTED`]; those after `last`, the last one of a full page, continue it. A time of the future, which a clock that
+    /// went back leaves behind, hides none.
+    async fn stop_requests(
+        &self,
+        after_ms: i64,
+        last: Option<&StopRequest>,
+    ) -> Result<Vec<StopRequest>, LiveError>;
 
     /// Deletes expired reports and requests.
     async fn sweep_live(&self) -> Result<(), LiveError>;

@@ -1,6 +1,6 @@
 //! Statements on reports and requests for both kinds of database.
 
-use super::{LiveKind, LiveQuery, LiveWork, MAX_LISTED, MAX_STOPS, REPORT_LASTS};
+use super::{LiveKind, LiveQuery, LiveWork, MAX_LISTED, MAX_STOPS, REPORT_LASTS, STOPS_OVERLAP, StopRequest};
 use crate::calls::CallStatement;
 
 /// Rows of one INSERT; each number of rows is a text of its own.
@@ -75,13 +75,20 @@ pub(crate) fn request_stop(kind: LiveKind, id: &str, org: &str) -> CallStatement
     )
 }
 
-pub(crate) fn stop_requests(after_ms: i64) -> CallStatement {
-    statement!(
-        "SELECT kind, id, org, at_ms FROM stop_requests WHERE at_ms > $1 AND expires_ms > now_ms() \
-         ORDER BY at_ms, org, kind, id LIMIT $2",
-        after_ms,
-        i64::from(MAX_LISTED)
-    )
+pub(crate) fn stop_requests(after_ms: i64, last: Option<&StopRequest>) -> CallStatement {
+    let beyond = if last.is_some() { " AND (at_ms, org, kind, id) > ($4, $5, $6, $7)" } else { "" };
+    let text = format!(
+        "SELECT kind, id, org, at_ms FROM stop_requests \
+         WHERE at_ms > CASE WHEN $1 < now_ms() - $2 THEN $1 ELSE now_ms() - $2 END AND expires_ms > now_ms(){beyond} \
+         ORDER BY at_ms, org, kind, id LIMIT $3"
+    );
+    let page = CallStatement::new(text).bind(after_ms).bind(STOPS_OVERLAP).bind(i64::from(MAX_LISTED));
+    match last {
+        Some(StopRequest { kind, id, org, at_ms }) => {
+            page.bind(*at_ms).bind(org.as_str()).bind(kind.as_str()).bind(id.as_str())
+        }
+        None => page,
+    }
 }
 
 pub(crate) fn delete_expired_work() -> CallStatement {
@@ -149,8 +156,9 @@ macro_rules! live_store {
             async fn stop_requests(
                 &self,
                 after_ms: i64,
+                last: Option<&$crate::live::StopRequest>,
             ) -> Result<Vec<$crate::live::StopRequest>, $crate::live::LiveError> {
-                let select = $crate::live::sql::stop_requests(after_ms).$words();
+                let select = $crate::live::sql::stop_requests(after_ms, last).$words();
                 let rows = select.fetch_all(&self.$read).await?;
                 Ok(rows.iter().map($crate::live::read_stop).collect::<sqlx::Result<_>>()?)
             }

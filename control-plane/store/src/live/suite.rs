@@ -3,7 +3,7 @@
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use super::{LiveError, LiveKind, LiveQuery, LiveStore, LiveWork, MAX_STOPS};
+use super::{LiveError, LiveKind, LiveQuery, LiveStore, LiveWork, MAX_LISTED, MAX_STOPS};
 
 fn work(kind: LiveKind, id: &str, org: &str, user: &str, since_ms: i64) -> LiveWork {
     LiveWork {
@@ -31,7 +31,7 @@ async fn ids<S: LiveStore>(store: &S, query: &LiveQuery) -> Vec<String> {
 /// Runs the suite against an empty store.
 pub async fn run<S: LiveStore>(store: &S) {
     a_report_replaces_the_gateways_last_one(store).await;
-    requests_are_read_once_and_bounded_for_each_org(store).await;
+    requests_are_bounded_for_each_org_and_hide_no_other_orgs(store).await;
     store.sweep_live().await.unwrap();
 }
 
@@ -70,20 +70,29 @@ async fn a_report_replaces_the_gateways_last_one<S: LiveStore>(store: &S) {
     assert_eq!(ids(store, &all(session)).await, Vec::<String>::new());
 }
 
-async fn requests_are_read_once_and_bounded_for_each_org<S: LiveStore>(store: &S) {
+async fn requests_are_bounded_for_each_org_and_hide_no_other_orgs<S: LiveStore>(store: &S) {
     store.request_stop(LiveKind::Call, "c1", "acme").await.unwrap();
     store.request_stop(LiveKind::Call, "c1", "acme").await.unwrap();
     store.request_stop(LiveKind::Session, "s1", "globex").await.unwrap();
-    let found = store.stop_requests(0).await.unwrap();
+    let found = store.stop_requests(0, None).await.unwrap();
     let found: Vec<_> = found.iter().map(|stop| (stop.kind, stop.id.as_str(), stop.org.as_str())).collect();
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found.contains(&(LiveKind::Session, "s1", "globex")), "{found:?}");
-    let last = store.stop_requests(0).await.unwrap().iter().map(|stop| stop.at_ms).max().unwrap();
-    assert!(store.stop_requests(last).await.unwrap().is_empty());
+    let of_future = store.stop_requests(i64::MAX, None).await.unwrap();
+    assert_eq!(of_future.len(), 2, "a reader whose clock was ahead misses none: {of_future:?}");
     for n in 1..MAX_STOPS {
         store.request_stop(LiveKind::Call, &format!("n{n}"), "acme").await.unwrap();
     }
     let full = store.request_stop(LiveKind::Call, "one more", "acme").await.unwrap_err();
     assert!(matches!(full, LiveError::TooMany), "{full}");
     store.request_stop(LiveKind::Call, "c9", "globex").await.unwrap();
+    let mut read = store.stop_requests(0, None).await.unwrap();
+    assert_eq!(read.len(), MAX_LISTED as usize, "a page");
+    let rest = store.stop_requests(0, read.last()).await.unwrap();
+    assert_eq!(rest.len(), 2, "the page after it");
+    read.extend(rest);
+    for (id, org) in [("c1", "acme"), ("n999", "acme"), ("s1", "globex"), ("c9", "globex")] {
+        let found = read.iter().filter(|stop| (stop.id.as_str(), stop.org.as_str()) == (id, org)).count();
+        assert_eq!(found, 1, "{id} of {org}");
+    }
 }

@@ -57,7 +57,7 @@ async fn a_request_to_end_something_is_stored_with_the_org_that_it_is_about() {
     let api = with_work().await;
     assert_eq!(delete(&api, "platform", &format!("/api/calls/{CALL}")).await, StatusCode::ACCEPTED);
     assert_eq!(delete(&api, "org:acme", &format!("/api/sessions/{SESSION}")).await, StatusCode::ACCEPTED);
-    let stops = api.live.stop_requests(0).await.unwrap();
+    let stops = api.live.stop_requests(0, None).await.unwrap();
     let stops: Vec<_> = stops.iter().map(|stop| (stop.kind, stop.id.as_str(), stop.org.as_str())).collect();
     assert!(stops.contains(&(LiveKind::Call, CALL, "acme")), "{stops:?}");
     assert!(stops.contains(&(LiveKind::Session, SESSION, "acme")), "no other org's: {stops:?}");
