@@ -31,6 +31,10 @@ pub const MAX_PRIMITIVE_ENTRIES: i64 = 1_000;
 pub const MAX_BATCH: usize = 500;
 /// Maximum number of groups in an answer.
 pub const MAX_GROUPS: u32 = 10_000;
+/// Maximum number of primitives in an answer that names each with its server.
+pub const MAX_PRIMITIVES: u32 = 50_000;
+/// Maximum that one batch adds to a sum of a row: sums stay within what a database can hold, whatever a model's endpoint reports.
+pub(crate) const MOST_AT_ONCE: u64 = 1 << 48;
 /// Name in rows that stand for everything beyond the bounds; no user, server or primitive has it.
 pub const OTHER: &str = "*";
 /// Bytes of the audit log's limit for each row: a row takes about 400 bytes with its indexes, and all of them a quarter of the
@@ -215,7 +219,19 @@ pub enum UsageDimension {
     User,
     Server,
     Primitive,
+    /// Primitive of a server: the server is in the place of the issuer.
+    ServerPrimitive,
     Day,
+}
+
+impl UsageDimension {
+    /// Returns the maximum number of groups in an answer.
+    pub(crate) const fn most(self) -> u32 {
+        match self {
+            UsageDimension::ServerPrimitive => MAX_PRIMITIVES,
+            _ => MAX_GROUPS,
+        }
+    }
 }
 
 /// Selection of rows.
@@ -229,7 +245,7 @@ pub struct UsageQuery {
     pub server: Option<String>,
     pub primitive: Option<String>,
     pub by: UsageDimension,
-    /// 1 to [`MAX_GROUPS`]; values outside are clamped.
+    /// 1 to [`MAX_GROUPS`], or to [`MAX_PRIMITIVES`] of servers; values outside are clamped.
     pub limit: u32,
 }
 
@@ -238,7 +254,7 @@ pub struct UsageQuery {
 pub struct UsageGroup {
     /// Name of the org, user, server or primitive, or number of the day; [`OTHER`] beyond the bounds.
     pub name: String,
-    /// Issuer of a user; empty for other groups.
+    /// Issuer of a user, or server of a primitive by server; empty for other groups.
     pub issuer: String,
     pub counts: UsageCounts,
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use asp_platform::clock;
 use asp_platform::time::{from_rfc3339, rfc3339};
 use asp_store::usage::{
-    DAY_MS, KEEP_DAYS, MAX_GROUPS, OTHER, UsageCounts, UsageDimension, UsageError, UsageGroup, UsageQuery,
+    DAY_MS, KEEP_DAYS, MAX_GROUPS, MAX_PRIMITIVES, OTHER, UsageCounts, UsageDimension, UsageError,
+    UsageGroup, UsageQuery,
 };
 use axum::Json;
 use axum::extract::State;
@@ -316,25 +317,21 @@ pub async fn unused(
     };
     let mut unused = permit.work(work).await?;
     let primitives = unused.len();
+    let query = UsageQuery {
+        org,
+        days: (from, today()),
+        user: None,
+        server: None,
+        primitive: None,
+        by: UsageDimension::ServerPrimitive,
+        limit: MAX_PRIMITIVES,
+    };
     let mut unknown_calls = 0;
-    let names: BTreeSet<String> =
-        unused.iter().map(|one| one.server.clone()).chain([OTHER.to_owned()]).collect();
-    for server in names {
-        let query = UsageQuery {
-            org: org.clone(),
-            days: (from, today()),
-            user: None,
-            server: Some(server.clone()),
-            primitive: None,
-            by: UsageDimension::Primitive,
-            limit: MAX_GROUPS,
-        };
-        for group in state.call_usage.usage(&query).await.map_err(|error| unreadable(&error))? {
-            if group.name == OTHER {
-                unknown_calls += group.counts.calls;
-            }
-            unused.remove(&UnusedPrimitive { server: server.clone(), primitive: group.name });
+    for group in state.call_usage.usage(&query).await.map_err(|error| unreadable(&error))? {
+        if group.name == OTHER {
+            unknown_calls += group.counts.calls;
         }
+        unused.remove(&UnusedPrimitive { server: group.issuer, primitive: group.name });
     }
     let unused = unused.into_iter().collect();
     Ok(Json(UnusedPrimitives { from: day_text(from), primitives, unused, unknown_calls }))

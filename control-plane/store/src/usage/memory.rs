@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::{
-    KEEP_DAYS, MAX_GROUPS, UsageBatch, UsageCounts, UsageDimension, UsageError, UsageGroup, UsageKey,
-    UsageQuery, UsageStore,
+    KEEP_DAYS, UsageBatch, UsageCounts, UsageDimension, UsageError, UsageGroup, UsageKey, UsageQuery,
+    UsageStore,
 };
 
 /// Usage in memory.
@@ -70,6 +70,7 @@ impl UsageStore for MemoryUsage {
                     UsageDimension::User => (key.user.clone(), key.issuer.clone()),
                     UsageDimension::Server => (key.server.clone(), String::new()),
                     UsageDimension::Primitive => (key.primitive.clone(), String::new()),
+                    UsageDimension::ServerPrimitive => (key.primitive.clone(), key.server.clone()),
                     UsageDimension::Day => (key.day.to_string(), String::new()),
                 };
                 groups.entry((name, issuer)).or_default().add(counts);
@@ -83,7 +84,7 @@ impl UsageStore for MemoryUsage {
             }
             _ => groups.sort_by_key(|group| std::cmp::Reverse(group.counts.calls)),
         }
-        groups.truncate(usize::try_from(query.limit.clamp(1, MAX_GROUPS)).unwrap_or_default());
+        groups.truncate(usize::try_from(query.limit.clamp(1, query.by.most())).unwrap_or_default());
         Ok(groups)
     }
 

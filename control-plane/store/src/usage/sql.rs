@@ -2,13 +2,13 @@
 //!
 //! Keeps true: rows of one org and day are added under the lock of its count, in the order of their keys.
 
-use super::{BUCKETS, MAX_GROUPS, SUMS, UsageCounts, UsageDimension, UsageKey, UsageQuery};
+use super::{BUCKETS, MOST_AT_ONCE, SUMS, UsageCounts, UsageDimension, UsageKey, UsageQuery};
 use crate::calls::CallStatement;
 use crate::clock::milliseconds;
 
 /// Returns a number as the database stores it.
 fn stored(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+    i64::try_from(number.min(MOST_AT_ONCE)).unwrap_or(i64::MAX)
 }
 
 /// Columns of the counts.
@@ -87,6 +87,7 @@ pub(crate) fn groups(query: &UsageQuery) -> CallStatement {
         UsageDimension::User => ("user_name", "issuer", "user_name, issuer"),
         UsageDimension::Server => ("server", "''", "server"),
         UsageDimension::Primitive => ("primitive", "''", "primitive"),
+        UsageDimension::ServerPrimitive => ("primitive", "server", "server, primitive"),
         UsageDimension::Day => ("CAST(day AS TEXT)", "''", "day"),
     };
     let order = if query.by == UsageDimension::Day { "day DESC" } else { "calls DESC, name, by_issuer" };
@@ -100,7 +101,7 @@ pub(crate) fn groups(query: &UsageQuery) -> CallStatement {
         sums.join(", ")
     );
     let (first, last) = query.days;
-    let limit = i64::from(query.limit.clamp(1, MAX_GROUPS));
+    let limit = i64::from(query.limit.clamp(1, query.by.most()));
     let statement = CallStatement::new(text)
         .bind(first)
         .bind(last)
@@ -114,12 +115,13 @@ pub(crate) fn groups(query: &UsageQuery) -> CallStatement {
     }
 }
 
-/// Returns the query for one org and day to delete, the oldest: one before `first`, or any while there are more than `most`
-/// rows.
+/// Returns the query for one org and day to delete, the oldest: one before `first`, or one of the org with the most rows while
+/// there are more than `most`, so that an org with many callers shortens no other's history.
 pub(crate) fn expired_day(first: i64, most: i64) -> CallStatement {
     statement!(
         "SELECT day, org FROM usage_days \
-         WHERE day < $1 OR (SELECT CAST(COALESCE(SUM(d.entries), 0) AS BIGINT) FROM usage_days d) > $2 \
+         WHERE day < $1 OR ((SELECT CAST(COALESCE(SUM(d.entries), 0) AS BIGINT) FROM usage_days d) > $2 \
+         AND org = (SELECT o.org FROM usage_days o GROUP BY o.org ORDER BY SUM(o.entries) DESC, o.org LIMIT 1)) \
          ORDER BY day, org LIMIT 1",
         first,
         most

@@ -64,6 +64,7 @@ pub async fn run<S: UsageStore>(store: &S) {
     rows_are_summed_by_each_group(store).await;
     a_batch_counts_once(store).await;
     details_are_bounded_and_sums_are_not(store).await;
+    numbers_that_no_database_can_hold_stop_no_batch(store).await;
     days_past_their_retention_are_deleted(store).await;
 }
 
@@ -101,6 +102,10 @@ async fn rows_are_summed_by_each_group<S: UsageStore>(store: &S) {
     assert_eq!(calls(store, &bobs).await, named(&[("shop", 1)]));
     let none = UsageQuery { primitive: Some("other".into()), ..by(UsageDimension::Server) };
     assert_eq!(calls(store, &none).await, named(&[]));
+    let listed = store.usage(&by(UsageDimension::ServerPrimitive)).await.unwrap();
+    let listed: Vec<_> =
+        listed.iter().map(|group| (&*group.issuer, &*group.name, group.counts.calls)).collect();
+    assert_eq!(listed, [("shop", "pay", 3), ("shop", "list", 1)]);
     let one = UsageQuery { limit: 1, ..by(UsageDimension::Primitive) };
     assert_eq!(calls(store, &one).await, named(&[("pay", 3)]));
 }
@@ -137,6 +142,20 @@ async fn details_are_bounded_and_sums_are_not<S: UsageStore>(store: &S) {
     add_all(store, 6, (0..=MAX_PRIMITIVE_ENTRIES).map(primitive)).await;
     let rest = UsageQuery { primitive: Some(OTHER.into()), by: UsageDimension::Server, ..day };
     assert_eq!(calls(store, &rest).await, named(&[(OTHER, 2)]), "one row of primitives was taken before");
+}
+
+/// What a model's endpoint reports must not keep a gateway from storing its usage.
+async fn numbers_that_no_database_can_hold_stop_no_batch<S: UsageStore>(store: &S) {
+    let huge = UsageCounts { tokens_in: u64::MAX, cost_micros: u64::MAX, ..call(1, false) };
+    let subject = |user: &str| UsageKey { org: "initech".into(), day: DAY + 3, ..key(user, "shop", "ask") };
+    for number in 1..=3 {
+        let rows = [(subject("ann"), huge), (subject("bob"), huge)];
+        store.add_usage(&batch(7, number, rows)).await.unwrap();
+    }
+    let all = UsageQuery { org: Some("initech".into()), days: (DAY + 3, DAY + 3), ..by(UsageDimension::Org) };
+    let found = store.usage(&all).await.unwrap();
+    assert_eq!(found[0].counts.calls, 6);
+    assert!(found[0].counts.tokens_in > 1 << 40, "{found:?}");
 }
 
 async fn days_past_their_retention_are_deleted<S: UsageStore>(store: &S) {

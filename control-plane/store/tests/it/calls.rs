@@ -345,6 +345,35 @@ async fn usage_takes_a_quarter_of_the_limit_and_loses_the_oldest_days_first() {
 }
 
 #[tokio::test]
+async fn an_org_with_many_callers_shortens_no_other_orgs_usage() {
+    use asp_store::usage::{UsageBatch, UsageCounts, UsageDimension, UsageKey, UsageQuery, UsageStore};
+
+    let directory = tempfile::tempdir().unwrap();
+    let log = SqliteAudit::open(&directory.path().join("audit.db"), 5 * 1_600).await.unwrap();
+    let counts = UsageCounts::of_call(Duration::from_millis(1), false, false);
+    let row = |org: &str, day: i64, user: i64| {
+        (UsageKey { org: org.into(), day, user: format!("u{user}"), ..UsageKey::default() }, counts)
+    };
+    let many = (0..9).map(|user| row("many", 1 + user / 3, user));
+    let few = [row("few", 0, 0), row("few", 1, 0)];
+    let batch = UsageBatch { writer: [1; 16], number: 1, rows: many.chain(few).collect() };
+    log.add_usage(&batch).await.unwrap();
+    log.sweep_usage(3).await.unwrap();
+    let query = UsageQuery {
+        org: None,
+        days: (0, 9),
+        user: None,
+        server: None,
+        primitive: None,
+        by: UsageDimension::Org,
+        limit: 9,
+    };
+    let orgs = log.usage(&query).await.unwrap();
+    let orgs: Vec<_> = orgs.iter().map(|group| (group.name.as_str(), group.counts.calls)).collect();
+    assert_eq!(orgs, [("many", 3), ("few", 2)]);
+}
+
+#[tokio::test]
 async fn the_audit_is_read_in_pages_that_meet_without_a_gap() {
     let directory = tempfile::tempdir().unwrap();
     let log = SqliteAudit::open(&directory.path().join("audit.db"), GIBIBYTE).await.unwrap();

@@ -20,6 +20,8 @@ use crate::clock::unix_ms;
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of subjects that wait for the store.
 const MAX_PENDING: usize = 20_000;
+/// Maximum number of tokens of one answer that count; no model answers with so many.
+const MAX_TOKENS: u64 = 1_000_000_000;
 /// Tokens that a price is for.
 const PRICED_TOKENS: u64 = 1_000_000;
 
@@ -90,6 +92,7 @@ impl UsageMeter {
 
     /// Adds the tokens of a model that a call asked.
     pub fn add_model_tokens(&self, call: &Call, tokens_in: u64, tokens_out: u64) {
+        let (tokens_in, tokens_out) = (tokens_in.min(MAX_TOKENS), tokens_out.min(MAX_TOKENS));
         let cost_micros = self.price.of(tokens_in, tokens_out);
         let counts = UsageCounts { tokens_in, tokens_out, cost_micros, ..UsageCounts::default() };
         self.add(key(call), &counts);
