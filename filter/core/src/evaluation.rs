@@ -233,8 +233,8 @@ impl Evaluation<'_> {
                     Err(TokenRefusal { reason: reason @ Reason::UpstreamUnavailable, .. }) => {
                         return Err(errors.refuse(reason));
                     }
-                    Err(TokenRefusal { notice: Some(notice), .. }) => {
-                        return Err(self.refuse_revoked(server, errors, notice));
+                    Err(TokenRefusal { notice: Some(notice), org, .. }) => {
+                        return Err(Reply { org, ..self.refuse_revoked(server, errors, notice) });
                     }
                     Err(refused) => {
                         let TokenRefusal { cause, org, reason, .. } = refused;
@@ -325,7 +325,7 @@ impl Evaluation<'_> {
             return Err(self.challenged(server, &errors, reason));
         }
         if let Some(notice) = self.snapshot.revocation(&caller) {
-            return Err(self.refuse_revoked(server, &errors, notice));
+            return Err(self.refuse_revoked(server, &errors, notice).of_caller(Some(caller.as_ref())));
         }
         if !self.snapshot.accepts_tokens() {
             return Err(errors.refuse(Reason::UpstreamUnavailable));

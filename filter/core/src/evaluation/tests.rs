@@ -319,6 +319,25 @@ fn the_filter_stops_gross_abuse_and_says_when_to_return() {
 }
 
 #[test]
+fn the_refusal_of_a_blocked_caller_is_counted_for_its_org() {
+    let mut bench = Bench::new();
+    let block = asp_proto::snapshot::RevokedBefore {
+        org: "acme".into(),
+        not_after_iat: u64::MAX,
+        block: true,
+        ..Default::default()
+    };
+    bench.message.revoked_before = vec![block];
+    let snapshot = bench.snapshot();
+    match judge(&Edge::new(EdgeRole::Filter), &snapshot, &bench.post("/demo/mcp", &[]), LIST) {
+        Verdict::Reply(reply) => {
+            assert_eq!((reply.reason, reply.org.as_deref()), (Some(Reason::Blocked), Some("acme")));
+        }
+        Verdict::Forward(_) => panic!("a blocked org passed"),
+    }
+}
+
+#[test]
 fn a_batch_pays_for_each_of_its_messages() {
     let mut bench = Bench::new();
     bench.message.coarse_limits = vec![limit("*", 5)];
