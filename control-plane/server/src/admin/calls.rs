@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use asp_issuers::admin_role::valid_org;
 use asp_platform::clock;
 use asp_platform::time::from_rfc3339;
 use asp_store::audit::search::{AuditPage, AuditSearch, EventPosition, MemberFilter, SearchOrder};
@@ -254,8 +255,10 @@ pub(super) fn next_link(uri: &Uri, name: &str, value: &str) -> String {
 
 /// Returns the org whose records an admin may read of those that the query names.
 pub(super) fn org_of(admin: &Admin, org: Option<String>) -> Result<Option<String>> {
-    if let Some(org) = org.as_deref().filter(|_| !admin.role.is_auditor()) {
-        admin.of_org(org)?;
+    match org.as_deref() {
+        Some(org) if !admin.role.is_auditor() => admin.of_org(org)?,
+        Some(org) if !valid_org(org) => return Err(Problem::not_found()),
+        _ => {}
     }
     Ok(org.or_else(|| admin.role.org().map(str::to_owned)))
 }
@@ -333,11 +336,11 @@ impl CallsParams {
     }
 }
 
-/// Returns a filter that is neither empty nor too long.
+/// Returns a filter that is neither empty nor too long, and that a database can hold.
 pub(super) fn bounded<'t>(name: &str, text: &'t str) -> Result<&'t str> {
-    match (1..=MAX_FILTER).contains(&text.len()) {
+    match (1..=MAX_FILTER).contains(&text.len()) && !text.contains('\0') {
         true => Ok(text),
-        false => Err(Problem::params(format!("{name}: has 1 to {MAX_FILTER} bytes"))),
+        false => Err(Problem::params(format!("{name}: has 1 to {MAX_FILTER} bytes, none of them 0"))),
     }
 }
 

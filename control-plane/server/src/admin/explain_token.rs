@@ -97,7 +97,7 @@ pub async fn explain_token(
     Body(asked): Body<TokenQuestion>,
 ) -> Result<Json<TokenExplanation>> {
     let is_of_other = admin.role.server().is_some_and(|own| own != asked.server);
-    if is_of_other || admin.role.is_installer() {
+    if is_of_other || admin.role.is_installer() || admin.role.is_auditor() {
         return Err(Problem::not_found());
     }
     let permit = state.queues.to_read(&admin).await?;

@@ -2,7 +2,8 @@
 //!
 //! Pure. A limit is replayed by itself, as if it had begun full; a refused call draws nothing, and is not repeated.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use asp_proto::snapshot::Limit;
 use asp_snapshot::limits::{self, LimitedCall};
@@ -120,14 +121,14 @@ enum Level {
     },
     /// Times until which admitted calls count, in their order: the end of a sliding window.
     Recent(VecDeque<i64>),
-    /// Ends of admitted calls.
-    Running(Vec<i64>),
+    /// Ends of admitted calls, the first one on top.
+    Running(BinaryHeap<Reverse<i64>>),
 }
 
 impl Level {
     fn full(limit: &Limit, call: &RecordedCall) -> Level {
         if limit.concurrent {
-            Level::Running(Vec::new())
+            Level::Running(BinaryHeap::new())
         } else if limit.fixed_window_seconds > 0 {
             Level::Window { number: i64::MIN, used: 0 }
         } else if limit.sliding_window_seconds > 0 {
@@ -170,10 +171,12 @@ impl Level {
                 is_admitted
             }
             Level::Running(ends) => {
-                ends.retain(|end| *end > at);
+                while ends.peek().is_some_and(|Reverse(end)| *end <= at) {
+                    ends.pop();
+                }
                 let is_admitted = (ends.len() as u64) < capacity;
                 if is_admitted {
-                    ends.push(call.end_ms);
+                    ends.push(Reverse(call.end_ms));
                 }
                 is_admitted
             }

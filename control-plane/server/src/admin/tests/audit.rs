@@ -90,6 +90,12 @@ async fn calls_are_filtered_by_each_member_and_by_time() {
         let path = format!("/api/audit/calls?{query}");
         assert_eq!(pages(&api, "platform:read", &path).await, wanted, "{query}");
     }
+    for query in ["calls?trace=%00", "calls?user=", "changes?user=a%00b", "changes?action=%00"] {
+        let refused = api.get("platform", &format!("/api/audit/{query}")).await;
+        assert!(refused.status.is_client_error(), "no database holds it: {query}: {}", refused.body);
+    }
+    let refused = api.get("auditor", "/api/audit/calls?org=a%00").await;
+    assert_eq!(refused.status, StatusCode::NOT_FOUND, "{}", refused.body);
 }
 
 #[tokio::test]

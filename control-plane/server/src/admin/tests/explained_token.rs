@@ -65,6 +65,10 @@ async fn who_has_no_access_to_the_callers_org_learns_nothing_of_the_token() {
         let answer = ask(&api, role, &token, server).await;
         assert_eq!(answer.status, StatusCode::NOT_FOUND, "{role}: {}", answer.body);
     }
+    for token in [token.as_str(), "x"] {
+        let answer = ask(&api, "auditor", token, "demo").await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "an auditor reads the audit: {}", answer.body);
+    }
     let misspelt = json!({ "token": 7, "server": "demo", "primitive": "echo" });
     let answer = api.send("platform", Method::POST, "/api/explain", Some(misspelt), &[]).await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{}", answer.body);
