@@ -9,6 +9,7 @@ mod audit;
 mod blocks;
 mod bounds;
 mod certificates;
+mod console;
 mod disabled;
 mod explained;
 mod explained_token;

@@ -11,15 +11,18 @@ let session = null;
 
 const byId = (id) => document.getElementById(id);
 
-// Sends a request; returns the body and the ETag, or throws an error with the refusal in words.
+// Sends a request; returns the body, the ETag and the next page, or throws an error with the refusal in words.
 async function ask(method, path, body, headers = {}) {
-  const options = { method, headers: { authorization: `Bearer ${session.token}`, ...headers } };
+  const asker = session;
+  const options = { method, headers: { authorization: `Bearer ${asker.token}`, ...headers } };
   if (body !== undefined) {
     options.body = JSON.stringify(body);
     options.headers["content-type"] = "application/json";
   }
   const response = await fetch(path, options);
   const text = await response.text();
+  // What was asked for one org must not be shown or continued for another one.
+  if (asker !== session) throw new Error("Another org or token is in use now: ask again.");
   let answer = null;
   try {
     answer = text === "" ? null : JSON.parse(text);
@@ -30,7 +33,8 @@ async function ask(method, path, body, headers = {}) {
     const { title = "", detail = "" } = answer ?? {};
     throw new Error(`${response.status} ${title}${detail === "" ? "" : `: ${detail}`}`);
   }
-  return { answer, etag: response.headers.get("etag") };
+  const next = /^<([^>]+)>; rel="next"$/.exec(response.headers.get("link") ?? "");
+  return { answer, etag: response.headers.get("etag"), next: next === null ? null : next[1] };
 }
 
 function element(name, text, className) {
@@ -90,29 +94,23 @@ function onSubmit(id, action) {
 
 const query = (members) => new URLSearchParams(Object.entries(members).filter(([, value]) => value !== "")).toString();
 const time = (ms) => new Date(ms).toISOString();
-const idOf = (primitive) => (primitive ?? "").split("@")[0];
 const orgPath = (before, after) => `${before}${encodeURIComponent(session.org)}${after}`;
 
-// Reads the ended calls between two times, newest first; `complete` is false if there are more.
-async function endedCalls(from, to) {
-  const found = [];
-  let before = String(Number.MAX_SAFE_INTEGER);
-  for (let page = 0; page < MAX_PAGES; page += 1) {
-    const { answer } = await ask("GET", `/api/audit/calls?${query({ org: session.org, limit: PAGE, before })}`);
-    found.push(...answer.filter(({ at, event }) => event.event === "call.finish" && at >= from && at < to));
-    // Gateways store their events late and in any order, so that one early event does not end the search.
-    if (answer.length < PAGE || answer.every(({ at }) => at < from)) return { found, complete: true };
-    before = String(answer[answer.length - 1].seq);
+// Reads the ended calls between two times that pass the filters, newest first; `complete` is false if there are more.
+async function endedCalls(from, to, filters) {
+  const ended = [];
+  let path = `/api/audit/calls?${query({ org: session.org, event: "call.finish", from, to, ...filters, limit: PAGE })}`;
+  for (let page = 0; page < MAX_PAGES && path !== null; page += 1) {
+    const { answer, next } = await ask("GET", path);
+    ended.push(...answer);
+    path = next;
   }
-  return { found, complete: false };
+  return { ended, complete: path === null };
 }
 
 async function showCalls({ primitive, user, day, refused }) {
   const from = Date.parse(`${day}T00:00:00Z`);
-  const { found, complete } = await endedCalls(from, from + DAY_MS);
-  const ended = found.filter(({ event }) =>
-    (primitive === "" || event.primitive === primitive || idOf(event.primitive) === primitive)
-    && (user === "" || event.user === user));
+  const { ended, complete } = await endedCalls(from, from + DAY_MS, { primitive, user });
   const wanted = ended.filter(({ event }) => refused === undefined || event.error);
   const without = ended.filter(({ event }) => event.error).length;
   const callers = new Set(ended.map(({ event }) => `${event.issuer}/${event.user}`)).size;
@@ -236,6 +234,8 @@ async function showLive({ kind }) {
 onSubmit("login", async () => {
   session = { org: byId("org").value, token: byId("token").value.trim() };
   byId("main").hidden = true;
+  // Their buttons would act on the org that is in use now.
+  document.querySelectorAll("[id$=-answer]").forEach((answer) => answer.replaceChildren());
   await ask("GET", orgPath("/api/ratelimits/orgs/", ""));
   byId("token").value = "";
   byId("main").hidden = false;
