@@ -73,7 +73,8 @@ impl PostgresAudit {
         // The former table has the oldest events, which are removed first.
         let bytes = bytes(&partitions);
         let former = Box::pin(self.remove_former(self.max_bytes.saturating_sub(bytes))).await?;
-        self.drop_surplus(&partitions, self.max_bytes.saturating_sub(former)).await
+        self.drop_surplus(&partitions, self.max_bytes.saturating_sub(former)).await?;
+        self.delete_expired_bodies().await
     }
 
     /// Returns all partitions, oldest first.

@@ -107,6 +107,7 @@ impl SqliteAudit {
             }
             tokio::time::sleep(SWEEP_REST).await;
         }
+        self.delete_expired_bodies().await?;
         self.shrink().await
     }
 
@@ -271,6 +272,24 @@ mod tests {
 
     fn event(bytes: usize) -> CallEvent {
         CallEvent { at_ms: 1, org: "acme".into(), event: "x".repeat(bytes) }
+    }
+
+    #[tokio::test]
+    async fn expired_bodies_are_deleted_where_no_more_are_kept() {
+        let directory = TempDir::new().unwrap();
+        let log = SqliteAudit::open(&directory.path().join("audit.db"), 1 << 30).await.unwrap();
+        let body = |at_ms: i64| CapturedBody {
+            at_ms,
+            org: "acme".into(),
+            call: "c".into(),
+            part: "result".into(),
+            body: "{}".into(),
+        };
+        let now = now_ms();
+        log.capture(&[body(now - milliseconds(KEEP_EVENTS) - 1), body(now)]).await.unwrap();
+        log.sweep().await.unwrap();
+        let left: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM bodies").fetch_one(&log.read).await.unwrap();
+        assert_eq!(left, 1);
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 
 use sqlx::Row;
 
-use super::SqliteAudit;
+use super::{SWEEP_REST, SWEEP_ROWS, SqliteAudit};
 use crate::audit::{CapturedBody, KEEP_EVENTS, max_bodies};
 use crate::clock::{milliseconds, now_ms};
 
@@ -22,10 +22,24 @@ impl SqliteAudit {
             let insert = query!(insert, body.at_ms, &body.org, &body.call, &body.part, &body.body);
             insert.execute(&mut *transaction).await?;
         }
-        let surplus = "DELETE FROM bodies WHERE at_ms < $1 OR seq <= (SELECT MAX(seq) FROM bodies) - $2";
-        let oldest = now_ms() - milliseconds(KEEP_EVENTS);
-        query!(surplus, oldest, max_bodies(self.max_bytes)).execute(&mut *transaction).await?;
+        // Expired ones are left to the sweep: no index has their time.
+        let surplus = "DELETE FROM bodies WHERE seq <= (SELECT MAX(seq) FROM bodies) - $1";
+        query!(surplus, max_bodies(self.max_bytes)).execute(&mut *transaction).await?;
         transaction.commit().await
+    }
+
+    /// Deletes expired bodies, also where none are kept any more.
+    pub(super) async fn delete_expired_bodies(&self) -> sqlx::Result<()> {
+        let oldest = now_ms() - milliseconds(KEEP_EVENTS);
+        loop {
+            // Bodies are in order of time, as events are.
+            let deleted = "DELETE FROM bodies WHERE seq IN (SELECT seq FROM bodies ORDER BY seq LIMIT $1) AND at_ms < $2";
+            let deleted = query!(deleted, SWEEP_ROWS, oldest).execute(&self.write).await?;
+            if deleted.rows_affected() == 0 {
+                return Ok(());
+            }
+            tokio::time::sleep(SWEEP_REST).await;
+        }
     }
 
     pub(super) async fn bodies_of(&self, call: &str) -> sqlx::Result<Vec<CapturedBody>> {
