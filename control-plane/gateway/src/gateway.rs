@@ -75,6 +75,8 @@ const KEEP_EVERY: Duration = Duration::from_secs(2);
 /// Interval between two scans for calls of dead gateways that lack their last audit event. A call is finished by the second
 /// scan that finds it.
 const FINISH_LOST_EVERY: Duration = Duration::from_secs(5);
+/// Divisor of the time that these scans may take.
+const SCAN_SHARE: u32 = 10;
 /// Delay before a failed renewal is retried. With up to two seconds for each attempt, a second one finishes before the
 /// lease of 8 s ends.
 const KEEP_AGAIN: Duration = Duration::from_millis(500);
@@ -392,19 +394,21 @@ impl Gateway {
 
     /// Writes the last audit events of calls of dead gateways until this one is dropped; run it as a task.
     pub async fn finish_lost_calls(gateway: std::sync::Weak<Gateway>) {
-        let mut ticks = tokio::time::interval(FINISH_LOST_EVERY);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut is_failing = false;
         loop {
-            ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
+            let began = tokio::time::Instant::now();
             let finished = gateway.pipeline.finish_lost_calls().await;
+            let took = began.elapsed();
             let has_failed = std::mem::replace(&mut is_failing, finished.is_err());
             if let Err(error) = finished
                 && !has_failed
             {
                 tracing::warn!(%error, "audit of calls of dead gateways could not be completed; it is tried again: check the store");
             }
+            drop(gateway);
+            // A scan for calls that began long ago reads much of the log.
+            tokio::time::sleep(FINISH_LOST_EVERY.max(took.saturating_mul(SCAN_SHARE))).await;
         }
     }
 
