@@ -3,7 +3,7 @@
 //!
 //! Refuses: unknown members, and two entries with the same key. Keeps true: a list that the file leaves out is not touched;
 //! nothing is written before the difference was shown and confirmed; the first write of each list is refused if the list was
-//! changed since it was shown (412); denials are stored first, and allows last.
+//! changed since it was shown (412); what takes access away is stored first, in all lists, and what gives it last.
 
 use std::path::{Path, PathBuf};
 
@@ -276,26 +276,51 @@ impl ListPlan {
         ListPlan { name, removed, put, etag }
     }
 
-    /// Stores the changes.
-    async fn store(&self, api: &AdminClient, org: &str, force: bool) -> Result<(), Failure> {
+    /// Stores what takes access away; returns the ETag of the list with it.
+    async fn restrict(&self, api: &AdminClient, org: &str, force: bool) -> Result<Option<String>, Failure> {
         let path = list_path(org, self.name);
         let mut etag = self.etag.clone();
-        let (denials, allows): (Vec<&Value>, Vec<&Value>) = self.put.iter().partition(|entry| !gives(entry));
-        for entry in denials {
+        for entry in self.put.iter().filter(|entry| !gives(entry)) {
             etag = put(api, &path, entry, etag.as_deref(), force).await?;
         }
-        for entry in &self.removed {
-            let key: Vec<(&str, String)> = match self.name {
-                BINDINGS => removal::key_of(entry).into(),
-                _ => ["server", "protocol"].map(|name| (name, answer::text(entry, name).to_owned())).into(),
-            };
-            api.delete_if_match(&with_query(&path, &key)?, etag.as_deref()).await?.accepted()?;
-            etag = read_list(api, &path).await?.1;
+        for entry in self.removed.iter().filter(|entry| gives(entry)) {
+            etag = self.remove(api, &path, entry, etag.as_deref()).await?;
         }
-        for entry in allows {
+        Ok(etag)
+    }
+
+    /// Stores what gives access, in the list with this ETag.
+    async fn open(
+        &self,
+        api: &AdminClient,
+        org: &str,
+        mut etag: Option<String>,
+        force: bool,
+    ) -> Result<(), Failure> {
+        let path = list_path(org, self.name);
+        for entry in self.removed.iter().filter(|entry| !gives(entry)) {
+            etag = self.remove(api, &path, entry, etag.as_deref()).await?;
+        }
+        for entry in self.put.iter().filter(|entry| gives(entry)) {
             etag = put(api, &path, entry, etag.as_deref(), force).await?;
         }
         Ok(())
+    }
+
+    /// Removes an entry; returns the ETag of the list without it.
+    async fn remove(
+        &self,
+        api: &AdminClient,
+        path: &str,
+        entry: &Value,
+        etag: Option<&str>,
+    ) -> Result<Option<String>, Failure> {
+        let key: Vec<(&str, String)> = match self.name {
+            BINDINGS => removal::key_of(entry).into(),
+            _ => ["server", "protocol"].map(|name| (name, answer::text(entry, name).to_owned())).into(),
+        };
+        api.delete_if_match(&with_query(path, &key)?, etag).await?.accepted()?;
+        Ok(read_list(api, path).await?.1)
     }
 }
 
@@ -412,8 +437,11 @@ impl FileChange {
 
     async fn store(&self, api: &AdminClient, force: bool) -> Result<(), Failure> {
         let note = |list: &str| print::note(&format!("{}: {list} may be stored in part", self.org));
-        self.bindings.store(api, &self.org, force).await.inspect_err(|_| note(BINDINGS))?;
-        self.exposure.store(api, &self.org, force).await.inspect_err(|_| note(EXPOSURE))?;
+        // Of both lists first what takes access away: a denial may move from one to the other.
+        let bindings = self.bindings.restrict(api, &self.org, force).await.inspect_err(|_| note(BINDINGS))?;
+        let exposure = self.exposure.restrict(api, &self.org, force).await.inspect_err(|_| note(EXPOSURE))?;
+        self.bindings.open(api, &self.org, bindings, force).await.inspect_err(|_| note(BINDINGS))?;
+        self.exposure.open(api, &self.org, exposure, force).await.inspect_err(|_| note(EXPOSURE))?;
         if let Some((wanted, _)) = &self.limits {
             let path = super::with_force(&list_path(&self.org, LIMITS), force);
             let body = Value::from(wanted.clone());
