@@ -1,6 +1,6 @@
 //! Rate limits of an org: the list is always replaced as a whole.
 
-use asp_snapshot::limits::MAX_DRAWN;
+use asp_snapshot::limits::{EVERY_ORG, MAX_DRAWN};
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{
     AtRevision, CONCURRENCY, Change, Commit, FIXED_WINDOW, LimitRecord, SLIDING_WINDOW, StoreError,
@@ -169,8 +169,14 @@ impl PolicyList for LimitList {
         record.iter().map(|limit| limit.issuer.as_str()).filter(|issuer| *issuer != "*").collect()
     }
 
-    fn record(_org: &str, body: Vec<RateLimit>) -> Result<Vec<LimitRecord>> {
-        body.into_iter().enumerate().map(record).collect()
+    fn record(org: &str, body: Vec<RateLimit>) -> Result<Vec<LimitRecord>> {
+        let records = body.into_iter().enumerate().map(record).collect::<Result<Vec<_>>>()?;
+        match records.iter().position(names_callers).filter(|_| org == EVERY_ORG) {
+            Some(position) => Err(Problem::params(format!(
+                "limit {position}: a limit of all orgs is for everyone: user, wcit, machine and group must be *"
+            ))),
+            None => Ok(records),
+        }
     }
 
     async fn put(
@@ -191,6 +197,12 @@ impl PolicyList for LimitList {
         let AtRevision { revision, value } = store.limits(org).await?;
         Ok(AtRevision { revision, value: value.into_iter().map(entry).collect() })
     }
+}
+
+/// Whether a limit is for some callers, or counts each by itself. Names are those of one org: for all of them the same bucket
+/// would be for strangers, and one org with many names would use up the room for the buckets of all.
+fn names_callers(limit: &LimitRecord) -> bool {
+    [&limit.user, &limit.wcit, &limit.machine, &limit.group].into_iter().any(|text| !is_any(text))
 }
 
 /// Refuses a list with the same selector twice, or with too many limits of one call.

@@ -77,13 +77,25 @@ async fn what_does_not_belong_to_a_kind_is_refused_with_what_is_wrong() {
 #[tokio::test]
 async fn limits_of_all_orgs_are_the_platforms() {
     let mut api = Api::start().await;
-    let list = json!([limit(&json!({ "type": "token-bucket", "capacity": 600, "refill": "10/s" }))]);
+    let policy = json!({ "type": "token-bucket", "capacity": 600, "refill": "10/s" });
+    let selector = json!({ "server": "*", "primitive": "*", "user": "*", "wcit": "*" });
+    let list = json!([{ "selector": selector, "policy": policy }]);
     for role in ["org:acme", "server:demo", "installer"] {
         let put = api.put(role, PLATFORM, list.clone()).await;
         assert!(put.status.is_client_error(), "{role}: {}", put.status);
     }
     let put = api.send("platform", Method::PUT, PLATFORM, Some(list.clone()), &[]).await;
     assert_eq!((put.status, &put.body), (StatusCode::OK, &list), "{}", put.body);
+    for named in [
+        json!({ "user": "each" }),
+        json!({ "wcit": "each" }),
+        json!({ "group": "g" }),
+        json!({ "machine": "each" }),
+    ] {
+        let of_callers = json!([{ "selector": named, "policy": policy }]);
+        let refused = api.send("platform", Method::PUT, PLATFORM, Some(of_callers), &[]).await;
+        assert!(refused.status.is_client_error(), "the same name in two orgs: {named}: {}", refused.body);
+    }
     assert_eq!(api.get("platform:read", PLATFORM).await.body, list);
     assert_eq!(api.get("org:acme", LIMITS).await.body, json!([]), "an org's own are others");
     api.published(|snapshot| snapshot.limits.iter().any(|limit| limit.org == "*" && limit.capacity == 600))
