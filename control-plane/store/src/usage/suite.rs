@@ -144,7 +144,7 @@ async fn details_are_bounded_and_sums_are_not<S: UsageStore>(store: &S) {
     assert_eq!(calls(store, &rest).await, named(&[(OTHER, 2)]), "one row of primitives was taken before");
 }
 
-/// What a model's endpoint reports must not keep a gateway from storing its usage.
+/// Numbers beyond all bounds, which the endpoint of a model may report.
 async fn numbers_that_no_database_can_hold_stop_no_batch<S: UsageStore>(store: &S) {
     let huge = UsageCounts { tokens_in: u64::MAX, cost_micros: u64::MAX, ..call(1, false) };
     let subject = |user: &str| UsageKey { org: "initech".into(), day: DAY + 3, ..key(user, "shop", "ask") };
