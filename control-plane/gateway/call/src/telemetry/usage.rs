@@ -1,14 +1,17 @@
 //! Sums of ended calls by org, day, caller, server and primitive, and their way to the store in batches.
 //!
 //! Keeps true: a batch that the store may have added is sent again under its number, so that it counts once; nothing is lost at
-//! a stop that the store answers; at most [`MAX_PENDING`] subjects wait, and beyond it one for each org and day.
+//! a stop that the store answers; at most [`MAX_PENDING`] subjects wait, of one org at most [`MAX_ENTRIES`], and beyond that one for
+//! each org and day.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asp_store::usage::{DAY_MS, MAX_BATCH, UsageBatch, UsageCounts, UsageError, UsageKey, UsageStore};
+use asp_store::usage::{
+    DAY_MS, MAX_BATCH, MAX_ENTRIES, UsageBatch, UsageCounts, UsageError, UsageKey, UsageStore,
+};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -47,9 +50,44 @@ pub struct UsageMeter {
     /// This run of the gateway.
     writer: [u8; 16],
     price: TokenPrice,
-    pending: Mutex<BTreeMap<UsageKey, UsageCounts>>,
+    pending: Mutex<PendingUsage>,
     outgoing: tokio::sync::Mutex<OutgoingBatch>,
     is_failing: AtomicBool,
+}
+
+/// Sums that wait for the store.
+#[derive(Default)]
+struct PendingUsage {
+    rows: BTreeMap<UsageKey, UsageCounts>,
+    /// Number of rows of each org.
+    of_org: HashMap<String, i64>,
+}
+
+impl PendingUsage {
+    fn add(&mut self, key: UsageKey, counts: &UsageCounts) {
+        if let Some(sum) = self.rows.get_mut(&key) {
+            return sum.add(counts);
+        }
+        let own = self.of_org.get(&key.org).copied().unwrap_or_default();
+        let has_room = self.rows.len() < MAX_PENDING && own < MAX_ENTRIES;
+        let key = if has_room { key } else { key.rest() };
+        if !self.rows.contains_key(&key) {
+            *self.of_org.entry(key.org.clone()).or_default() += 1;
+        }
+        self.rows.entry(key).or_default().add(counts);
+    }
+
+    /// Takes the first row.
+    fn pop(&mut self) -> Option<(UsageKey, UsageCounts)> {
+        let (key, counts) = self.rows.pop_first()?;
+        if let Some(own) = self.of_org.get_mut(&key.org) {
+            *own -= 1;
+            if *own == 0 {
+                self.of_org.remove(&key.org);
+            }
+        }
+        Some((key, counts))
+    }
 }
 
 /// The batch being sent.
@@ -99,12 +137,7 @@ impl UsageMeter {
     }
 
     fn add(&self, key: UsageKey, counts: &UsageCounts) {
-        let mut pending = self.pending.lock();
-        if let Some(sum) = pending.get_mut(&key) {
-            return sum.add(counts);
-        }
-        let key = if pending.len() < MAX_PENDING { key } else { key.rest() };
-        pending.entry(key).or_default().add(counts);
+        self.pending.lock().add(key, counts);
     }
 
     /// Writes periodically; never returns.
@@ -157,7 +190,7 @@ impl UsageMeter {
         let mut pending = self.pending.lock();
         let mut rows = BTreeMap::new();
         while rows.len() < MAX_BATCH
-            && let Some((key, counts)) = pending.pop_first()
+            && let Some((key, counts)) = pending.pop()
         {
             rows.insert(key, counts);
         }
@@ -244,18 +277,31 @@ mod tests {
         meter.flush().await;
         meter.flush().await;
         assert_eq!(total(&store).await, MAX_BATCH as u64 + 4);
-        assert!(meter.pending.lock().is_empty());
+        let pending = meter.pending.lock();
+        assert!(pending.rows.is_empty() && pending.of_org.is_empty());
     }
 
     #[test]
     fn subjects_beyond_the_bound_are_counted_together() {
         let meter = UsageMeter::new(Arc::new(MemoryUsage::default()), TokenPrice::default());
-        for n in 0..MAX_PENDING + 5 {
-            meter.add(subject(n), &one());
+        let most = usize::try_from(MAX_ENTRIES).unwrap();
+        let of_org = |org: usize, n: usize| UsageKey { org: format!("o{org}"), ..subject(n) };
+        for n in 0..most + 5 {
+            meter.add(of_org(0, n), &one());
         }
+        {
+            let pending = meter.pending.lock();
+            assert_eq!(pending.rows.len(), most + 1, "one org leaves room for others");
+            assert_eq!(pending.rows[&of_org(0, 0).rest()].calls, 5);
+        }
+        for org in 1..=MAX_PENDING / most {
+            (0..most).for_each(|n| meter.add(of_org(org, n), &one()));
+        }
+        let orgs = MAX_PENDING / most + 1;
         let pending = meter.pending.lock();
-        assert_eq!(pending.len(), MAX_PENDING + 1);
-        assert_eq!(pending[&subject(0).rest()].calls, 5);
+        assert!(pending.rows.len() <= MAX_PENDING + orgs, "{}", pending.rows.len());
+        let calls: u64 = pending.rows.values().map(|counts| counts.calls).sum();
+        assert_eq!(calls, (orgs * most + 5) as u64, "none is lost");
     }
 
     #[test]
