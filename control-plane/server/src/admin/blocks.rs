@@ -81,6 +81,7 @@ impl From<RevocationRecord> for Block {
 /// Names of a block.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct BlockQuery {
     /// `user` or `org`
     #[serde(rename = "type")]
@@ -93,6 +94,7 @@ pub struct BlockQuery {
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct BlocksQuery {
     /// Only blocks of this org.
     org: Option<String>,

@@ -22,6 +22,7 @@ const MAX_PAGE: u32 = 500;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct ParkedParams {
     /// 1 to 500 [default: 100]; other values are clamped.
     #[param(format = Int64)]

@@ -17,6 +17,7 @@ const MAX_PAGE: u32 = 1_000;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct OrgsParams {
     /// Only orgs after this name, for the next page.
     after: Option<String>,

@@ -20,6 +20,10 @@ async fn orgs_are_listed_with_what_is_stored_for_them_and_an_org_sees_itself_alo
     let rest = api.get("platform", "/api/orgs?after=acme&limit=1").await;
     assert_eq!(rest.body.as_array().unwrap().len(), 1);
     assert_eq!(rest.body[0]["org"], "globex");
+    for misspelt in ["/api/orgs?org=acme", "/api/blocks?orgs=acme", "/api/kafka/parked?most=1"] {
+        let refused = api.get("platform", misspelt).await;
+        assert!(refused.status.is_client_error(), "no filter is silently ignored: {misspelt}");
+    }
     let own = api.get("org:globex", "/api/orgs").await;
     assert_eq!(own.body.as_array().unwrap().len(), 1);
     assert_eq!(own.body[0]["org"], "globex");
