@@ -1,7 +1,7 @@
 //! Running calls and open sessions of all gateways, and the end of one.
 //!
-//! Keeps true: an admin of one org sees and ends only that org's; a request to end something is stored before it is confirmed,
-//! and names the org whose work it may end.
+//! Keeps true: an admin of one org sees and ends only that org's; a request to end something is audited, then stored, and
+//! only then confirmed; it names the org whose work it may end.
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Admin;
 use super::problem::{Code, Problem, Result};
+use super::queues::Topic;
 use super::request::{Path, Query};
 use super::{AdminState, usage};
 
@@ -156,21 +157,23 @@ async fn stop(
         Some(org) => org,
         None => org_of(state, kind, id).await?,
     };
-    match state.live.request_stop(kind, id, &org).await {
-        Ok(()) => {}
-        Err(LiveError::TooMany) => {
-            let detail = format!("{org} has 1000 requests to end calls and sessions that have not expired");
-            return Err(Problem::new(Code::TooManyRequests, detail));
-        }
-        Err(error) => return Err(failed(&error)),
-    }
+    // Each request is a row of the org's audit, which keeps the newest ones.
+    let _permit = state.queues.to_write(Topic::Policy, admin).await?;
     let (action, resource) = match kind {
         LiveKind::Call => ("call.cancel", format!("call/{id}")),
         LiveKind::Session => ("session.end", format!("session/{id}")),
     };
     let note = Note { action, resource: &resource, org: &org, detail: "" };
+    // First: nobody ends anything unseen.
     state.store.note(&state.change(admin, Precondition::None), note).await?;
-    Ok(StatusCode::ACCEPTED)
+    match state.live.request_stop(kind, id, &org).await {
+        Ok(()) => Ok(StatusCode::ACCEPTED),
+        Err(LiveError::TooMany) => {
+            let detail = format!("{org} has 1000 requests to end calls and sessions that have not expired");
+            Err(Problem::new(Code::TooManyRequests, detail))
+        }
+        Err(error) => Err(failed(&error)),
+    }
 }
 
 /// Returns the org of listed work.

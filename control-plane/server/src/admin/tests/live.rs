@@ -1,10 +1,13 @@
 //! Running calls and sessions, and requests to end them.
 
+use asp_issuers::admin_role::AdminRole;
 use asp_store::live::{LiveKind, LiveStore, LiveWork};
 use http::{Method, StatusCode};
 use serde_json::json;
 
 use super::Api;
+use crate::admin::auth::Admin;
+use crate::admin::queues::{MAX_OF_ORG, Topic};
 
 const CALL: &str = "0190f000-0000-7000-8000-000000000001";
 const SESSION: &str = "0190f00000007000800000000000000a";
@@ -75,4 +78,24 @@ async fn a_request_to_end_something_is_stored_with_the_org_that_it_is_about() {
     ] {
         assert_eq!(delete(&api, role, &path).await, expected, "{role} {path}");
     }
+}
+
+#[tokio::test]
+async fn an_org_ends_calls_in_its_turn_and_each_request_is_audited() {
+    let api = with_work().await;
+    let path = format!("/api/calls/{CALL}");
+    let acme = Admin::test("ops", AdminRole::parse("org:acme").unwrap());
+    let first = api.queues.to_write(Topic::Policy, &acme).await.unwrap();
+    let mut waiting: Vec<_> =
+        (1..MAX_OF_ORG).map(|_| Box::pin(api.queues.to_write(Topic::Policy, &acme))).collect();
+    for one in &mut waiting {
+        assert!(futures::poll!(one).is_pending());
+    }
+    assert_eq!(delete(&api, "org:acme", &path).await, StatusCode::TOO_MANY_REQUESTS);
+    assert!(api.live.stop_requests(0, None).await.unwrap().is_empty());
+    drop(waiting);
+    drop(first);
+    assert_eq!(delete(&api, "org:acme", &path).await, StatusCode::ACCEPTED);
+    let audit = api.get("org:acme", "/api/audit").await.body;
+    assert_eq!((&audit[0]["action"], &audit[0]["org"]), (&json!("call.cancel"), &json!("acme")), "{audit}");
 }
