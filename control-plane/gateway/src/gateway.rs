@@ -176,7 +176,7 @@ impl Gateway {
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
         let settings = config.settings;
         let sealer = config.sealer;
-        let metrics = wiring::metrics(&config.vault);
+        let metrics = wiring::metrics(&config.vault, config.issuers.links.as_ref());
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
         let issuers = Issuers::new(config.issuers, &sealer, &settings.public_url)?;

@@ -9,6 +9,7 @@ pub mod admission;
 pub mod apply;
 pub mod catalog;
 pub mod events;
+pub mod link_endings;
 pub mod package_format;
 pub mod patterns;
 pub mod placement;

@@ -30,6 +30,8 @@ pub const EVERY_ISSUER: &str = "*";
 pub const BLOCK_USER: &str = "block_user";
 /// Kind of a revocation record that blocks an org.
 pub const BLOCK_ORG: &str = "block_org";
+/// Kind of a revocation record that ends links: of a provider, or of a user at it (`provider/user`).
+pub const LINKED_TOKEN: &str = "linked_token";
 /// Maximum size, in bytes, of the reason of a user's or org's revocation in a snapshot.
 const MAX_SHOWN_REASON: usize = 200;
 /// The same for a token. Each revocation sends the whole recent list, which has up to about a thousand tokens.
@@ -226,8 +228,8 @@ pub fn revoked<'a>(
             "org" => revoked.before.push(before(&record.target, "", record)),
             BLOCK_USER => revoked.before.push(block(&record.org, &record.target, record)),
             BLOCK_ORG => revoked.before.push(block(&record.target, "", record)),
-            // Recorded by an older version; not enforced by any.
-            "linked_token" => {}
+            // It ends links, and no token of the platform.
+            LINKED_TOKEN => {}
             _ => {
                 revoked.unknown.push(record.id.clone());
                 if !record.org.is_empty() {

@@ -58,6 +58,18 @@ pub struct LinkKey {
     pub issuer: String,
     pub subject: String,
     pub provider: String,
+    /// Session or token that the link ends with ([`bound_to_session`], [`bound_to_token`]); empty for a lasting link.
+    pub bound: String,
+}
+
+/// Returns the `bound` of links that end with a session.
+pub fn bound_to_session(session: &str) -> String {
+    format!("session:{session}")
+}
+
+/// Returns the `bound` of links that end with a token, by its id.
+pub fn bound_to_token(wcit: &str) -> String {
+    format!("token:{wcit}")
 }
 
 /// Links of a user, an org or a provider: those that match every part that is not empty.
@@ -67,6 +79,7 @@ pub struct LinkFilter<'a> {
     pub issuer: &'a str,
     pub subject: &'a str,
     pub provider: &'a str,
+    pub bound: &'a str,
 }
 
 /// Tokens to store.

@@ -60,6 +60,7 @@ pub(crate) static CONTROL: Schema = Schema {
         (107, "approvals", include_str!("../migrations/control/0107_approvals.sql")),
         (109, "limit kinds", include_str!("../migrations/control/0109_limit_kinds.sql")),
         (120, "revocation events", include_str!("../migrations/control/0120_revocation_events.sql")),
+        (121, "link endings", include_str!("../migrations/control/0121_link_endings.sql")),
     ],
 };
 

@@ -175,6 +175,7 @@ fn server() -> Value {
     let tool = "id: crm.who\nname: who\ntype: tool\nversion: 1.0.0\nowner: crm@acme.example\nsummary: Says who calls.\n\
          mutation: read_only\nexposure: {mcp: {tool: {name: who}}}\n\
          primitiveSchema: {input_schema: {type: object}}\n\
-         runtime: {mode: proxy, http: {url: \"http://crm.internal/who\"}, auth: {linked: hub}}\n";
+         runtime: {mode: proxy, http: {url: \"http://crm.internal/who\"}, auth: {linked: hub}}\n\
+         security: {riskClass: low}\n";
     json!({ "files": [file("server", server), file("who", tool)] })
 }

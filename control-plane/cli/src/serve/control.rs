@@ -15,6 +15,7 @@ use asp_control::apply;
 use asp_control::catalog::offers::{self, LostServer};
 use asp_control::catalog::usage::Usage;
 use asp_control::catalog::{Compiler, StaticConfig, ids};
+use asp_control::link_endings;
 use asp_control::publisher::stored::StoreSource;
 use asp_control::publisher::{Handle, Publisher};
 use asp_identity::minting::TokenKeys;
@@ -111,7 +112,7 @@ pub(super) async fn start(
         not_installed: not_installed.clone(),
     };
     let feed = kafka::start(process, (&store, &compiler), &usage, &handle);
-    let call_database = stores.call_database(settings, calls).await?;
+    let call_database = end_links(process, &store, stores.call_database(settings, calls).await?);
     let admin = AdminState {
         admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
         store,
@@ -140,6 +141,17 @@ pub(super) async fn start(
     };
     serve_admin(process, listeners.admin, admin, drains);
     Ok(control)
+}
+
+/// Starts to end the links of revoked callers in the database of calls; returns the database.
+fn end_links(
+    process: &Process,
+    store: &Arc<ControlStore>,
+    calls: Arc<dyn stores::CallDatabase>,
+) -> Arc<dyn stores::CallDatabase> {
+    let stop = process.stop_background.clone();
+    process.tasks.spawn(link_endings::run(Arc::clone(store), calls.clone(), stop));
+    calls
 }
 
 /// Stores the servers of the process's directory and installs their plugins; returns the plugins that could not be installed.

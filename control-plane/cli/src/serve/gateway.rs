@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use asp_call::seal::Sealer;
+use asp_call::telemetry::metrics::LinkMetrics;
 use asp_call::telemetry::usage::UsageMeter;
 use asp_command::state_dir;
 use asp_gateway::gateway::{Gateway, Shared, Stores};
@@ -294,7 +295,11 @@ fn issuers(process: &Process, calls: &stores::CallStores) -> anyhow::Result<Issu
         control: Some(Arc::new(ControlClient(keys::KeysClient::new(target(process)?)))),
         credentials: settings.gateway.credentials.clone(),
         origins: settings.issuer_origins.iter().cloned().chain(of_login).collect(),
-        links: Some(LinkDeps { store: calls.calls(), vault: process.vault.clone() }),
+        links: Some(LinkDeps {
+            store: calls.calls(),
+            vault: process.vault.clone(),
+            metrics: LinkMetrics::default(),
+        }),
     })
 }
 

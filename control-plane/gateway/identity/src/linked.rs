@@ -17,12 +17,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use asp_call::clock::unix_ms;
+use asp_call::clock::{unix_ms, unix_seconds};
 use asp_call::seal::{Purpose, Sealer};
+use asp_call::telemetry::metrics::{LinkMetrics, LinkUse};
 use asp_outbound::Outbound;
 use asp_platform::secret::{Secret, SecretBytes};
 use asp_store::linked_accounts::{
-    HolderId, LINK_TABLE, LinkFilter, LinkId, LinkRow, LinkTokens, LinkedAccounts, link_row,
+    HolderId, LINK_TABLE, LinkFilter, LinkId, LinkRow, LinkTokens, LinkedAccounts, bound_to_session, link_row,
 };
 use asp_vault::{Place, Vault};
 use bytes::Bytes;
@@ -56,12 +57,14 @@ const MAX_SHOWN: u32 = 500;
 pub struct LinkDeps {
     pub store: Arc<dyn LinkedAccounts>,
     pub vault: Vault,
+    pub metrics: LinkMetrics,
 }
 
 /// The linked accounts of a gateway.
 pub struct LinkedTokens {
     store: Arc<dyn LinkedAccounts>,
     vault: Vault,
+    metrics: LinkMetrics,
     outbound: Arc<Outbound>,
     /// Origins of providers that may be plain http or private.
     origins: Vec<String>,
@@ -124,6 +127,7 @@ impl LinkedTokens {
         LinkedTokens {
             store: deps.store,
             vault: deps.vault,
+            metrics: deps.metrics,
             outbound,
             origins,
             sealer,
@@ -143,6 +147,20 @@ impl LinkedTokens {
 
     /// Returns the token of the caller's linked account for a request.
     pub async fn token(self: &Arc<Self>, request: &LinkRequest<'_>) -> Result<Secret, NoLink> {
+        let found = self.find(request).await;
+        self.metrics.used(match &found {
+            Ok((_, true)) => LinkUse::Refreshed,
+            Ok((_, false)) => LinkUse::Used,
+            Err(NoLink::Missing(LinkReason::Rejected)) => LinkUse::Dead,
+            Err(NoLink::Missing(LinkReason::Never | LinkReason::Scopes)) => LinkUse::Missing,
+            Err(NoLink::Vault(_) | NoLink::Unavailable(_)) => LinkUse::Failed,
+            Err(_) => LinkUse::Refused,
+        });
+        found.map(|(token, _)| token)
+    }
+
+    /// Returns the token of the caller's linked account, and whether it was refreshed first.
+    async fn find(self: &Arc<Self>, request: &LinkRequest<'_>) -> Result<(Secret, bool), NoLink> {
         let provider = self.provider_of(request).await?;
         let link = self.store.link(&request.key()?).await.map_err(unavailable)?;
         let Some(link) = link else { return Err(NoLink::Missing(LinkReason::Never)) };
@@ -152,22 +170,23 @@ impl LinkedTokens {
         if !has_scopes(&link, &request.wanted.scopes) {
             return Err(NoLink::Missing(LinkReason::Scopes));
         }
-        let link = match is_fresh(&link) {
-            true => link,
-            false => self.refreshed(&provider, &link).await?,
+        let stale = !is_fresh(&link);
+        let link = match stale {
+            true => self.refreshed(&provider, &link).await?,
+            false => link,
         };
         let tokens = self.open(&link).await?;
         self.note(request, &link).await;
-        Ok(tokens.access)
+        Ok((tokens.access, stale))
     }
 
     /// Waits until the caller has linked an account with which [`LinkedTokens::token`] has a token.
     pub async fn wait_for_token(self: &Arc<Self>, request: &LinkRequest<'_>) -> Result<Secret, NoLink> {
         let mut stored = self.stored.subscribe();
         loop {
-            match self.token(request).await {
+            match self.find(request).await {
                 Err(NoLink::Missing(_)) => {}
-                found => return found,
+                found => return found.map(|(token, _)| token),
             }
             tokio::select! {
                 // Err: cannot happen, the sender is in `self`.
@@ -229,7 +248,10 @@ impl LinkedTokens {
         // Providers may name the granted scopes otherwise; one that the user left out is refused by the service.
         let requested = scopes.join(" ");
         let tokens = self.sealed_tokens((id, &ticket.org), &answer, (None, &requested), &known).await?;
-        let keep = known.keep();
+        let keep = match ticket.until {
+            0 => known.keep(),
+            until => known.keep().min(Duration::from_secs(until.saturating_sub(unix_seconds()))),
+        };
         self.store.put_link(id, &ticket.key(), &tokens, keep).await.map_err(unavailable)?;
         self.stored.send_modify(|stored| *stored = stored.wrapping_add(1));
         Ok(())
@@ -251,7 +273,7 @@ impl LinkedTokens {
 
     /// Returns a user's links, newest first.
     pub async fn links_of(&self, org: &str, issuer: &str, subject: &str) -> Result<Vec<LinkRow>, NoLink> {
-        let filter = LinkFilter { org, issuer, subject, provider: "" };
+        let filter = LinkFilter { org, issuer, subject, ..LinkFilter::default() };
         self.store.links(filter, MAX_SHOWN).await.map_err(unavailable)
     }
 
@@ -265,8 +287,28 @@ impl LinkedTokens {
         if [org, issuer, subject, provider].iter().any(|part| part.is_empty()) {
             return Ok(false);
         }
-        let removed = self.store.remove_links(LinkFilter { org, issuer, subject, provider }).await;
+        let removed = self.store.remove_links(LinkFilter { org, issuer, subject, provider, bound: "" }).await;
         removed.map(|removed| removed > 0).map_err(unavailable)
+    }
+
+    /// Ends the links that end with a session, in a task of its own. If the store does not answer they end with the token.
+    pub fn end_session(self: &Arc<Self>, org: &str, session: &str) {
+        // A session that is not kept has no id, and no links.
+        if session.is_empty() {
+            return;
+        }
+        let (links, org, bound) = (Arc::clone(self), org.to_owned(), bound_to_session(session));
+        tokio::spawn(async move {
+            let filter = LinkFilter { org: &org, bound: &bound, ..LinkFilter::default() };
+            let ended = match links.store.links(filter, 1).await {
+                Ok(found) if found.is_empty() => Ok(0),
+                Ok(_) => links.store.remove_links(filter).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ended {
+                tracing::warn!(%error, "linked accounts of an ended session could not be removed; they end with their token");
+            }
+        });
     }
 
     /// Records the use of a state; returns false if it was used before.
@@ -376,6 +418,7 @@ mod tests {
                 issuer: "dev".into(),
                 subject: "alice".into(),
                 provider: "github".into(),
+                bound: String::new(),
             },
             is_live: true,
             version: 1,

@@ -19,6 +19,7 @@ use asp_call::durable::storage::SealedStorage;
 use asp_call::seal::Sealer;
 use asp_call::telemetry::metrics::Metrics;
 use asp_identity::issuers::Issuers;
+use asp_identity::linked::LinkDeps;
 use asp_identity::minting::{Minter, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::Pipeline;
 use asp_pipeline::pipeline::ledger::Ledgers;
@@ -29,9 +30,12 @@ use asp_runtime_client::runtimes::Runtimes;
 use asp_vault::Vault;
 
 /// Returns the metrics of the gateway, with those of its vault.
-pub(super) fn metrics(vault: &Vault) -> Arc<Metrics> {
+pub(super) fn metrics(vault: &Vault, links: Option<&LinkDeps>) -> Arc<Metrics> {
     let mut metrics = Metrics::default();
     vault.register(metrics.registry_mut());
+    if let Some(links) = links {
+        links.metrics.register(metrics.registry_mut());
+    }
     Arc::new(metrics)
 }
 

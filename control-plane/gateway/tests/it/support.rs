@@ -9,6 +9,7 @@ use asp_edge::testkit::SigningKey;
 use asp_runtime_client::runtimes::Runtimes;
 
 use asp_call::seal::Sealer;
+use asp_call::telemetry::metrics::LinkMetrics;
 use asp_gateway::gateway::{Config, Gateway, Stores};
 use asp_identity::issuers::IssuerDeps;
 use asp_identity::linked::LinkDeps;
@@ -351,7 +352,7 @@ impl Fixture {
         issuers: IssuerDeps,
         links: Arc<dyn LinkedAccounts>,
     ) -> Fixture {
-        let links = Some(LinkDeps { store: links, vault: vault().clone() });
+        let links = Some(LinkDeps { store: links, vault: vault().clone(), metrics: LinkMetrics::default() });
         Parts { issuers: IssuerDeps { links, ..issuers }, ..Parts::new(snapshot) }.start()
     }
 

@@ -49,6 +49,7 @@ impl LinksParams {
             issuer: self.issuer.as_deref().unwrap_or_default(),
             subject: self.user.as_deref().unwrap_or_default(),
             provider: self.provider.as_deref().unwrap_or_default(),
+            bound: "",
         })
     }
 }

@@ -27,7 +27,7 @@ use super::queues::{self, Topic};
 use super::request::{Body, Path, Query};
 use super::{AdminState, ApiState};
 use crate::admission::AdmissionError;
-use crate::policy::{self, BLOCK_ORG, BLOCK_USER};
+use crate::policy::{self, BLOCK_ORG, BLOCK_USER, LINKED_TOKEN};
 use lasting::Lockout;
 
 /// Leeway added to the maximum lifetime of a token, because clocks differ.
@@ -40,11 +40,12 @@ const MAX_PAGE: u32 = 1_000;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRevocation {
-    /// `token` (a jti), `token_hash` (lower-case hex SHA-256 of the compact token), `user` or `org`
+    /// `token` (a jti), `token_hash` (lower-case hex SHA-256 of the compact token), `user`, `org` or `linked_token` (tokens
+    /// of linked accounts: a provider, or `provider/user`)
     #[serde(rename = "type")]
     kind: String,
     /// Required for `user`, where `""` means the admins of the platform. A token is revoked only if it belongs to this
-    /// org; an org admin's revocation always applies to its own org.
+    /// org; an org admin's revocation always applies to its own org. Linked tokens without an org are those of every org.
     org: Option<String>,
     id: String,
     reason: Option<String>,
@@ -258,13 +259,10 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
             return Err(Problem::params("id must be the lower-case hex SHA-256 of the compact token"));
         }
         // An org admin's revocation applies to its own org, named or not.
-        ("token" | "token_hash", None) => admin.role.org().unwrap_or_default().to_owned(),
-        ("token" | "token_hash" | "user" | "org", Some(org)) => org,
-        ("linked_token", _) => {
-            return Err(Problem::params("this platform stores no linked tokens: there is nothing to revoke"));
-        }
+        ("token" | "token_hash" | LINKED_TOKEN, None) => admin.role.org().unwrap_or_default().to_owned(),
+        ("token" | "token_hash" | LINKED_TOKEN | "user" | "org", Some(org)) => org,
         (BLOCK_USER | BLOCK_ORG, _) => return Err(Problem::params("blocks are made by /api/blocks")),
-        _ => return Err(Problem::params("type must be token, token_hash, user or org")),
+        _ => return Err(Problem::params("type must be token, token_hash, user, org or linked_token")),
     };
     if org.is_empty() {
         admin.platform()?;

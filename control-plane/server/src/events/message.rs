@@ -8,6 +8,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::MessageOrigin;
+use crate::policy::LINKED_TOKEN;
 
 /// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 16 * 1024;
@@ -107,12 +108,13 @@ fn subject(written: &EventText) -> Result<(&'static str, String), String> {
         ("user", Some(org)) if !org.is_empty() => ("user", org),
         ("user", _) => return Err("a user is revoked within its org: org is missing".to_owned()),
         ("token", org) => ("token", org.unwrap_or_default()),
+        ("linked_token", org) => (LINKED_TOKEN, org.unwrap_or_default()),
         ("wcit", org) => (if is_hash { "token_hash" } else { "token" }, org.unwrap_or_default()),
         ("token_hash", org) if is_hash => ("token_hash", org.unwrap_or_default()),
         ("token_hash", _) => {
             return Err("id must be the lower-case hex SHA-256 of the compact token".to_owned());
         }
-        _ => return Err("type must be token, token_hash, wcit, user or org".to_owned()),
+        _ => return Err("type must be token, token_hash, wcit, user, org or linked_token".to_owned()),
     };
     match names::fault(&org) {
         Some(fault) if !org.is_empty() => Err(format!("org {fault}")),
@@ -188,6 +190,13 @@ mod tests {
             (format!(r#"{{"type":"wcit","org":"acme","id":"{hash}"}}"#), "token_hash", "acme", hash.as_str()),
             (format!(r#"{{"type":"token_hash","id":"{hash}"}}"#), "token_hash", "", hash.as_str()),
             (r#"{"type":"user","org":"acme","id":"bob"}"#.to_owned(), "user", "acme", "bob"),
+            (r#"{"type":"linked_token","id":"github"}"#.to_owned(), "linked_token", "", "github"),
+            (
+                r#"{"type":"linked_token","org":"acme","id":"github/bob"}"#.to_owned(),
+                "linked_token",
+                "acme",
+                "github/bob",
+            ),
             (r#"{"type":"org","id":"acme"}"#.to_owned(), "org", "acme", "acme"),
             (r#"{"type":"org","id":"acme","org":"acme"}"#.to_owned(), "org", "acme", "acme"),
         ] {
@@ -229,7 +238,8 @@ mod tests {
             (r#"{"type":"user","id":"bob","org":"acme","issuer":"i"}"#, "issuer is only for"),
             (r#"{"type":"org","id":"acme","org":"globex"}"#, "org and id differ"),
             (r#"{"type":"token_hash","id":"AB"}"#, "id must be the lower-case hex"),
-            (r#"{"type":"linked_token","id":"j"}"#, "type must be"),
+            (r#"{"type":"linked_tokens","id":"j"}"#, "type must be"),
+            (r#"{"type":"linked_token","id":"j","exp":5}"#, "exp is one token's"),
             (r#"{"type":"","id":"j"}"#, "type must be"),
             (long.as_str(), "reason: at most"),
             (large.as_str(), "more than 16384"),

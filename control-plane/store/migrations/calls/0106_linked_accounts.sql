@@ -10,6 +10,7 @@ CREATE TABLE link_providers (
     sealed     BLOB   NOT NULL
 );
 
+-- `bound` is the session or the token that a link ends with, empty for a lasting one.
 -- `version` is random and changes with the tokens. `access_until_ms` is 0 if the access token does not expire. `state` is `live`,
 -- `dead` or, inside the transaction that removes it, `gone`. `lease_by` refreshes the tokens until `lease_ms`. `sealed` are the
 -- tokens in the vault.
@@ -19,6 +20,7 @@ CREATE TABLE linked_accounts (
     issuer          TEXT   NOT NULL,
     subject         TEXT   NOT NULL,
     provider        TEXT   NOT NULL,
+    bound           TEXT   NOT NULL,
     state           TEXT   NOT NULL,
     version         BIGINT NOT NULL,
     scopes          TEXT   NOT NULL,
@@ -30,8 +32,9 @@ CREATE TABLE linked_accounts (
     lease_by        BLOB,
     lease_ms        BIGINT NOT NULL,
     sealed          BLOB   NOT NULL,
-    UNIQUE (org, issuer, subject, provider)
+    UNIQUE (org, issuer, subject, provider, bound)
 );
+CREATE INDEX linked_accounts_bound ON linked_accounts (bound) WHERE bound <> '';
 CREATE INDEX linked_accounts_provider ON linked_accounts (provider, org);
 CREATE INDEX linked_accounts_expiry ON linked_accounts (expires_ms);
 CREATE INDEX linked_accounts_gone ON linked_accounts (link_id) WHERE state = 'gone';

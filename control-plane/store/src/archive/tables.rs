@@ -164,6 +164,7 @@ pub(super) const TABLES: [ArchiveTable; 35] = [
         detail: Text, undo: Text),
     table!("revocation_events", 1, id: Text, until_at: Integer),
     table!("parked_events", 1, id: Text, parked_at: Integer, fault: Text, payload: Text),
+    table!("link_endings", 1, id: Text, org: Text, subject: Text, provider: Text, token: Text, created_at: Integer),
     ArchiveTable {
         home: SqliteFile::Calls,
         ..table!("ledger", 1, claim_key: Bytes, hash: Bytes, call_id: Bytes, owner: Bytes, org: Bytes,
@@ -210,7 +211,7 @@ pub(super) const TABLES: [ArchiveTable; 35] = [
     ArchiveTable {
         home: SqliteFile::Calls,
         ..table!("linked_accounts", 1, link_id: Bytes, org: Text, issuer: Text, subject: Text, provider: Text,
-            state: Text, version: Integer, scopes: Text, renewable: Integer, access_until_ms: Integer,
+            bound: Text, state: Text, version: Integer, scopes: Text, renewable: Integer, access_until_ms: Integer,
             created_ms: Integer, used_ms: Integer, expires_ms: Integer, lease_by: Bytes, lease_ms: Integer,
             sealed: Bytes)
     },

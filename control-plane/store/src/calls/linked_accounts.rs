@@ -16,20 +16,33 @@ from_failure!(sqlx::Error => LinkedAccountsError::Unavailable);
 
 const PROVIDER: &str = "SELECT name, document, revision, updated_ms, sealed FROM link_providers";
 /// Columns of a link; its times are by the store's clock.
-const LINK: &str = "SELECT link_id, org, issuer, subject, provider, state, version, scopes, renewable, \
+const LINK: &str = "SELECT link_id, org, issuer, subject, provider, bound, state, version, scopes, renewable, \
      access_until_ms, now_ms() AS at_ms, created_ms, used_ms, expires_ms, sealed FROM linked_accounts";
-/// Condition that a link matches the four parts of a filter.
-const MATCHES: &str = "($1 = '' OR org = $1) AND ($2 = '' OR issuer = $2) AND ($3 = '' OR subject = $3) \
-     AND ($4 = '' OR provider = $4)";
 /// Moves the tokens of the links that this transaction ends.
 const MOVE: &str = "INSERT INTO link_removals (link_id, org, provider, since_ms, due_ms, attempts, claim, sealed) \
      SELECT link_id, org, provider, now_ms(), now_ms(), 0, NULL, sealed FROM linked_accounts WHERE state = 'gone'";
 const DELETE: &str = "DELETE FROM linked_accounts WHERE state = 'gone'";
 
-/// Binds the four parts of a filter as the first parameters.
+/// Returns the condition that a link matches a filter, whose parts are the first five parameters. An index serves the parts
+/// that are not empty.
+fn matches(filter: LinkFilter<'_>) -> String {
+    let LinkFilter { org, issuer, subject, provider, bound } = filter;
+    let parts =
+        [("org", org), ("issuer", issuer), ("subject", subject), ("provider", provider), ("bound", bound)];
+    let conditions =
+        parts.iter().zip(1..).map(|((column, part), parameter)| match (part.is_empty(), *column) {
+            (true, _) => format!("${parameter} = ''"),
+            // The index of bound links has no others.
+            (false, "bound") => format!("bound = ${parameter} AND bound <> ''"),
+            (false, column) => format!("{column} = ${parameter}"),
+        });
+    conditions.collect::<Vec<_>>().join(" AND ")
+}
+
+/// Binds the parts of a filter as the first parameters.
 fn filtered(text: impl Into<String>, filter: LinkFilter<'_>) -> CallStatement {
-    let LinkFilter { org, issuer, subject, provider } = filter;
-    statement!(text, org, issuer, subject, provider)
+    let LinkFilter { org, issuer, subject, provider, bound } = filter;
+    statement!(text, org, issuer, subject, provider, bound)
 }
 
 /// Returns the end of an access token as a parameter: 0 for one that does not expire.
@@ -63,37 +76,40 @@ impl<D: CallsDatabase> LinkedAccounts for D {
     }
 
     async fn put_link(&self, id: LinkId, key: &LinkKey, tokens: &LinkTokens, keep: Duration) -> Result<()> {
-        let put = "INSERT INTO linked_accounts (link_id, org, issuer, subject, provider, state, version, scopes, \
+        let put = "INSERT INTO linked_accounts (link_id, org, issuer, subject, provider, bound, state, version, scopes, \
              renewable, access_until_ms, created_ms, used_ms, expires_ms, lease_by, lease_ms, sealed) \
-             SELECT $1, $2, $3, $4, $5, 'live', $6, $7, CASE WHEN $8 THEN 1 ELSE 0 END, \
+             SELECT $1, $2, $3, $4, $5, $13, 'live', $6, $7, CASE WHEN $8 THEN 1 ELSE 0 END, \
              CASE WHEN $9 THEN now_ms() + $10 ELSE 0 END, now_ms(), 0, now_ms() + $11, NULL, 0, $12 WHERE 1 = 1 \
-             ON CONFLICT (org, issuer, subject, provider) DO UPDATE SET link_id = excluded.link_id, \
+             ON CONFLICT (org, issuer, subject, provider, bound) DO UPDATE SET link_id = excluded.link_id, \
              state = excluded.state, version = excluded.version, scopes = excluded.scopes, \
              renewable = excluded.renewable, access_until_ms = excluded.access_until_ms, \
              created_ms = excluded.created_ms, expires_ms = excluded.expires_ms, lease_by = NULL, lease_ms = 0, \
              sealed = excluded.sealed";
         let (expires, life) = until(tokens.access_life);
-        let LinkKey { org, issuer, subject, provider } = key;
+        let LinkKey { org, issuer, subject, provider, bound } = key;
         let put = statement!(put, id, org.as_str(), issuer.as_str(), subject.as_str(), provider.as_str());
         let put = put.bind(tokens.version).bind(tokens.scopes.as_str()).bind(tokens.renewable);
-        let put = put.bind(expires).bind(life).bind(keep).bind(&tokens.sealed);
+        let put = put.bind(expires).bind(life).bind(keep).bind(&tokens.sealed).bind(bound.as_str());
         self.execute(put).await?;
         Ok(())
     }
 
     async fn link(&self, key: &LinkKey) -> Result<Option<LinkRow>> {
         let text = format!(
-            "{LINK} WHERE org = $1 AND issuer = $2 AND subject = $3 AND provider = $4 AND expires_ms > now_ms()"
+            "{LINK} WHERE org = $1 AND issuer = $2 AND subject = $3 AND provider = $4 AND bound = $5 \
+             AND expires_ms > now_ms()"
         );
-        let LinkKey { org, issuer, subject, provider } = key;
+        let LinkKey { org, issuer, subject, provider, bound } = key;
         let found = statement!(text, org.as_str(), issuer.as_str(), subject.as_str(), provider.as_str());
+        let found = found.bind(bound.as_str());
         let found = row(self, found).await?;
         Ok(found.as_ref().map(read_link).transpose()?)
     }
 
     async fn links(&self, filter: LinkFilter<'_>, limit: u32) -> Result<Vec<LinkRow>> {
         let text = format!(
-            "{LINK} WHERE {MATCHES} AND expires_ms > now_ms() ORDER BY created_ms DESC, link_id LIMIT $5"
+            "{LINK} WHERE {} AND expires_ms > now_ms() ORDER BY created_ms DESC, link_id LIMIT $6",
+            matches(filter)
         );
         let rows = self.rows(filtered(text, filter).bind(limit)).await?;
         Ok(rows.iter().map(read_link).collect::<sqlx::Result<_>>()?)
@@ -142,11 +158,12 @@ impl<D: CallsDatabase> LinkedAccounts for D {
     }
 
     async fn remove_links(&self, filter: LinkFilter<'_>) -> Result<u64> {
-        let count = format!("SELECT COUNT(*) AS links FROM linked_accounts WHERE {MATCHES}");
+        let matches = matches(filter);
+        let count = format!("SELECT COUNT(*) AS links FROM linked_accounts WHERE {matches}");
         let count = row(self, filtered(count, filter)).await?;
         let count = count.map(|row| row.number("links")).transpose()?.unwrap_or_default();
         // Locks the rows first: tokens of a refresh are stored before all of this, or not at all.
-        let mark = filtered(format!("UPDATE linked_accounts SET state = 'gone' WHERE {MATCHES}"), filter);
+        let mark = filtered(format!("UPDATE linked_accounts SET state = 'gone' WHERE {matches}"), filter);
         let changed = self.execute_in_turn(None, ending(mark)).await?;
         Ok(if changed == 0 { 0 } else { u64::try_from(count).unwrap_or_default().max(1) })
     }
@@ -231,6 +248,7 @@ fn read_link(row: &impl Columns) -> sqlx::Result<LinkRow> {
             issuer: row.text("issuer")?,
             subject: row.text("subject")?,
             provider: row.text("provider")?,
+            bound: row.text("bound")?,
         },
         is_live: row.text("state")? == "live",
         version: row.number("version")?,

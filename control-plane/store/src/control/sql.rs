@@ -27,6 +27,7 @@ mod detail;
 mod events;
 mod forms;
 mod issuers;
+mod link_endings;
 mod machines;
 mod offers;
 mod orgs;

@@ -9,6 +9,7 @@ mod changes;
 mod disabled;
 mod events;
 mod forms;
+mod link_endings;
 mod machines;
 mod offers;
 mod placement;
@@ -91,6 +92,8 @@ async fn of_several_revocations(store: &ControlStore, followed: &mut changes::Fo
     events::become_a_revocation_once(store).await;
     followed.catch_up(store).await;
     events::that_are_parked_are_bounded_and_deleted(store).await;
+    link_endings::are_recorded_with_their_revocations_until_they_are_done(store).await;
+    followed.catch_up(store).await;
 }
 
 async fn of_machines(store: &ControlStore, followed: &mut changes::Follower) {

@@ -9,7 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::{HolderId, LinkFilter, LinkId, LinkKey, LinkTokens, LinkedAccounts};
+use super::{
+    HolderId, LinkFilter, LinkId, LinkKey, LinkTokens, LinkedAccounts, bound_to_session, bound_to_token,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -20,6 +22,7 @@ pub fn key(subject: &str, provider: &str) -> LinkKey {
         issuer: "https://login.example".into(),
         subject: subject.into(),
         provider: provider.into(),
+        bound: String::new(),
     }
 }
 
@@ -58,6 +61,7 @@ pub async fn run<S: LinkedAccounts>(store: &S) {
     a_dead_link_stays_dead_until_it_is_linked_again(store).await;
     tokens_of_an_ended_link_wait_for_their_revocation(store).await;
     an_expired_link_ends(store).await;
+    a_bound_link_is_another_one_and_ends_with_its_session(store).await;
     a_state_is_used_once(store).await;
     assert!(store.put_provider("kept", "{}", &Bytes::from_static(b"s")).await.unwrap());
     put(store, [0xa0; 16], &key("kept", "kept"), 1).await;
@@ -195,6 +199,26 @@ async fn an_expired_link_ends<S: LinkedAccounts>(store: &S) {
     assert_eq!(take_removed(store).await, [[11_u8; 16]]);
     assert_eq!(store.remove_links(LinkFilter::default()).await.unwrap(), 1);
     assert_eq!(take_removed(store).await, [[12_u8; 16]]);
+}
+
+async fn a_bound_link_is_another_one_and_ends_with_its_session<S: LinkedAccounts>(store: &S) {
+    let lasting = key("judy", "github");
+    let session = LinkKey { bound: bound_to_session("s-1"), ..lasting.clone() };
+    let token = LinkKey { bound: bound_to_token("t-1"), ..lasting.clone() };
+    for (id, key) in [(13, &lasting), (14, &session), (15, &token)] {
+        assert_eq!(store.link(key).await.unwrap(), None, "{key:?}");
+        put(store, [id; 16], key, 1).await;
+    }
+    assert_eq!(store.link(&session).await.unwrap().unwrap().key, session);
+    let of = |bound| LinkFilter { bound, ..LinkFilter::default() };
+    assert_eq!(store.links(of(&session.bound), 10).await.unwrap().len(), 1);
+    assert_eq!(store.remove_links(of("session:t-1")).await.unwrap(), 0);
+    assert_eq!(store.remove_links(of(&session.bound)).await.unwrap(), 1);
+    assert_eq!(store.link(&session).await.unwrap(), None);
+    assert_eq!(store.remove_links(of(&token.bound)).await.unwrap(), 1);
+    assert!(store.link(&lasting).await.unwrap().is_some());
+    assert_eq!(store.remove_links(LinkFilter { subject: "judy", ..LinkFilter::default() }).await.unwrap(), 1);
+    assert_eq!(take_removed(store).await, [[13_u8; 16], [14; 16], [15; 16]]);
 }
 
 async fn a_state_is_used_once<S: LinkedAccounts>(store: &S) {

@@ -12,7 +12,7 @@ use asp_call::call::question::{Answer, Ask, Question, input_timeout, put, take_b
 use asp_call::call::terms::runtime_bound;
 use asp_identity::linked::{LinkReason, LinkRequest, LinkedTokens, NoLink};
 use asp_platform::secret::Secret;
-use asp_proto::snapshot::LinkedToken;
+use asp_proto::snapshot::{LinkedToken, RiskClass};
 use reqwest::Url;
 use tokio::time::Instant;
 
@@ -30,6 +30,8 @@ fn request<'a>(call: &'a Call, wanted: &'a LinkedToken, url: &'a Url) -> LinkReq
         primitive: &call.entry.primitive.id,
         url,
         call: call.id.into_bytes(),
+        // Links that outlive the session are for primitives of low risk alone (docs/linked-accounts.md).
+        within: (call.entry.primitive.risk_class() != RiskClass::Low).then_some(call.session.as_str()),
     }
 }
 

@@ -23,12 +23,14 @@ use crate::call::outcome::Outcome;
 
 mod approvals;
 mod calls;
+mod links;
 pub mod plugins;
 mod pushes;
 mod revocations;
 
 pub use approvals::ApprovalMetrics;
 use calls::PrimitiveCalls;
+pub use links::{LinkMetrics, LinkRefresh, LinkRevocation, LinkUse};
 use plugins::PluginMetrics;
 pub use pushes::PushMetrics;
 pub use revocations::{RevocationMetrics, RevocationStage};

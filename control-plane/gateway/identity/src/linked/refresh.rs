@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_call::telemetry::metrics::LinkRefresh;
 use asp_store::linked_accounts::{LinkId, LinkRow, LinkTokens};
 use tokio::time::Instant;
 
@@ -97,7 +98,14 @@ async fn refresh(
     provider: Arc<KnownProvider>,
     link: LinkRow,
 ) -> Result<LinkRow, NoLink> {
+    let began = Instant::now();
     let result = request_and_store(&links, &provider, &link).await;
+    let outcome = match &result {
+        Ok(_) => LinkRefresh::Done,
+        Err(NoLink::Missing(_)) => LinkRefresh::Rejected,
+        Err(_) => LinkRefresh::Failed,
+    };
+    links.metrics.refreshed(outcome, began.elapsed());
     if let Err(fault) = &result {
         let ended = match fault {
             NoLink::Missing(LinkReason::Rejected) => {

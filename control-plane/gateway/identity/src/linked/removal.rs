@@ -3,6 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use asp_call::telemetry::metrics::LinkRevocation;
 use asp_store::linked_accounts::{
     HolderId, LINK_TABLE, LinkId, LinkRow, LinkedAccountsError, RemovedLink, link_row,
 };
@@ -55,9 +56,11 @@ impl LinkedTokens {
         for removed in self.store.claim_removed(claim, LEASE, AT_ONCE).await? {
             match self.revoke_removed(&removed).await {
                 Ok(()) => {
+                    self.metrics.revoked(LinkRevocation::Revoked);
                     self.store.end_removed(removed.id, claim).await?;
                 }
                 Err(fault) if removed.age >= GIVE_UP => {
+                    self.metrics.revoked(LinkRevocation::GivenUp);
                     tracing::error!(
                         provider = removed.provider, org = removed.org, %fault,
                         "tokens of a removed linked account were not revoked within a week and are deleted; end the grant at the provider"
@@ -65,6 +68,7 @@ impl LinkedTokens {
                     self.store.end_removed(removed.id, claim).await?;
                 }
                 Err(fault) => {
+                    self.metrics.revoked(LinkRevocation::Retried);
                     let after = pause(removed.attempts);
                     tracing::warn!(
                         provider = removed.provider, attempts = removed.attempts, %fault,

@@ -2,7 +2,7 @@
 
 use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::LinkedToken;
-use asp_store::linked_accounts::LinkKey;
+use asp_store::linked_accounts::{LinkKey, bound_to_session, bound_to_token};
 use reqwest::Url;
 
 /// A request of a call to a service behind a linked account.
@@ -16,6 +16,9 @@ pub struct LinkRequest<'a> {
     pub url: &'a Url,
     /// Id of the call.
     pub call: [u8; 16],
+    /// Session with which the link ends, empty for a call without one, whose link ends with its token; `None` for a lasting
+    /// link.
+    pub within: Option<&'a str>,
 }
 
 /// The reason why there is no token of a linked account.
@@ -73,6 +76,11 @@ impl LinkRequest<'_> {
             issuer: issuer.clone(),
             subject: user.clone(),
             provider: self.wanted.provider.clone(),
+            bound: match self.within {
+                None => String::new(),
+                Some("") => bound_to_token(&self.caller.wcit),
+                Some(session) => bound_to_session(session),
+            },
         })
     }
 }

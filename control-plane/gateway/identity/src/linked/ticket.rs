@@ -32,6 +32,17 @@ pub struct LinkTicket {
     /// Unix seconds.
     #[serde(rename = "e")]
     pub expires: u64,
+    /// Session or token that the link ends with; empty for a lasting link.
+    #[serde(rename = "b", default, skip_serializing_if = "String::is_empty")]
+    pub bound: String,
+    /// Unix seconds at which a bound link ends at the latest; 0 for a lasting link.
+    #[serde(rename = "l", default, skip_serializing_if = "is_zero")]
+    pub until: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Returns the context of texts that are sealed for linking at a server. No name of a server has a colon.
@@ -51,6 +62,8 @@ impl LinkTicket {
             server: request.server.to_owned(),
             primitive: request.primitive.to_owned(),
             expires: unix_seconds() + LIFE,
+            until: if key.bound.is_empty() { 0 } else { request.caller.expires_at.max(1) },
+            bound: key.bound,
         })
     }
 
@@ -61,6 +74,7 @@ impl LinkTicket {
             issuer: self.issuer.clone(),
             subject: self.user.clone(),
             provider: self.provider.clone(),
+            bound: self.bound.clone(),
         }
     }
 

@@ -240,6 +240,8 @@ mod tests {
             server: "demo".into(),
             primitive: "find".into(),
             expires: 1,
+            bound: String::new(),
+            until: 0,
         }
     }
 

@@ -104,8 +104,11 @@ pub async fn end_for_admin(gateway: &Replica, id: &str, org: &str) -> bool {
     true
 }
 
-/// Ends a session's streams and its sessions at upstream servers.
+/// Ends a session's streams, its sessions at upstream servers, and the linked accounts that end with it.
 pub(super) fn end(gateway: &Replica, session: &LegacySession) {
+    if let (Some(links), Some(subject)) = (&gateway.issuers.links, session.subject()) {
+        links.end_session(&subject.org, &session.key());
+    }
     gateway.subscriptions.end(&session.sid());
     gateway.pipeline.session_ended(&session.key());
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asp_identity::issuers::IssuerDeps;
 use asp_proto::snapshot::service_auth::Kind as Way;
-use asp_proto::snapshot::{IssuerAccess, LinkedToken, Login, ServiceAuth};
+use asp_proto::snapshot::{IssuerAccess, LinkedToken, Login, RiskClass, ServiceAuth};
 use asp_store::linked_accounts::{
     LINK_TABLE, LinkFilter, LinkId, LinkKey, LinkTokens, LinkedAccounts, PROVIDER_TABLE, link_row,
 };
@@ -176,7 +176,13 @@ fn linking(origin: &str, store: &Arc<SqliteCalls>) -> Fixture {
 }
 
 fn alice() -> LinkKey {
-    LinkKey { org: "acme".into(), issuer: "dev".into(), subject: "alice".into(), provider: "hub".into() }
+    LinkKey {
+        org: "acme".into(),
+        issuer: "dev".into(),
+        subject: "alice".into(),
+        provider: "hub".into(),
+        bound: String::new(),
+    }
 }
 
 fn linked_snapshot(origin: &str) -> GatewaySnapshot {
@@ -201,6 +207,7 @@ fn behind_a_link(mut snapshot: GatewaySnapshot, origin: &str) -> GatewaySnapshot
         primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyHttp(http_mapping("/do"))) });
         primitive.output_schema.clear();
         primitive.set_mutation(Mutation::ReadOnly);
+        primitive.set_risk_class(RiskClass::Low);
         primitive.service_auth = Some(ServiceAuth { kind: Some(Way::Linked(linked.clone())) });
     }
     snapshot.upstreams.push(Upstream {

@@ -10,7 +10,7 @@ use asp_store::control::{MAX_REVOCATIONS_PER_ORG, RevocationRecord, StoreError};
 use asp_xds::published::Publication;
 use serde_json::{Value, json};
 
-use crate::policy::{self, BLOCK_ORG, BLOCK_USER, RevokedList};
+use crate::policy::{self, BLOCK_ORG, BLOCK_USER, LINKED_TOKEN, RevokedList};
 
 /// Maximum number of revocations in an answer; the newest.
 const MAX_SHOWN: usize = 20;
@@ -76,8 +76,8 @@ fn hits(record: &RevocationRecord, holder: &TokenHolder<'_>) -> bool {
         "user" | BLOCK_USER => record.target == holder.user,
         "token" => is_token && (record.issuer.is_empty() || holder.issuers.contains(&record.issuer)),
         "token_hash" => is_token,
-        // Not enforced.
-        "linked_token" => false,
+        // It ends links, and refuses nothing.
+        LINKED_TOKEN => false,
         // Of a later version: every token of the org is revoked instead.
         _ => true,
     }

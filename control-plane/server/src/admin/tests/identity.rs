@@ -130,8 +130,8 @@ async fn a_revocation_cannot_be_lifted_early_or_promise_what_nothing_enforces() 
         (json!({ "type": "user", "org": "acme", "id": "alice", "exp": soon }), "exp"),
         (json!({ "type": "org", "id": "acme", "exp": soon }), "exp"),
         (json!({ "type": "user", "org": "acme", "id": "alice", "issuer": "x" }), "issuer"),
-        (json!({ "type": "linked_token", "id": "x" }), "linked"),
-        (json!({ "type": "linked_token", "org": "acme", "id": "x" }), "linked"),
+        (json!({ "type": "linked_token", "id": "github", "exp": soon }), "exp"),
+        (json!({ "type": "linked_token", "org": "acme", "id": "github", "issuer": "x" }), "issuer"),
     ] {
         let refused = api.send("platform", Method::POST, "/api/revocations", Some(body.clone()), &[]).await;
         assert_eq!(

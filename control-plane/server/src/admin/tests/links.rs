@@ -1,12 +1,14 @@
 //! Providers of linked accounts, and links, for admins of the platform and of their org.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use asp_store::linked_accounts::{LinkedAccounts, suite};
+use asp_store::linked_accounts::{LinkFilter, LinkKey, LinkedAccounts, bound_to_token, suite};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::Api;
+use crate::link_endings;
 
 const GITHUB: &str = "/api/link-providers/github";
 
@@ -82,4 +84,54 @@ async fn an_org_sees_and_removes_its_own_links_only() {
     assert_eq!(remove("org:acme", "/api/links?user=alice").await.body["removed"], 1);
     assert_eq!(remove("platform", "/api/links?provider=github").await.body["removed"], 1);
     assert_eq!(count("platform", "/api/links").await, 0);
+}
+
+/// Invariant I-6: the links of a revoked caller end also if the process ended before it could end them.
+#[tokio::test]
+async fn revocations_and_blocks_end_the_links_of_their_callers_alone() {
+    let api = Api::start().await;
+    let hour = Duration::from_secs(3_600);
+    let of =
+        |org: &str, user: &str, provider: &str| LinkKey { org: org.into(), ..suite::key(user, provider) };
+    let bound = LinkKey { bound: bound_to_token("jti-1"), ..suite::key("gina", "github") };
+    let keys = [
+        of("acme", "alice", "github"),
+        of("acme", "bob", "github"),
+        of("acme", "carol", "hub"),
+        of("acme", "dave", "github"),
+        of("globex", "erin", "github"),
+        of("initech", "frank", "github"),
+        bound,
+        of("globex", "alice", "slack"),
+    ];
+    for (id, key) in (1..).zip(&keys) {
+        api.pushes.put_link([id; 16], key, &suite::tokens("sealed", 1), hour).await.unwrap();
+    }
+    let left = async || {
+        let links = api.pushes.links(LinkFilter::default(), 100).await.unwrap();
+        links.into_iter().map(|link| link.key.subject).collect::<BTreeSet<_>>()
+    };
+    let post = async |role: &str, path: &str, body: Value| {
+        api.send(role, Method::POST, path, Some(body), &[]).await.status
+    };
+    for (role, path, body) in [
+        ("org:acme", "/api/revocations", json!({ "type": "user", "org": "acme", "id": "alice" })),
+        ("org:acme", "/api/blocks", json!({ "type": "user", "id": "bob" })),
+        ("org:acme", "/api/revocations", json!({ "type": "linked_token", "id": "hub" })),
+        ("platform", "/api/blocks", json!({ "type": "org", "id": "initech" })),
+        ("platform", "/api/revocations", json!({ "type": "token", "id": "jti-1" })),
+        ("org:acme", "/api/revocations", json!({ "type": "linked_token", "id": "github/erin" })),
+    ] {
+        assert_eq!(post(role, path, body.clone()).await, StatusCode::CREATED, "{body}");
+    }
+    assert_eq!(left().await.len(), 7, "nothing ends them before the task runs");
+    // A process that starts after all of this.
+    tokio::spawn(link_endings::run(api.store.clone(), api.pushes.clone(), api.stop.clone()));
+    while !api.store.link_endings(1).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let expected = ["alice", "dave", "erin"].map(str::to_owned);
+    assert_eq!(left().await, BTreeSet::from(expected), "alice of another org, and erin of another org");
+    let waiting = api.pushes.claim_removed([1; 16], hour, 100).await.unwrap();
+    assert_eq!(waiting.len(), 5, "their tokens wait for their revocation: {waiting:?}");
 }

@@ -106,6 +106,7 @@ impl ControlStore {
             let hit_until = super::machines::hit_until(&mut write.tx, new).await?;
             let until = rows::signed(new.until)?.max(hit_until);
             insert(&mut write, &[(new, until)]).await?;
+            super::link_endings::add(&mut write, std::slice::from_ref(new)).await?;
             write.stamp(true).await?;
             write.keep(&ListChange::Revocations(ListDifference::of([], [new.clone()])));
             write.commit(ADD, &format!("{} {}", new.kind, new.target)).await
@@ -141,6 +142,7 @@ impl ControlStore {
             });
             let kept = kept.collect::<Result<Vec<(&RevocationRecord, i64)>>>()?;
             insert(&mut write, &kept).await?;
+            super::link_endings::add(&mut write, new).await?;
             stamp(&mut write, new).await?;
             write.keep(&ListChange::Revocations(ListDifference::of([], new.to_vec())));
             write.commit(ADD, &format!("{} tokens", new.len())).await

@@ -1,0 +1,37 @@
+//! Linked accounts that end with revocations.
+
+use super::{change, revocation};
+use crate::control::sql::ControlStore;
+use crate::control::{LinkEnding, RevocationRecord};
+
+/// Invariant I-6. Leaves nothing.
+pub(super) async fn are_recorded_with_their_revocations_until_they_are_done(store: &ControlStore) {
+    let waiting = async || store.link_endings(1_000).await.unwrap();
+    let done = async |endings: Vec<LinkEnding>| {
+        let ids: Vec<String> = endings.into_iter().map(|ending| ending.id).collect();
+        store.delete_link_endings(&ids).await.unwrap();
+    };
+    done(waiting().await).await;
+    assert!(waiting().await.is_empty());
+    let token = revocation("ends-0", "acme", 9_000);
+    let user = RevocationRecord {
+        kind: "block_user".into(),
+        target: "bob".into(),
+        ..revocation("ends-1", "acme", 9_000)
+    };
+    for record in [&token, &user] {
+        store.add_revocation(&change(), record).await.unwrap();
+    }
+    let found = waiting().await;
+    let expected: Vec<LinkEnding> = [&token, &user].into_iter().filter_map(LinkEnding::of).collect();
+    assert_eq!(found, expected);
+    // A lifted revocation has ended its links all the same.
+    store.delete_revocation(&change(), "ends-1").await.unwrap();
+    assert_eq!(waiting().await, expected);
+    store.delete_link_endings(&["ends-0".to_owned()]).await.unwrap();
+    assert_eq!(waiting().await, expected[1..]);
+    store.delete_link_endings(&[]).await.unwrap();
+    done(waiting().await).await;
+    assert!(waiting().await.is_empty());
+    store.delete_revocation(&change(), "ends-0").await.unwrap();
+}
