@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::control::LinkEnding;
+use asp_store::control::EndedLinks;
 use asp_store::control::sql::ControlStore;
 use asp_store::linked_accounts::{LinkFilter, LinkedAccounts, bound_to_token};
 use tokio::time::MissedTickBehavior;
@@ -70,8 +70,8 @@ async fn end_some(store: &ControlStore, links: &dyn LinkedAccounts) -> anyhow::R
 }
 
 /// Removes the links of an ending; returns their number.
-async fn end(links: &dyn LinkedAccounts, ending: &LinkEnding) -> anyhow::Result<u64> {
-    let LinkEnding { org, subject, provider, token, .. } = ending;
+async fn end(links: &dyn LinkedAccounts, ending: &EndedLinks) -> anyhow::Result<u64> {
+    let EndedLinks { org, subject, provider, token, .. } = ending;
     let bound = match token.is_empty() {
         true => String::new(),
         false => bound_to_token(token),

@@ -7,7 +7,7 @@ pub const MAX_LINK_ENDINGS: usize = 300_000;
 
 /// Links that end with a revocation: those that match every part that is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkEnding {
+pub struct EndedLinks {
     /// Id of the revocation.
     pub id: String,
     pub org: String,
@@ -19,9 +19,9 @@ pub struct LinkEnding {
     pub created_at: u64,
 }
 
-impl LinkEnding {
+impl EndedLinks {
     /// Returns the links that end with a revocation; `None` if it ends none.
-    pub fn of(record: &RevocationRecord) -> Option<LinkEnding> {
+    pub fn of(record: &RevocationRecord) -> Option<EndedLinks> {
         let (org, target) = (record.org.as_str(), record.target.as_str());
         let (org, subject, provider, token) = match record.kind.as_str() {
             // Without an org it is an admin of the platform, who has no links.
@@ -38,7 +38,7 @@ impl LinkEnding {
         if [org, subject, provider, token].iter().all(|part| part.is_empty()) {
             return None;
         }
-        Some(LinkEnding {
+        Some(EndedLinks {
             id: record.id.clone(),
             org: org.to_owned(),
             subject: subject.to_owned(),
@@ -65,7 +65,7 @@ mod tests {
             until: 2,
             by_platform: true,
         };
-        LinkEnding::of(&record).map(|found| [found.org, found.subject, found.provider, found.token])
+        EndedLinks::of(&record).map(|found| [found.org, found.subject, found.provider, found.token])
     }
 
     #[test]

@@ -5,7 +5,7 @@ use sqlx::any::AnyRow;
 
 use super::write::{Rank, Write};
 use super::{ControlStore, check_bound, rows};
-use crate::control::{LinkEnding, MAX_LINK_ENDINGS, Result, RevocationRecord};
+use crate::control::{EndedLinks, MAX_LINK_ENDINGS, Result, RevocationRecord};
 
 const COUNT: &str = "SELECT COUNT(*) FROM link_endings WHERE id <> $1";
 const SELECT: &str = "SELECT id, org, subject, provider, token, created_at FROM link_endings \
@@ -13,7 +13,7 @@ const SELECT: &str = "SELECT id, org, subject, provider, token, created_at FROM 
 
 impl ControlStore {
     /// Returns at most `limit` endings that have not been done, oldest first.
-    pub async fn link_endings(&self, limit: u32) -> Result<Vec<LinkEnding>> {
+    pub async fn link_endings(&self, limit: u32) -> Result<Vec<EndedLinks>> {
         self.within(async {
             let page = query!(SELECT, i64::from(limit));
             page.fetch_all(&self.revoking).await?.iter().map(record).collect()
@@ -43,7 +43,7 @@ impl ControlStore {
 
 /// Records the links that end with these revocations.
 pub(super) async fn add(write: &mut Write<'_>, records: &[RevocationRecord]) -> Result<()> {
-    let endings: Vec<LinkEnding> = records.iter().filter_map(LinkEnding::of).collect();
+    let endings: Vec<EndedLinks> = records.iter().filter_map(EndedLinks::of).collect();
     let Some(first) = endings.first() else { return Ok(()) };
     check_bound(&mut write.tx, (COUNT, &first.id), "linked accounts to end", MAX_LINK_ENDINGS).await?;
     let text = format!(
@@ -51,7 +51,7 @@ pub(super) async fn add(write: &mut Write<'_>, records: &[RevocationRecord]) -> 
         rows::values(endings.len(), 6)
     );
     let mut insert = sqlx::query(sqlx::AssertSqlSafe(text));
-    for LinkEnding { id, org, subject, provider, token, created_at } in &endings {
+    for EndedLinks { id, org, subject, provider, token, created_at } in &endings {
         for part in [id, org, subject, provider, token] {
             insert = insert.bind(part);
         }
@@ -61,6 +61,6 @@ pub(super) async fn add(write: &mut Write<'_>, records: &[RevocationRecord]) -> 
     Ok(())
 }
 
-fn record(row: &AnyRow) -> Result<LinkEnding> {
-    record! { row, LinkEnding { id, org, subject, provider, token, created_at } }
+fn record(row: &AnyRow) -> Result<EndedLinks> {
+    record! { row, EndedLinks { id, org, subject, provider, token, created_at } }
 }

@@ -2,12 +2,12 @@
 
 use super::{change, revocation};
 use crate::control::sql::ControlStore;
-use crate::control::{LinkEnding, RevocationRecord};
+use crate::control::{EndedLinks, RevocationRecord};
 
 /// Invariant I-6. Leaves nothing.
 pub(super) async fn are_recorded_with_their_revocations_until_they_are_done(store: &ControlStore) {
     let waiting = async || store.link_endings(1_000).await.unwrap();
-    let done = async |endings: Vec<LinkEnding>| {
+    let done = async |endings: Vec<EndedLinks>| {
         let ids: Vec<String> = endings.into_iter().map(|ending| ending.id).collect();
         store.delete_link_endings(&ids).await.unwrap();
     };
@@ -23,7 +23,7 @@ pub(super) async fn are_recorded_with_their_revocations_until_they_are_done(stor
         store.add_revocation(&change(), record).await.unwrap();
     }
     let found = waiting().await;
-    let expected: Vec<LinkEnding> = [&token, &user].into_iter().filter_map(LinkEnding::of).collect();
+    let expected: Vec<EndedLinks> = [&token, &user].into_iter().filter_map(EndedLinks::of).collect();
     assert_eq!(found, expected);
     // A lifted revocation has ended its links all the same.
     store.delete_revocation(&change(), "ends-1").await.unwrap();

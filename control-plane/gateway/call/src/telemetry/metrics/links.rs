@@ -19,7 +19,7 @@ pub enum LinkUse {
     Used,
     /// The token was used after a refresh, which this call may have waited for.
     Refreshed,
-    /// There is no link, or it lacks a scope.
+    /// No link, or one that lacks a scope.
     Missing,
     /// The service or its provider rejected the link.
     Dead,
@@ -55,7 +55,7 @@ pub enum LinkRefresh {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkRevocation {
     Revoked,
-    /// It is tried again later.
+    /// A failed attempt, after which another one follows.
     Retried,
     GivenUp,
 }
