@@ -171,7 +171,7 @@ fn interpreter(venv: &str) -> Result<PathBuf> {
     Ok(python)
 }
 
-fn python_program(venv: &str, program: &str) -> Result<Command> {
+pub(crate) fn python_program(venv: &str, program: &str) -> Result<Command> {
     let mut command = Command::new(interpreter(venv)?);
     command.arg(tool::root()?.join("tests/clients/a2a-python").join(program));
     Ok(command)

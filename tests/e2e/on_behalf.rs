@@ -6,6 +6,7 @@ mod lent;
 mod linked;
 mod realm;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -19,7 +20,7 @@ use tokio::process::Command;
 
 use self::keys::an_upstream_and_an_api_that_want_a_key_never_show_it;
 use self::lent::plugins_ask_a_service_that_wants_a_key_and_never_have_it;
-use self::linked::a_caller_links_an_account_in_a_browser_and_removes_it;
+use self::linked::accounts_are_linked_renewed_once_and_removed_everywhere;
 use crate::plugins::{Client, MODES};
 use crate::trial::{Shared, trials};
 
@@ -28,7 +29,7 @@ const LANGUAGES: [&str; 3] = ["python", "node", "java"];
 trials! { on_behalf:
     services_in_three_languages_take_the_platforms_token_alone,
     a_callers_token_is_exchanged_at_its_issuer,
-    a_caller_links_an_account_in_a_browser_and_removes_it,
+    accounts_are_linked_renewed_once_and_removed_everywhere,
     an_upstream_and_an_api_that_want_a_key_never_show_it,
     // Only root can mount names for a runtime: in a user namespace it would not know who its callers are.
     plugins_ask_a_service_that_wants_a_key_and_never_have_it if rustix::process::geteuid().is_root(),
@@ -235,8 +236,13 @@ async fn a_callers_token_is_exchanged_at_its_issuer(_: &Shared) -> Result<()> {
     stack.stop(&[]).await
 }
 
-/// One call of the next era, whose answer is JSON.
-async fn call(stack: &Stack, token: &str, (server, name): (&str, &str)) -> Result<Value> {
+/// One call of the next era at the edge, whose answer is JSON.
+async fn call(stack: &Stack, token: &str, tool: (&str, &str)) -> Result<Value> {
+    call_at(stack.edge(), token, tool).await
+}
+
+/// The same at this address.
+async fn call_at(address: SocketAddr, token: &str, (server, name): (&str, &str)) -> Result<Value> {
     let bearer = format!("Bearer {token}");
     let headers = [
         ("authorization", bearer.as_str()),
@@ -253,6 +259,6 @@ async fn call(stack: &Stack, token: &str, (server, name): (&str, &str)) -> Resul
     });
     let params = json!({ "name": name, "arguments": {}, "_meta": meta });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-    let answer = http1::post(stack.edge(), &format!("/{server}/mcp"), &headers, &body.to_string()).await?;
+    let answer = http1::post(address, &format!("/{server}/mcp"), &headers, &body.to_string()).await?;
     answer.json()
 }

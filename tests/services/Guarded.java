@@ -21,10 +21,12 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Executors;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /** A service that takes a call only with the platform's token for it: as guarded.py, with Nimbus. */
 public final class Guarded {
-  private static final List<String> TOLD = List.of("sub", "org", "scope", "caller_issuer");
+  private static final List<String> TOLD = List.of("sub", "org", "scope", "caller_issuer", "preferred_username");
 
   private final Path path;
   private DefaultJWTProcessor<SecurityContext> judge;
@@ -70,13 +72,21 @@ public final class Guarded {
     return judge().process(header.substring(7), null);
   }
 
+  private static Stream<String> listed(Map<String, Object> config, String name, String otherwise)
+      throws java.text.ParseException {
+    var listed = JSONObjectUtils.getStringList(config, name);
+    return listed == null ? Stream.of(otherwise) : listed.stream();
+  }
+
   private synchronized DefaultJWTProcessor<SecurityContext> judge() throws Exception {
     if (judge == null) {
       var config = JSONObjectUtils.parse(Files.readString(path));
       var keys = JWKSourceBuilder.create(URI.create((String) config.get("keys")).toURL()).build();
       var made = new DefaultJWTProcessor<SecurityContext>();
-      made.setJWSTypeVerifier(new DefaultJOSEObjectTypeVerifier<>(new JOSEObjectType("at+jwt")));
-      made.setJWSKeySelector(new JWSVerificationKeySelector<>(JWSAlgorithm.ES256, keys));
+      var types = listed(config, "typ", "at+jwt").map(JOSEObjectType::new).collect(Collectors.toSet());
+      var algorithms = listed(config, "algorithms", "ES256").map(JWSAlgorithm::parse).collect(Collectors.toSet());
+      made.setJWSTypeVerifier(new DefaultJOSEObjectTypeVerifier<>(types));
+      made.setJWSKeySelector(new JWSVerificationKeySelector<>(algorithms, keys));
       made.setJWTClaimsSetVerifier(new DefaultJWTClaimsVerifier<>(
           (String) config.get("audience"),
           new JWTClaimsSet.Builder().issuer((String) config.get("issuer")).build(),

@@ -15,8 +15,8 @@ async function caller(header = '') {
   const [scheme, token] = header.split(' ');
   if (scheme.toLowerCase() !== 'bearer') throw new Error('no bearer token');
   const { payload } = await jwtVerify(token, keys, {
-    algorithms: ['ES256'],
-    typ: 'at+jwt',
+    algorithms: config.algorithms ?? ['ES256'],
+    typ: config.typ?.[0] ?? 'at+jwt',
     issuer: config.issuer,
     audience: config.audience,
     requiredClaims: ['exp', 'iat', 'sub'],
@@ -30,8 +30,8 @@ const server = createServer((request, response) => {
     let status = 200;
     let answer;
     try {
-      const { sub, org, scope, caller_issuer } = await caller(request.headers.authorization);
-      answer = { sub, org, scope, caller_issuer };
+      const { sub, org, scope, caller_issuer, preferred_username } = await caller(request.headers.authorization);
+      answer = { sub, org, scope, caller_issuer, preferred_username };
     } catch (error) {
       status = 401;
       answer = { error: String(error.message) };

@@ -4,7 +4,7 @@ SCRIPT is a JSON object, each member optional:
   answers   by a property of the asked form: the content to accept with, or "decline" or "cancel"
   sampled   the text every sampling request is answered with; without it the client cannot sample
   uses      the input with which the model uses the first tool it is offered, once; without it, it can use none
-  visits    whether the user agrees to visit pages
+  visits    whether the user agrees to visit pages; with "told", {"page": URL} is printed first, as a line of its own
   roots     the URIs of the directories that a server may work on; without it, the client has none to tell
   reads     the URI of a resource that is read after the call
   lists     list the resources after the call
@@ -66,6 +66,8 @@ class Record:
     async def elicit(self, _context, params):
         if params.mode == "url":
             self.asked.append({"message": params.message, "url": params.url})
+            if self.script.get("visits") == "told":
+                print(json.dumps({"page": params.url}), flush=True)
             return ElicitResult(action="accept" if self.script.get("visits") else "decline")
         properties = list(params.requested_schema["properties"])
         self.asked.append({"message": params.message, "properties": properties})

@@ -1,181 +1,236 @@
-//! An account that a caller links in a real browser at a real Keycloak, behind which a service takes its tokens alone.
+//! Accounts that a caller links in a real browser at a real Keycloak, behind which services in three languages take its tokens
+//! alone: linked from official clients, renewed once, removed everywhere, and left nowhere.
+
+mod provider;
+mod secrets;
+mod world;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use asp_e2e::chromium::Chromium;
-use asp_e2e::keycloak::Keycloak;
-use asp_e2e::stack::{Options, Stack};
-use asp_e2e::{http1, wait};
+use asp_e2e::keycloak::REALM;
+use asp_e2e::process::Process;
+use asp_e2e::{stack, tool, wait};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use futures::future::{try_join_all, try_join3};
 use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::time::Instant;
 
-use super::{Guarded, call, realm};
+use self::provider::{HUB, HUB_SECRET};
+use self::secrets::Needles;
+use self::world::World;
+use super::{LANGUAGES, call_at};
+use crate::clients::{LEGACY, MODERN};
 use crate::trial::Shared;
 
-/// Realm of the provider.
-const HUB: &str = "hub";
-const HUB_SECRET: &str = "hubs-secret";
-const PASSWORD: &str = "wonderland";
+/// Calls at the same time while the access token has expired.
+const AT_ONCE: usize = 50;
+/// Time after which a removal holds everywhere, and for how long that is tried.
+const HOLDS_AFTER: Duration = Duration::from_secs(1);
+const TRIED: Duration = Duration::from_secs(2);
+const NOBODY: Value = Value::Null;
 
-pub(super) async fn a_caller_links_an_account_in_a_browser_and_removes_it(_: &Shared) -> Result<()> {
-    let keycloak = Keycloak::start(&realm::acme()).await?;
-    let dir = tempfile::tempdir()?;
-    let service = Guarded::start("python", &dir).await?;
-    service.trusts(&json!({
-        "keys": format!("{}/protocol/openid-connect/certs", keycloak.issuer_of(HUB)),
-        "issuer": keycloak.issuer_of(HUB), "audience": "crm", "algorithms": ["RS256"], "typ": ["JWT"],
-    }))?;
-    let mut options = Options::repository()?;
-    options.environment = vec![
-        ("ASP_ISSUER_ORIGINS", keycloak.origin()),
-        ("ASP_UPSTREAMS", format!("crm.internal=http://127.0.0.1:{}", service.port)),
-    ];
-    let stack = Stack::start(options).await?;
-    let admin = stack.token(&["--admin", "--user", "ops"]).await?;
-    let edge = format!("http://{}", stack.edge());
-    keycloak.ask("POST", "/admin/realms", Some(&hub(&edge))).await?;
-    let clients = format!("/admin/realms/{}/clients", asp_e2e::keycloak::REALM);
-    keycloak.ask("POST", &clients, Some(&login_client(&edge))).await?;
-    put(&stack, &admin, "/api/issuers/clients/kc", &issuer(&keycloak)).await?;
-    put(&stack, &admin, "/api/link-providers/hub", &provider(&keycloak, service.port)).await?;
-    put(&stack, &admin, "/api/registry/servers/crm", &server()).await?;
-    let form = format!("grant_type=password&client_id=direct&username=alice&password={PASSWORD}");
-    let token = keycloak.token(&form).await?;
-    let page = wait::until("the server asks for a link", wait::CONVERGE, || async {
-        page_in(&call(&stack, &token, ("crm", "who")).await.ok()?, &edge)
-    });
-    let page = page.await.with_context(|| stack.asp.tail())?;
-    let browser = Chromium::start().await?;
-    link(&browser, &keycloak, &page).await.context("the linking page")?;
-    let answer = call(&stack, &token, ("crm", "who")).await?;
-    let said = &answer["result"]["structuredContent"];
-    ensure!(said["preferred_username"] == "alice-at-hub", "{answer}");
-    ensure!(service.shown(&token).await? == 401, "the service takes the client's own token");
-    browser.open(&format!("{edge}/account")).await?;
+/// Whether a service took the token of alice's account.
+fn is_done(answer: &Value) -> bool {
+    answer["result"]["structuredContent"]["preferred_username"] == "alice-at-hub"
+}
+
+pub(super) async fn accounts_are_linked_renewed_once_and_removed_everywhere(_: &Shared) -> Result<()> {
+    let world = Box::pin(World::start()).await?;
+    a_legacy_client_links_and_a_page_removes(&world).await.context("MCP 2025-11-25")?;
+    a_modern_client_links_and_a_block_ends(&world).await.context("MCP 2026-07-28")?;
+    an_agents_client_links(&world).await.context("A2A")?;
+    expired_tokens_are_renewed_once(&world).await.context("refresh")?;
+    a_removal_holds_everywhere(&world).await.context("removal")?;
+    tokens_are_left_nowhere(&world).await.context("the search")?;
+    let processes = world.cluster.gateways.iter().map(|gateway| &gateway.process);
+    let logs: Vec<_> = processes.chain([&world.cluster.control]).map(Process::log).collect();
+    let faults = stack::faults(&logs, &[]);
+    ensure!(faults.is_empty(), "{faults:#?}");
+    world.browser.stop().await
+}
+
+async fn a_legacy_client_links_and_a_page_removes(world: &World) -> Result<()> {
+    let answer = world.link(world.mcp("legacy", "who_python")?, &[REALM, HUB]).await?;
+    ensure!(answer["protocol"] == LEGACY && is_done(&answer), "{answer}");
+    for address in world.addresses() {
+        for language in LANGUAGES {
+            let tool_name = format!("who_{language}");
+            let answer = call_at(address, &world.token, ("crm", &tool_name)).await?;
+            ensure!(is_done(&answer), "{language}: {answer}");
+        }
+    }
+    for service in &world.services {
+        ensure!(service.shown(&world.token).await? == 401, "a service takes the client's own token");
+    }
+    ensure!(world.active().await? > 0, "no token is active");
+    let browser = &world.browser;
+    browser.open(&format!("{}/account", world.edge)).await?;
     browser.click("form[action=\"/account/sign-in\"] button").await?;
     // The browser is signed in at the issuer already.
-    browser.arrives(&format!("{edge}/account")).await?;
+    browser.arrives(&format!("{}/account", world.edge)).await?;
     browser.click("form[action=\"/account/remove\"] button").await?;
-    wait::until("the account is removed", wait::CONVERGE, || async {
-        page_in(&call(&stack, &token, ("crm", "who")).await.ok()?, &edge)
+    world.asks_for_a_link().await?;
+    world.all_are_inactive().await
+}
+
+async fn a_modern_client_links_and_a_block_ends(world: &World) -> Result<()> {
+    let answer = world.link(world.mcp("auto", "who_node")?, &[HUB]).await?;
+    ensure!(answer["protocol"] == MODERN && is_done(&answer), "{answer}");
+    let alice = json!({ "type": "user", "org": "acme", "id": "alice" });
+    world.admin("POST", "/api/blocks", &alice).await?;
+    wait::until("the links of the blocked user are gone", wait::CONVERGE, || async {
+        let links = world.admin("GET", "/api/links?user=alice", &NOBODY).await.ok()?;
+        links.as_array()?.is_empty().then_some(())
     })
     .await?;
-    wait::until("the provider has ended the session", wait::CONVERGE, || async {
-        (sessions(&keycloak).await.ok()? == 0).then_some(())
-    })
-    .await?;
-    browser.stop().await?;
-    drop(service);
-    stack.stop(&[]).await
+    world.all_are_inactive().await?;
+    world.admin("DELETE", "/api/blocks?type=user&org=acme&id=alice", &NOBODY).await?;
+    // Who is let in again has no account any more.
+    world.asks_for_a_link().await
 }
 
-/// Links the account as alice, at her company and at the provider.
-async fn link(browser: &Chromium, keycloak: &Keycloak, page: &str) -> Result<()> {
-    browser.open(page).await?;
-    browser.click("form button").await?;
-    for (realm, user) in [(asp_e2e::keycloak::REALM, "alice"), (HUB, "alice-at-hub")] {
-        browser.arrives(&keycloak.issuer_of(realm)).await?;
-        browser.fill("#username", user).await?;
-        browser.fill("#password", PASSWORD).await?;
-        browser.click("#kc-login").await?;
-    }
-    wait::until("the account is linked", wait::CONVERGE, || async {
-        let title = browser.run("return document.title").await.ok()?;
-        (title == "Account linked").then_some(())
-    })
-    .await
-}
-
-/// Address of the linking page in an answer.
-fn page_in(answer: &Value, edge: &str) -> Option<String> {
-    let said = answer.to_string();
-    let start = format!("{edge}/crm/oauth/link?ticket=");
-    let sealed = said.split(&start).nth(1)?;
-    let end = sealed.find(|c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c))?;
-    Some(format!("{start}{}", sealed.get(..end)?))
-}
-
-/// Number of alice's sessions at the provider.
-async fn sessions(keycloak: &Keycloak) -> Result<usize> {
-    let users = format!("/admin/realms/{HUB}/users");
-    let found = keycloak.ask("GET", &format!("{users}?exact=true&username=alice-at-hub"), None).await?;
-    let id = found[0]["id"].as_str().context("alice's id")?;
-    let sessions = keycloak.ask("GET", &format!("{users}/{id}/sessions"), None).await?;
-    Ok(sessions.as_array().context("sessions")?.len())
-}
-
-async fn put(stack: &Stack, admin: &str, path: &str, body: &Value) -> Result<()> {
-    let request = http1::Request {
-        method: "PUT".into(),
-        target: path.into(),
-        headers: vec![
-            ("authorization".into(), format!("Bearer {admin}").into_bytes()),
-            ("content-type".into(), b"application/json".to_vec()),
-        ],
-        body: body.to_string().into_bytes(),
-    };
-    let answer = http1::send(stack.admin(), &request).await?;
-    ensure!(answer.status == 200, "PUT {path}: {} {}", answer.status, answer.text());
+async fn an_agents_client_links(world: &World) -> Result<()> {
+    let task = world.link(world.a2a("who_java")?, &[HUB]).await?;
+    ensure!(task["status"]["state"] == "TASK_STATE_COMPLETED", "{task}");
+    ensure!(task.to_string().contains("alice-at-hub"), "{task}");
     Ok(())
 }
 
-/// The client at the company's issuer, as which every client logs in.
-fn login_client(edge: &str) -> Value {
-    json!({
-        "clientId": "mcp", "publicClient": true, "standardFlowEnabled": true,
-        "redirectUris": [format!("{edge}/crm/oauth/callback")],
-        "attributes": { "pkce.code.challenge.method": "S256" }, "defaultClientScopes": ["asp"],
-    })
+async fn expired_tokens_are_renewed_once(world: &World) -> Result<()> {
+    let changed = world.postgres.ask("UPDATE linked_accounts SET access_until_ms = 1").await?;
+    ensure!(changed == "UPDATE 1", "{changed}");
+    let before = world.refreshes();
+    let gateways = world.cluster.addresses();
+    let calls = (0..AT_ONCE)
+        .map(|turn| call_at(gateways[turn % gateways.len()], &world.token, ("crm", "who_python")));
+    for answer in try_join_all(calls).await? {
+        ensure!(is_done(&answer), "{answer}");
+    }
+    let after = world.refreshes();
+    ensure!(after == before + 1, "{} refreshes of one token", after - before);
+    Ok(())
 }
 
-/// The provider's realm, whose tokens are for the service `crm`.
-fn hub(edge: &str) -> Value {
-    let mapper = |name: &str, kind: &str, config: Value| json!({ "name": name, "protocol": "openid-connect", "protocolMapper": kind, "config": config });
-    let user = json!({ "claim.name": "preferred_username", "jsonType.label": "String", "user.attribute": "username",
-                       "access.token.claim": "true" });
-    let audience = json!({ "included.custom.audience": "crm", "access.token.claim": "true" });
-    json!({
-        "realm": HUB, "enabled": true, "sslRequired": "none", "accessTokenLifespan": 300,
-        "clients": [{
-            "clientId": "asp", "secret": HUB_SECRET, "standardFlowEnabled": true,
-            "redirectUris": [format!("{edge}/account/callback")],
-            "attributes": { "pkce.code.challenge.method": "S256" },
-            "protocolMappers": [
-                mapper("crm", "oidc-audience-mapper", audience),
-                mapper("sub", "oidc-sub-mapper", json!({ "access.token.claim": "true" })),
-                mapper("user", "oidc-usermodel-attribute-mapper", user),
-            ],
-        }],
-        "users": [{
-            "username": "alice-at-hub", "enabled": true, "firstName": "Alice", "lastName": "L",
-            "email": "alice@hub.example", "emailVerified": true,
-            "credentials": [{ "type": "password", "value": PASSWORD }],
-        }],
-    })
+async fn a_removal_holds_everywhere(world: &World) -> Result<()> {
+    ensure!(world.active().await? > 0, "no token is active");
+    let removed = world.admin("DELETE", "/api/links?org=acme&user=alice", &NOBODY).await?;
+    ensure!(removed["removed"] == 1, "{removed}");
+    let since = Instant::now();
+    try_join_all(world.addresses().into_iter().map(|address| is_refused(world, address, since))).await?;
+    world.all_are_inactive().await
 }
 
-fn issuer(keycloak: &Keycloak) -> Value {
-    json!({
-        "iss": keycloak.issuer(), "orgs": ["acme"], "typ": ["JWT"], "audiences": ["asp"],
-        "claims": { "user": "preferred_username" }, "defaults": { "org": "acme" }, "login": { "clientId": "mcp" },
-    })
+/// Calls at this address until [`TRIED`]: none may succeed that begins [`HOLDS_AFTER`] the removal.
+async fn is_refused(world: &World, address: SocketAddr, since: Instant) -> Result<()> {
+    let mut refused = 0;
+    while since.elapsed() < TRIED {
+        let began = since.elapsed();
+        let answer = call_at(address, &world.token, ("crm", "who_node")).await?;
+        ensure!(began < HOLDS_AFTER || !is_done(&answer), "{began:?} after the removal: {answer}");
+        refused += usize::from(began >= HOLDS_AFTER);
+    }
+    ensure!(refused > 0, "nothing was tried after {HOLDS_AFTER:?}");
+    Ok(())
 }
 
-fn provider(keycloak: &Keycloak, port: u64) -> Value {
-    json!({
-        "discover": keycloak.issuer_of(HUB), "clientSecret": HUB_SECRET,
-        "document": { "title": "Hub", "clientId": "asp", "for": ["crm/*"],
-                      "origins": [format!("http://127.0.0.1:{port}")] },
-    })
+async fn tokens_are_left_nowhere(world: &World) -> Result<()> {
+    wait::until("spans have come", wait::CONVERGE, || async { world.spans.exists().then_some(()) }).await?;
+    let issued = world.issued();
+    ensure!(issued.len() >= 8, "the search knows only {} secrets", issued.len());
+    let needles = Needles::of(issued.iter().map(String::as_str).chain([HUB_SECRET]))?;
+    let found = search(world, &needles, &[]).await?;
+    ensure!(found.is_empty(), "secrets of linked accounts are in {found:#?}");
+    // The same search finds each form of a token in each place.
+    let token = issued.first().context("a token")?;
+    let planted = plant(world, token).await?;
+    let found = search(world, &needles, &[&planted]).await?;
+    let state = world.cluster.directory.path().display().to_string();
+    let database = directory_of(&world.postgres.socket())?.display().to_string();
+    let redis = directory_of(&world.redis.socket)?.display().to_string();
+    let expected = [
+        format!("{state}/planted-raw"),
+        format!("{state}/planted-base64"),
+        format!("{state}/planted-hex"),
+        format!("{state}/planted-beginning"),
+        database,
+        redis,
+        world.spans.display().to_string(),
+        "log of planted".to_owned(),
+        "environment of planted".to_owned(),
+        "/api/audit/changes".to_owned(),
+    ];
+    for place in expected {
+        ensure!(found.iter().any(|found| found.starts_with(&place)), "{place} is not among {found:#?}");
+    }
+    Ok(())
 }
 
-/// A server with one tool, whose service is behind a linked account.
-fn server() -> Value {
-    let file = |name: &str, text: &str| json!({ "path": format!("crm/{name}.yaml"), "text": text });
-    let server = "apiVersion: asp/v1\nname: crm\ndescription: Customers.\nprotocols: [mcp]\nsessions: both\n\
-         defaultExposure: allow\nauth: {schemes: [jwt], issuers: [kc]}\nprimitives: [{ref: crm/crm.who}]\n";
-    let tool = "id: crm.who\nname: who\ntype: tool\nversion: 1.0.0\nowner: crm@acme.example\nsummary: Says who calls.\n\
-         mutation: read_only\nexposure: {mcp: {tool: {name: who}}}\n\
-         primitiveSchema: {input_schema: {type: object}}\n\
-         runtime: {mode: proxy, http: {url: \"http://crm.internal/who\"}, auth: {linked: hub}}\n\
-         security: {riskClass: low}\n";
-    json!({ "files": [file("server", server), file("who", tool)] })
+/// Every place of the platform that has a secret.
+async fn search(world: &World, needles: &Needles, more: &[&Process]) -> Result<Vec<String>> {
+    world.postgres.ask("CHECKPOINT").await?;
+    for command in ["CONFIG SET rdbcompression no", "SAVE"] {
+        let answer = world.redis.ask(command).await?;
+        ensure!(answer == "+OK", "{command}: {answer}");
+    }
+    let mut found = needles.in_files(world.cluster.directory.path())?;
+    found.extend(needles.in_files(directory_of(&world.postgres.socket())?)?);
+    found.extend(needles.in_files(directory_of(&world.redis.socket)?)?);
+    found.extend(needles.in_files(&world.spans)?);
+    let cluster = &world.cluster;
+    let own = [("control", &cluster.control), ("envoy", &cluster.envoy.process)];
+    let gateways = cluster.gateways.iter().map(|gateway| ("a gateway", &gateway.process));
+    let more = more.iter().map(|process| ("planted", *process));
+    for (name, process) in own.into_iter().chain(gateways).chain(more) {
+        found.extend(needles.in_process(name, process)?);
+    }
+    let answers = try_join3(
+        world.admin("GET", "/api/audit/calls?limit=1000", &NOBODY),
+        world.admin("GET", "/api/audit/changes?limit=1000", &NOBODY),
+        world.admin("GET", "/api/links", &NOBODY),
+    );
+    let (calls, changes, links) = answers.await?;
+    for (path, answer) in
+        [("/api/audit/calls", calls), ("/api/audit/changes", changes), ("/api/links", links)]
+    {
+        if needles.are_in(answer.to_string().as_bytes()) {
+            found.push(path.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+fn directory_of(socket: &Path) -> Result<&Path> {
+    socket.parent().context("a socket is in a directory")
+}
+
+/// Leaves a token in each place; returns a process that has it in its environment and its log.
+async fn plant(world: &World, token: &str) -> Result<Process> {
+    let hex: String = token.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let base64 = BASE64_STANDARD.encode(format!("a{token}"));
+    let forms =
+        [("raw", token), ("hex", hex.as_str()), ("base64", base64.as_str()), ("beginning", &token[..16])];
+    for (form, text) in forms {
+        let path = world.cluster.directory.path().join(format!("planted-{form}"));
+        std::fs::write(path, format!("before {text} after"))?;
+    }
+    std::fs::OpenOptions::new().append(true).open(&world.spans)?.write_all(token.as_bytes())?;
+    world.postgres.ask(&format!("CREATE TABLE planted AS SELECT '{token}'::text AS secret")).await?;
+    world.redis.ask(&format!("SET planted {token}")).await?;
+    let audited = format!(
+        "UPDATE audit SET detail = '{}' WHERE revision = (SELECT MAX(revision) FROM audit)",
+        &token[..16]
+    );
+    world.postgres.ask(&audited).await?;
+    let mut command = Command::new(tool::python()?);
+    let program = "import os, time; print(os.environ['PLANTED'], flush=True); time.sleep(600)";
+    command.args(["-c", program]).env("PLANTED", token);
+    let process = Process::start("planted", command)?;
+    process.logged(token).await?;
+    Ok(process)
 }
