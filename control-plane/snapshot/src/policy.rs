@@ -471,6 +471,32 @@ mod tests {
         }
     }
 
+    /// Invariant I-12.
+    #[test]
+    fn an_approval_by_the_caller_never_stands_in_for_one_by_another_person() {
+        use Protocol::Unspecified as Any;
+        let by_caller =
+            Binding { approval: true, name: "own".into(), ..binding(TargetKind::User, "*", "x", Any, false) };
+        let by = |group: &str| Binding {
+            approvers: group.into(),
+            name: group.into(),
+            ..binding(TargetKind::User, "*", "x", Any, false)
+        };
+        let rows = [
+            ([by_caller.clone(), by("finance")], "finance"),
+            // Either would do, as long as it is the same at every gateway.
+            ([by("security"), by("finance")], "finance"),
+        ];
+        for ([one, other], expected) in rows {
+            for bindings in [vec![one.clone(), other.clone()], vec![other, one]] {
+                let policy = Policy::new(bindings.clone(), vec![]).unwrap();
+                let decided = policy.decide(&caller(), &primitive("x"), Protocol::Mcp, &Value::Null);
+                assert_eq!(decided.effect, Effect::Approve);
+                assert_eq!(decided.by.unwrap().approvers, expected, "{bindings:?}");
+            }
+        }
+    }
+
     #[test]
     fn the_version_of_a_policy_changes_with_its_bindings_and_not_with_their_order() {
         let [one, other] = ["a", "b"].map(|id| binding(TargetKind::User, "*", id, Protocol::Mcp, true));

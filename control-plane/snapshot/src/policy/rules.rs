@@ -69,7 +69,9 @@ pub(super) fn rank(binding: &Binding, protocol: Protocol) -> Option<Rank> {
     };
     let (primitive, target) = (by_pattern(&binding.primitive), by_pattern(&binding.target));
     let by_issuer = !binding.issuer.is_empty();
-    Some((primitive, target, by_kind, by_issuer, by_protocol, Effect::of(binding)))
+    // Else an approval by the caller could stand in for one by another person.
+    let by_others = !binding.approvers.is_empty();
+    Some((primitive, target, by_kind, by_issuer, by_protocol, Effect::of(binding), by_others))
 }
 
 /// Bindings with compiled conditions.
@@ -85,6 +87,11 @@ struct CompiledRule {
 }
 
 impl CompiledRule {
+    /// Returns the group that approves, and its issuer.
+    fn approvers(&self) -> (&str, &str) {
+        (&self.binding.approvers, &self.binding.approvers_issuer)
+    }
+
     fn concerns(&self, caller: &Caller, primitive: &str) -> bool {
         let names = |name: &str| names::matches(&self.binding.target, name);
         let names_user = self.binding.target_kind() == TargetKind::User;
@@ -185,8 +192,8 @@ fn holds(rule: &CompiledRule, call: &RuleContext<'_>) -> bool {
     rule.when.iter().all(|condition| condition.holds(call.arguments))
 }
 
-/// Returns the first binding by rank that applies. Bindings of equal rank differ only in their names, so any of them
-/// will do.
+/// Returns the first binding by rank that applies. Of bindings of equal rank, whose approvers may differ, every gateway
+/// takes the same.
 fn first<'a>(
     rules: &'a [CompiledRule],
     call: &RuleContext<'_>,
@@ -195,7 +202,9 @@ fn first<'a>(
     let about = rules.iter().filter(|rule| kind(rule) && rule.concerns(call.caller, call.primitive));
     let mut ranked: Vec<(Rank, &CompiledRule)> =
         about.filter_map(|rule| Some((rank(&rule.binding, call.protocol)?, rule))).collect();
-    ranked.sort_by(|(one, _), (other, _)| other.cmp(one));
+    ranked.sort_by(|(one, by), (other, by_other)| {
+        other.cmp(one).then_with(|| by.approvers().cmp(&by_other.approvers()))
+    });
     let found = ranked.into_iter().find(|(_, rule)| holds(rule, call));
     found.map(|(rank, rule)| (rank, &rule.binding))
 }
