@@ -236,8 +236,8 @@ pub enum Ineligible {
     NotInGroup,
 }
 
-/// Whether somebody may decide about a request. The same user name at another issuer counts as the caller: it may be the
-/// same person.
+/// Whether somebody may decide about a request. The same name at another issuer, or of a machine, counts as the caller: it may
+/// be the same person, whose client has that name.
 pub fn check_approver(request: &ApprovalRequest, approver: &Approver) -> std::result::Result<(), Ineligible> {
     let scope = &request.scope;
     if approver.org != scope.org {
@@ -251,7 +251,7 @@ pub fn check_approver(request: &ApprovalRequest, approver: &Approver) -> std::re
     if !is_member || !is_of_issuer {
         return Err(Ineligible::NotInGroup);
     }
-    if !request.is_machine && approver.names.contains(&request.requester) {
+    if approver.names.contains(&request.requester) {
         return Err(Ineligible::OwnCall);
     }
     Ok(())
@@ -286,6 +286,10 @@ mod tests {
         for (approver, expected) in rows {
             assert_eq!(check_approver(&request, &approver), Err(expected), "{approver:?}");
         }
+        // A client that has the name of its user is taken for a machine.
+        let of_machine = ApprovalRequest { is_machine: true, ..request.clone() };
+        assert_eq!(check_approver(&of_machine, &suite::approver("alice")), Err(Ineligible::OwnCall));
+        assert_eq!(check_approver(&of_machine, &bob), Ok(()));
         let mut open = request.clone();
         open.scope.approvers_iss = String::new();
         assert_eq!(
