@@ -6,6 +6,7 @@
 //! task is dropped.
 
 pub mod admission;
+mod approval_text;
 mod approval_wait;
 pub mod approvals;
 pub mod approve;

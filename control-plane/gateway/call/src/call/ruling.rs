@@ -22,6 +22,8 @@ pub struct Approvers {
     pub group: String,
     /// Name of the issuer whose groups count; empty for the caller's, `*` for every issuer.
     pub issuer: String,
+    /// Version of the org's policy that names them.
+    pub policy: [u8; 32],
 }
 
 /// Decisions while the call runs.

@@ -21,18 +21,18 @@ use asp_call::digest::of_request;
 use asp_call::telemetry::audit::{ApprovalFact, approval};
 use asp_edge::MACHINE_ISSUER;
 use asp_json::Json;
-use asp_platform::redact::redact_json;
 use asp_snapshot::Snapshot;
 use asp_snapshot::protocol::protocol_name;
 pub use asp_store::approvals::{
     Approval, ApprovalDecision, ApprovalId, ApprovalRequest, ApprovalState, ApprovalStoreError, Approver,
     GrantScope, MAX_REASON, NoticeClaim, check_approver,
 };
-use asp_store::approvals::{ApprovalStore, MAX_SHOWN, RequestReceipt};
+use asp_store::approvals::{ApprovalStore, RequestReceipt};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::approval_text::reviewable_text;
 use super::approval_wait::{ApprovalEnd, ApprovalWait, within};
 use super::approve;
 use super::{CallTask, Pipeline};
@@ -240,6 +240,10 @@ impl CallTask {
         let Some(store) = &approvals.store else { return Err(unavailable("this gateway has no queue")) };
         let began = Instant::now();
         let Some(snapshot) = self.pipeline.running.snapshot() else { return Err(unavailable("no snapshot")) };
+        // The call may have waited since its bindings were evaluated: others may have to approve it by now.
+        if snapshot.policy.version(&self.call.caller.org) != approvers.policy {
+            return Err(Refusal::NotApproved(Disapproval::Outdated));
+        }
         let shown = reviewable_text(arguments)?;
         let scope = scope(&snapshot, &self.call, approvers, arguments);
         let _counted = approvals.enter();
@@ -371,21 +375,6 @@ fn is_machine(call: &Call) -> bool {
     caller.issuer == MACHINE_ISSUER || (!caller.client.is_empty() && caller.client == caller.user)
 }
 
-/// Returns the arguments as an approver sees them: all of them, without secrets.
-fn reviewable_text(arguments: &Json) -> Result<String, Refusal> {
-    let refuse = |pointer: String, message: String| Err(Refusal::InvalidArguments { pointer, message });
-    // The approver would see both values, and the service use one.
-    if let Some(pointer) = asp_json::repeated(arguments.text()) {
-        return refuse(pointer, "is there twice, and another person approves this call; send it once".into());
-    }
-    let shown = redact_json(arguments.text());
-    if shown.len() > MAX_SHOWN {
-        let message = format!("has more than {MAX_SHOWN} bytes, which nobody can review for an approval");
-        return refuse(String::new(), message);
-    }
-    Ok(shown.into_owned())
-}
-
 /// Returns what a grant for the call is bound to.
 fn scope(snapshot: &Snapshot, call: &Call, approvers: &Approvers, arguments: &Json) -> GrantScope {
     let server = &call.server.message.name;
@@ -398,7 +387,7 @@ fn scope(snapshot: &Snapshot, call: &Call, approvers: &Approvers, arguments: &Js
         primitive,
         approvers: approvers.group.clone(),
         approvers_iss: iss(snapshot, call, approvers),
-        policy: snapshot.policy.version(&call.caller.org),
+        policy: approvers.policy,
     }
 }
 

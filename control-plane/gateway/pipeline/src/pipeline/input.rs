@@ -115,17 +115,17 @@ pub fn check_rules(
             )))
         }
         (Some(binding), Effect::Approve) => {
-            call.ruling.requires(approvers(&binding));
+            call.ruling.requires(approvers(&binding, snapshot.policy.version(&call.caller.org)));
             Ok(true)
         }
         _ => Ok(false),
     }
 }
 
-/// Returns who approves calls by a binding, if the caller does not.
-fn approvers(binding: &Binding) -> Option<Approvers> {
+/// Returns who approves calls by a binding of a policy of this version, if the caller does not.
+fn approvers(binding: &Binding, policy: [u8; 32]) -> Option<Approvers> {
     let approvers =
-        || Approvers { group: binding.approvers.clone(), issuer: binding.approvers_issuer.clone() };
+        || Approvers { group: binding.approvers.clone(), issuer: binding.approvers_issuer.clone(), policy };
     (!binding.approvers.is_empty()).then(approvers)
 }
 
