@@ -25,7 +25,7 @@ use asp_platform::secret::{Secret, SecretBytes};
 use asp_store::linked_accounts::{
     HolderId, LINK_TABLE, LinkFilter, LinkId, LinkRow, LinkTokens, LinkedAccounts, bound_to_session, link_row,
 };
-use asp_vault::{Place, Vault};
+use asp_vault::{Place, Vault, VaultError};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -320,8 +320,7 @@ impl LinkedTokens {
     async fn open(&self, link: &LinkRow) -> Result<OpenedTokens, NoLink> {
         let row = link_row(link.id);
         let place = Place { tenant: &link.key.org, table: LINK_TABLE, row: &row };
-        let opened =
-            self.vault.open(&place, &link.sealed).await.map_err(|error| NoLink::Vault(error.to_string()))?;
+        let opened = self.vault.open(&place, &link.sealed).await.map_err(not_opened)?;
         if opened.outdated
             && let Ok(sealed) = self.vault.seal(&place, opened.plain.expose()).await
             && let Err(error) = self.store.reseal(link.id, link.version, &Bytes::from(sealed)).await
@@ -378,6 +377,17 @@ impl LinkedTokens {
         if let Err(error) = self.store.note_use(link.id, NOTE_EVERY).await {
             tracing::warn!(%error, "use of a linked account could not be noted");
         }
+    }
+}
+
+/// Returns the meaning of a link that does not open: if no later attempt can succeed, its user has to link it again.
+fn not_opened(error: VaultError) -> NoLink {
+    match error {
+        VaultError::UnknownKey { .. } | VaultError::NotOpened => {
+            tracing::debug!(%error, "tokens of a linked account do not open");
+            NoLink::Missing(LinkReason::Unreadable)
+        }
+        other => NoLink::Vault(other.to_string()),
     }
 }
 
@@ -443,6 +453,22 @@ mod tests {
             (Some(0), false, false),
         ] {
             assert_eq!(is_fresh(&link(life, renewable)), fresh, "{life:?} {renewable}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_asked_for_again_only_if_it_never_opens() {
+        let key_id = "local:k1".to_owned();
+        for lost in [VaultError::UnknownKey { key_id }, VaultError::NotOpened] {
+            assert_eq!(not_opened(lost), NoLink::Missing(LinkReason::Unreadable));
+        }
+        let cause = || "away".to_owned();
+        for passing in [
+            VaultError::Unavailable { service: "aws", cause: cause() },
+            VaultError::Refused { service: "aws", cause: cause() },
+            VaultError::KeyFile(cause()),
+        ] {
+            assert!(matches!(not_opened(passing), NoLink::Vault(_)));
         }
     }
 

@@ -71,6 +71,12 @@ async fn find_or_ask(
         Err(NoLink::Missing(why)) => why,
         found => return found.map_err(|no_link| fault(call, &no_link)),
     };
+    if why == LinkReason::Unreadable {
+        tracing::warn!(
+            call = %call.id, provider = wanted.provider,
+            "tokens of a linked account do not open and its user is asked to link it again; restore the key of the vault if it was lost"
+        );
+    }
     let lasting = |refusal| AuthFault { refusal, passes: false };
     let Some(page) = links.page(&request) else {
         return Err(lasting(Refusal::Internal("the address of a linking page is too long".into())));
@@ -133,6 +139,7 @@ fn message(call: &Call, title: &str, why: LinkReason) -> String {
     let reason = match why {
         LinkReason::Never => "",
         LinkReason::Rejected => " Its former link is no longer accepted.",
+        LinkReason::Unreadable => " Its former link cannot be read any more.",
         LinkReason::Scopes => " It needs more rights than the present link has.",
     };
     format!("Link your {title} account to use “{name}”.{reason}")

@@ -62,6 +62,9 @@ pub enum LinkReason {
     Rejected,
     #[error("it was linked with fewer scopes")]
     Scopes,
+    /// Its tokens were altered or moved, or the vault lost their key.
+    #[error("its tokens do not open")]
+    Unreadable,
 }
 
 impl LinkRequest<'_> {

@@ -331,6 +331,32 @@ async fn a_removed_account_is_used_nowhere_and_its_tokens_are_revoked() {
     assert_eq!(*world.heard.revoked.lock(), ["rt-0", "at-0"]);
 }
 
+/// Invariant I-12: a record that was moved from another org is nobody's.
+#[tokio::test]
+async fn an_account_whose_tokens_do_not_open_is_linked_again() {
+    let world = World::start().await;
+    world.heard.accepted.lock().insert("at-0".into());
+    let row = link_row(LINK);
+    let place = Place { tenant: "globex", table: LINK_TABLE, row: &row };
+    let sealed = vault().seal(&place, br#"{"a":"at-0"}"#).await.unwrap();
+    let tokens = LinkTokens {
+        version: 1,
+        scopes: "read".into(),
+        renewable: false,
+        access_life: None,
+        sealed: sealed.into(),
+    };
+    world.store.put_link(LINK, &alice(), &tokens, HOUR).await.unwrap();
+    let page = world.page().await;
+    assert!(world.heard.calls.lock().is_empty(), "the moved token was sent");
+    let (cookie, at_provider) = world.sign_in(&page, "alice").await;
+    let back = query(&[("state", sent_to(&at_provider)["state"].as_str()), ("code", "c0de")]);
+    let linked = world.get(&format!("/account/callback?{back}"), &cookie).await;
+    assert_eq!(linked.status, StatusCode::OK, "{}", linked.text);
+    let answer = world.call(0).await;
+    assert!(is_done(&answer), "{answer}");
+}
+
 #[tokio::test]
 async fn a_rejected_account_is_dead_and_its_user_is_asked_again() {
     let world = World::start().await;
