@@ -151,7 +151,7 @@ pub trait LinkedAccounts: Send + Sync {
     /// Returns all providers by name.
     async fn providers(&self) -> Result<Vec<ProviderRow>>;
 
-    /// Deletes a provider; returns whether there was one.
+    /// Deletes a provider; returns whether there was one that no link and no token to revoke needs.
     async fn delete_provider(&self, name: &str) -> Result<bool>;
 
     /// Stores a link, in place of the user's former one at the provider. It ends after `keep`.

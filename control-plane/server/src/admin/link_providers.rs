@@ -95,7 +95,7 @@ pub async fn put(
     Ok(Json(provider_json(&row)?))
 }
 
-/// Deletes a provider that no user has an account at.
+/// Deletes a provider that no user has an account at, and where no token waits for its revocation.
 #[utoipa::path(delete, path = "/api/link-providers/{name}", tag = "links", params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub async fn delete(admin: Admin, State(state): ApiState, Path(name): Path<String>) -> Result<StatusCode> {
@@ -106,10 +106,15 @@ pub async fn delete(admin: Admin, State(state): ApiState, Path(name): Path<Strin
             format!("users have accounts at {name}: remove them first (DELETE /api/links?provider={name})");
         return Err(Problem::params(detail));
     }
+    if state.links.provider(&name).await?.is_none() {
+        return Err(Problem::not_found());
+    }
     note(&state, &admin, "link-provider.delete", &name, "").await?;
     match state.links.delete_provider(&name).await? {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(Problem::not_found()),
+        false => Err(Problem::params(format!(
+            "tokens of {name} still wait for their revocation: try again later, or store the provider without `revocation`"
+        ))),
     }
 }
 

@@ -72,7 +72,10 @@ impl<D: CallsDatabase> LinkedAccounts for D {
     }
 
     async fn delete_provider(&self, name: &str) -> Result<bool> {
-        Ok(changes(self, statement!("DELETE FROM link_providers WHERE name = $1", name)).await?)
+        let delete = "DELETE FROM link_providers WHERE name = $1 \
+             AND NOT EXISTS (SELECT 1 FROM linked_accounts WHERE provider = $1) \
+             AND NOT EXISTS (SELECT 1 FROM link_removals WHERE provider = $1)";
+        Ok(changes(self, statement!(delete, name)).await?)
     }
 
     async fn put_link(&self, id: LinkId, key: &LinkKey, tokens: &LinkTokens, keep: Duration) -> Result<()> {

@@ -80,6 +80,11 @@ async fn providers_are_replaced_by_name<S: LinkedAccounts>(store: &S) {
     assert_eq!((second.document.as_str(), second.sealed.len()), ("{\"a\":2}", 0));
     assert!(second.revision > first.revision);
     assert_eq!(store.providers().await.unwrap(), [second]);
+    put(store, [30; 16], &key("judy", "github"), 1).await;
+    assert!(!store.delete_provider("github").await.unwrap(), "a link needs it");
+    assert_eq!(store.remove_links(LinkFilter::default()).await.unwrap(), 1);
+    assert!(!store.delete_provider("github").await.unwrap(), "a revocation needs it");
+    assert_eq!(take_removed(store).await, [[30_u8; 16]]);
     assert!(store.delete_provider("github").await.unwrap());
     assert!(!store.delete_provider("github").await.unwrap());
 }

@@ -63,6 +63,27 @@ async fn a_provider_that_cannot_work_is_refused() {
 }
 
 #[tokio::test]
+async fn a_provider_stays_until_its_tokens_are_revoked() {
+    let api = Api::start().await;
+    assert_eq!(api.put("platform", GITHUB, github()).await.status, StatusCode::OK);
+    let hour = Duration::from_secs(3_600);
+    let key = suite::key("alice", "github");
+    api.pushes.put_link([1; 16], &key, &suite::tokens("sealed", 1), hour).await.unwrap();
+    let delete = async |path: &str| api.send("platform", Method::DELETE, path, None, &[]).await;
+    for wait in ["remove them first", "wait for their revocation"] {
+        let refused = delete(GITHUB).await;
+        assert!(refused.status.is_client_error(), "{}", refused.body);
+        assert!(refused.body["detail"].as_str().unwrap().contains(wait), "{}", refused.body);
+        assert_eq!(delete("/api/links?provider=github").await.status, StatusCode::OK);
+    }
+    let claim = [1; 16];
+    assert_eq!(api.pushes.claim_removed(claim, hour, 10).await.unwrap().len(), 1);
+    assert!(api.pushes.end_removed([1; 16], claim).await.unwrap());
+    assert_eq!(delete(GITHUB).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(delete(GITHUB).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn an_org_sees_and_removes_its_own_links_only() {
     let api = Api::start().await;
     let hour = Duration::from_secs(3_600);
