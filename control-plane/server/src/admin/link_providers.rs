@@ -80,10 +80,14 @@ pub async fn put(
     let is_public = provider.client_auth == ClientAuth::None;
     let sealed = match secret.filter(|_| !is_public) {
         Some(secret) => seal(&state, &name, &secret).await?,
-        None => former.filter(|_| !is_public).map(|former| former.sealed).unwrap_or_default(),
+        None => {
+            let kept = former.filter(|former| !is_public && goes_to_the_same(former, &provider));
+            kept.map(|former| former.sealed).unwrap_or_default()
+        }
     };
     if sealed.is_empty() && !is_public {
-        return Err(Problem::params("clientSecret: is required, unless clientAuth is `none`"));
+        let detail = "clientSecret: is required, unless clientAuth is `none` or the endpoints stay the same";
+        return Err(Problem::params(detail));
     }
     let detail = format!("client {}, for {}", provider.client_id, provider.primitives.join(" "));
     note(&state, &admin, "link-provider.put", &name, &detail).await?;
@@ -163,6 +167,14 @@ fn check(state: &AdminState, provider: &LinkProvider) -> Result<()> {
         true => Ok(()),
         false => Err(Problem::params(faults.join("; "))),
     }
+}
+
+/// Whether a stored secret is sent to no other endpoints than before: else who may change a provider could read it.
+fn goes_to_the_same(former: &ProviderRow, provider: &LinkProvider) -> bool {
+    let Ok(former) = serde_json::from_str::<LinkProvider>(&former.document) else { return false };
+    let endpoint = |provider: &LinkProvider| provider.revocation.as_ref().map(|one| one.endpoint.clone());
+    former.token_endpoint == provider.token_endpoint
+        && (provider.revocation.is_none() || endpoint(&former) == endpoint(provider))
 }
 
 async fn seal(state: &AdminState, name: &str, secret: &Secret) -> Result<Bytes> {

@@ -27,6 +27,16 @@ async fn a_preset_needs_a_client_and_its_secret_is_sealed() {
     assert!(!shown.to_string().contains("s3cret"));
     let row = api.pushes.provider("github").await.unwrap().unwrap();
     assert!(!String::from_utf8_lossy(&row.sealed).contains("s3cret"));
+    // The stored secret is sent nowhere else.
+    let github_of = |document: Value| json!({ "preset": "github", "document": document });
+    for elsewhere in [
+        json!({ "clientId": "c", "tokenEndpoint": "https://evil.example/token" }),
+        json!({ "clientId": "c", "revocation": { "endpoint": "https://evil.example/revoke" } }),
+    ] {
+        let refused = api.put("platform", GITHUB, github_of(elsewhere)).await;
+        assert!(refused.status.is_client_error(), "{}", refused.body);
+        assert!(refused.body["detail"].as_str().unwrap().contains("clientSecret"), "{}", refused.body);
+    }
     // A change without a secret keeps the stored one.
     let changed = json!({ "preset": "github", "document": { "clientId": "d", "for": [] } });
     assert_eq!(api.put("platform", GITHUB, changed).await.status, StatusCode::OK);
