@@ -133,7 +133,8 @@ impl<D: CallsDatabase> LinkedAccounts for D {
 
     async fn end_refresh(&self, id: LinkId, version: i64, by: HolderId, tokens: &LinkTokens) -> Result<bool> {
         // Also after the lease: only the holder changes the version of a live link, so tokens that come late are the newest.
-        let end = "UPDATE linked_accounts SET version = $4, scopes = $5, \
+        // Live again: what a service rejected in between were the former tokens.
+        let end = "UPDATE linked_accounts SET version = $4, state = 'live', scopes = $5, \
              renewable = CASE WHEN $6 THEN 1 ELSE 0 END, \
              access_until_ms = CASE WHEN $7 THEN now_ms() + $8 ELSE 0 END, lease_by = NULL, lease_ms = 0, \
              sealed = $9 WHERE link_id = $1 AND version = $2 AND lease_by = $3";

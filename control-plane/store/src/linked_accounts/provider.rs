@@ -13,6 +13,8 @@ const MAX_ENTRIES: usize = 64;
 const MAX_TEXT: usize = 2_048;
 /// Maximum life of a link in days.
 const MAX_TTL_DAYS: u32 = 366;
+/// Least life of an access token that the operator may assume in seconds: each shorter one would be renewed for every call.
+const MIN_LIFE_SECONDS: u32 = 60;
 /// Parameters of an authorization request that the platform itself sets.
 const OWN_PARAMETERS: [&str; 7] = [
     "response_type",
@@ -160,6 +162,9 @@ impl LinkProvider {
         if !(1..=MAX_TTL_DAYS).contains(&self.ttl_days) {
             faults.push(format!("ttlDays: must be 1 to {MAX_TTL_DAYS}"));
         }
+        if self.assumed_life_seconds.is_some_and(|life| life < MIN_LIFE_SECONDS) {
+            faults.push(format!("assumedLifeSeconds: must be {MIN_LIFE_SECONDS} or more"));
+        }
         faults.extend(operator_list::check(&self.primitives).err());
         faults.extend(self.list_faults());
         faults
@@ -189,6 +194,10 @@ impl LinkProvider {
         let is_own = |name: &String| OWN_PARAMETERS.contains(&name.as_str());
         if self.parameters.len() > MAX_ENTRIES || self.parameters.keys().any(is_own) {
             faults.push(format!("parameters: at most {MAX_ENTRIES}, and none that the platform sets"));
+        }
+        let is_long = |(name, value): (&String, &String)| name.len().max(value.len()) > MAX_TEXT;
+        if self.parameters.iter().any(is_long) {
+            faults.push(format!("parameters: at most {MAX_TEXT} bytes each"));
         }
         faults
     }
@@ -243,7 +252,7 @@ mod tests {
     fn each_fault_of_a_document_is_named() {
         type Edit = fn(&mut LinkProvider);
         assert_eq!(provider().faults(), Vec::<String>::new());
-        let cases: [(&str, Edit); 14] = [
+        let cases: [(&str, Edit); 17] = [
             ("title", |one| one.title.clear()),
             ("clientId", |one| one.client_id = "a\nb".into()),
             ("authorizationEndpoint", |one| one.authorization_endpoint = "javascript:alert(1)".into()),
@@ -258,6 +267,9 @@ mod tests {
             ("for", |one| one.primitives = vec!["*/x".into()]),
             ("orgs", |one| one.orgs = vec!["a*b".into()]),
             ("parameters", |one| drop(one.parameters.insert("state".into(), "x".into()))),
+            ("parameters", |one| drop(one.parameters.insert("a".into(), "x".repeat(MAX_TEXT + 1)))),
+            ("assumedLifeSeconds", |one| one.assumed_life_seconds = Some(MIN_LIFE_SECONDS - 1)),
+            ("issuer", |one| one.issuer = Some("https://a.example/#x".into())),
         ];
         for (name, change) in cases {
             let mut bad = provider();

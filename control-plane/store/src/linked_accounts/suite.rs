@@ -161,6 +161,12 @@ async fn a_dead_link_stays_dead_until_it_is_linked_again<S: LinkedAccounts>(stor
     assert!(!store.mark_dead([6; 16], 1).await.unwrap());
     assert!(!store.link(&own).await.unwrap().unwrap().is_live);
     assert!(!store.claim_refresh([6; 16], 1, [1; 16], HOUR).await.unwrap());
+    put(store, [6; 16], &own, 3).await;
+    assert!(store.claim_refresh([6; 16], 3, [1; 16], HOUR).await.unwrap());
+    assert!(store.mark_dead([6; 16], 3).await.unwrap(), "a request had the former token");
+    assert!(store.end_refresh([6; 16], 3, [1; 16], &tokens("new", 4)).await.unwrap());
+    assert!(store.link(&own).await.unwrap().unwrap().is_live, "its tokens are new");
+    assert!(store.mark_dead([6; 16], 4).await.unwrap());
     put(store, [7; 16], &own, 2).await;
     assert!(store.link(&own).await.unwrap().unwrap().is_live);
     assert_eq!(store.remove_links(LinkFilter { subject: "dave", ..LinkFilter::default() }).await.unwrap(), 1);
