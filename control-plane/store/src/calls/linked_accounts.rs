@@ -198,8 +198,8 @@ impl<D: CallsDatabase> LinkedAccounts for D {
             return Ok(Vec::new());
         }
         let take = "UPDATE link_removals SET due_ms = now_ms() + $2, claim = $1, attempts = attempts + 1 \
-             WHERE link_id IN (SELECT link_id FROM link_removals WHERE due_ms <= now_ms() LIMIT $3 \
-             FOR UPDATE SKIP LOCKED)";
+             WHERE link_id IN (SELECT link_id FROM link_removals WHERE due_ms <= now_ms() \
+             ORDER BY due_ms LIMIT $3 FOR UPDATE SKIP LOCKED)";
         self.execute(statement!(take, claim, lease, limit)).await?;
         let read = "SELECT link_id, org, provider, now_ms() - since_ms AS age_ms, attempts, sealed \
              FROM link_removals WHERE claim = $1 AND due_ms > now_ms()";

@@ -8,6 +8,7 @@ use asp_store::linked_accounts::{
     HolderId, LINK_TABLE, LinkId, LinkRow, LinkedAccountsError, RemovedLink, link_row,
 };
 use asp_vault::Place;
+use futures::future::join_all;
 
 use super::endpoint::TokenAnswer;
 use super::provider::KnownProvider;
@@ -18,10 +19,11 @@ use super::{LinkedTokens, read_tokens, unavailable};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Number of looks between two for expired links.
 const LOOKS: u32 = 60;
-/// Claim of removals: longer than their requests take.
+/// Claim of removals: longer than their requests take, which run at the same time.
 const LEASE: Duration = Duration::from_secs(120);
-/// Maximum number of removals of one claim, and of links that expire in one step.
-const AT_ONCE: u32 = 8;
+/// Maximum number of removals of one claim, and of links that expire in one step. A provider that does not answer delays
+/// those of others by the time of its own requests.
+const AT_ONCE: u32 = 32;
 const EXPIRE: u32 = 200;
 /// Longest pause between two attempts, and the time after which tokens are given up.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
@@ -53,32 +55,36 @@ impl LinkedTokens {
             self.vault.sweep();
         }
         let claim: HolderId = rand::random();
-        for removed in self.store.claim_removed(claim, LEASE, AT_ONCE).await? {
-            match self.revoke_removed(&removed).await {
-                Ok(()) => {
-                    self.metrics.revoked(LinkRevocation::Revoked);
-                    self.store.end_removed(removed.id, claim).await?;
-                }
-                Err(fault) if removed.age >= GIVE_UP => {
-                    self.metrics.revoked(LinkRevocation::GivenUp);
-                    tracing::error!(
-                        provider = removed.provider, org = removed.org, %fault,
-                        "tokens of a removed linked account were not revoked within a week and are deleted; end the grant at the provider"
-                    );
-                    self.store.end_removed(removed.id, claim).await?;
-                }
-                Err(fault) => {
-                    self.metrics.revoked(LinkRevocation::Retried);
-                    let after = pause(removed.attempts);
-                    tracing::warn!(
-                        provider = removed.provider, attempts = removed.attempts, %fault,
-                        "tokens of a removed linked account could not be revoked; retrying"
-                    );
-                    self.store.retry_removed(removed.id, claim, after).await?;
-                }
+        let removed = self.store.claim_removed(claim, LEASE, AT_ONCE).await?;
+        let ending = removed.iter().map(|removed| self.end_tokens(removed, claim));
+        join_all(ending).await.into_iter().collect()
+    }
+
+    /// Revokes the tokens of a claimed removal, and stores what became of them.
+    async fn end_tokens(&self, removed: &RemovedLink, claim: HolderId) -> Result<(), LinkedAccountsError> {
+        match self.revoke_removed(removed).await {
+            Ok(()) => {
+                self.metrics.revoked(LinkRevocation::Revoked);
+                self.store.end_removed(removed.id, claim).await.map(drop)
+            }
+            Err(fault) if removed.age >= GIVE_UP => {
+                self.metrics.revoked(LinkRevocation::GivenUp);
+                tracing::error!(
+                    provider = removed.provider, org = removed.org, %fault,
+                    "tokens of a removed linked account were not revoked within a week and are deleted; end the grant at the provider"
+                );
+                self.store.end_removed(removed.id, claim).await.map(drop)
+            }
+            Err(fault) => {
+                self.metrics.revoked(LinkRevocation::Retried);
+                let after = pause(removed.attempts);
+                tracing::warn!(
+                    provider = removed.provider, attempts = removed.attempts, %fault,
+                    "tokens of a removed linked account could not be revoked; retrying"
+                );
+                self.store.retry_removed(removed.id, claim, after).await.map(drop)
             }
         }
-        Ok(())
     }
 
     async fn revoke_removed(&self, removed: &RemovedLink) -> Result<(), NoLink> {
