@@ -1,7 +1,8 @@
 //! The page of a user's linked accounts.
 //!
-//! Keeps true: it shows the links of the user who signed in, for [`LIFE`] seconds; a link is removed only by a form of this
-//! page: its origin is checked, its cookie is not sent by other sites, and it has a tag that only this page knows.
+//! Keeps true: it shows the links of the user who signed in, for [`LIFE`] seconds, until the token ends or is revoked; a link is
+//! removed only by a form of this page: its origin is checked, its cookie is not sent by other sites, and it has a tag that
+//! only this page knows.
 
 use asp_call::clock::unix_seconds;
 use asp_edge::Caller;
@@ -21,18 +22,17 @@ use crate::replica::Replica;
 const LIFE: u64 = 900;
 /// Maximum number of issuers to choose from.
 const MAX_ISSUERS: usize = 50;
+/// Place of the sealed session; no server has this name.
+const SESSION: &str = ":account";
 /// Context of the tags in forms.
 const TAG: &[u8] = b"account";
 
 /// A user who has signed in.
 #[derive(Serialize, Deserialize)]
 struct AccountSession {
-    #[serde(rename = "o")]
-    org: String,
-    #[serde(rename = "i")]
-    issuer: String,
-    #[serde(rename = "u")]
-    user: String,
+    /// What the token proved, without groups and scopes: a cookie is small.
+    #[serde(rename = "c")]
+    caller: Caller,
     #[serde(rename = "n")]
     id: [u8; 16],
     #[serde(rename = "e")]
@@ -47,23 +47,22 @@ fn cookie_name(gateway: &Replica) -> &'static str {
     if is_secure(gateway) { "__Host-asp-account" } else { "asp-account" }
 }
 
-fn session(gateway: &Replica, parts: &Parts) -> Option<AccountSession> {
-    let session: AccountSession = open(gateway, "account", named_cookie(parts, cookie_name(gateway))?)?;
-    (session.expires > unix_seconds()).then_some(session)
+/// Returns the session of a browser, if its token is still valid.
+fn session(gateway: &Replica, snapshot: &Snapshot, parts: &Parts) -> Option<AccountSession> {
+    let session: AccountSession = open(gateway, SESSION, named_cookie(parts, cookie_name(gateway))?)?;
+    let now = unix_seconds();
+    let is_valid =
+        session.expires > now && session.caller.expires_at > now && !snapshot.revoked(&session.caller);
+    is_valid.then_some(session)
 }
 
 /// Opens a session for a user who has signed in.
 pub(super) fn open_session(asked: &LoginRequest<'_>, caller: &Caller) -> Response {
-    let session = AccountSession {
-        org: caller.org.clone(),
-        issuer: caller.issuer.clone(),
-        user: caller.user.clone(),
-        id: rand::random(),
-        expires: unix_seconds() + LIFE,
-    };
+    let caller = Caller { groups: Vec::new(), scopes: Vec::new(), ..caller.clone() };
+    let session = AccountSession { caller, id: rand::random(), expires: unix_seconds() + LIFE };
     let gateway = asked.gateway;
     let secure = if is_secure(gateway) { "; Secure" } else { "" };
-    let cookie = seal(gateway, "account", &session).map(|sealed| {
+    let cookie = seal(gateway, SESSION, &session).map(|sealed| {
         format!("{}={sealed}; Path=/; Max-Age={LIFE}; HttpOnly; SameSite=Lax{secure}", cookie_name(gateway))
     });
     let cookie = cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok());
@@ -75,11 +74,12 @@ pub(super) fn open_session(asked: &LoginRequest<'_>, caller: &Caller) -> Respons
 
 /// Shows the user's links, or how to sign in.
 pub(super) async fn show(gateway: &Replica, snapshot: &Snapshot, parts: &Parts) -> Response {
-    let Some(session) = session(gateway, parts) else {
+    let Some(session) = session(gateway, snapshot, parts) else {
         return texts::choose(&choices(gateway, snapshot));
     };
     let Some(links) = links(gateway) else { return texts::refusal(texts::FAILED) };
-    let found = match links.links_of(&session.org, &session.issuer, &session.user).await {
+    let Caller { org, issuer, user, .. } = &session.caller;
+    let found = match links.links_of(org, issuer, user).await {
         Ok(found) => found,
         Err(fault) => {
             tracing::warn!(%fault, "a user's linked accounts could not be read");
@@ -93,7 +93,7 @@ pub(super) async fn show(gateway: &Replica, snapshot: &Snapshot, parts: &Parts) 
         let tag = gateway.sealer.tag(TAG, &tagged(&session, &link.key.provider));
         shown.push(ShownLink { title, tag, link });
     }
-    texts::account(&session.user, &shown)
+    texts::account(user, &shown)
 }
 
 fn tagged(session: &AccountSession, provider: &str) -> String {
@@ -139,20 +139,24 @@ pub(super) fn sign_in(
 }
 
 /// Removes a link of the user.
-pub(super) async fn remove(gateway: &Replica, (parts, body, _): PublicRequest<'_>) -> Response {
+pub(super) async fn remove(
+    gateway: &Replica,
+    snapshot: &Snapshot,
+    (parts, body, _): PublicRequest<'_>,
+) -> Response {
     if !is_from_here(&gateway.config.public_url, parts) {
         return texts::refusal(texts::FOREIGN);
     }
     let given = form_in(parts, body).unwrap_or_default();
     let text = |name: &str| given.get(name).map(String::as_str).unwrap_or_default();
     let provider = text("provider");
-    let Some(session) = session(gateway, parts) else { return texts::refusal(texts::EXPIRED) };
+    let Some(session) = session(gateway, snapshot, parts) else { return texts::refusal(texts::EXPIRED) };
     if !gateway.sealer.has_tag(TAG, &tagged(&session, provider), text("tag")) {
         return texts::refusal(texts::FOREIGN);
     }
     let Some(links) = links(gateway) else { return texts::refusal(texts::FAILED) };
-    let AccountSession { org, issuer, user, .. } = session;
-    match links.remove((&org, &issuer, &user), provider).await {
+    let Caller { org, issuer, user, .. } = &session.caller;
+    match links.remove((org, issuer, user), provider).await {
         Ok(removed) => {
             tracing::info!(provider, org, removed, "linked account removed by its user");
             go_to(&format!("{}/account", gateway.config.public_url))

@@ -220,7 +220,7 @@ pub async fn serve_account(
         ("", &Method::GET) => account::show(gateway, snapshot, parts).await,
         ("/callback", &Method::GET) => linked(gateway, snapshot, request).await,
         ("/sign-in", &Method::POST) => account::sign_in(gateway, snapshot, request),
-        ("/remove", &Method::POST) => account::remove(gateway, request).await,
+        ("/remove", &Method::POST) => account::remove(gateway, snapshot, request).await,
         _ => texts::page(StatusCode::METHOD_NOT_ALLOWED, texts::EXPIRED),
     })
 }

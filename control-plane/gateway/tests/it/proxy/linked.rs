@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use asp_identity::issuers::IssuerDeps;
 use asp_proto::snapshot::service_auth::Kind as Way;
-use asp_proto::snapshot::{IssuerAccess, LinkedToken, Login, RiskClass, ServiceAuth};
+use asp_proto::snapshot::{IssuerAccess, LinkedToken, Login, RevokedBefore, RiskClass, ServiceAuth};
+use asp_registry::Inputs;
 use asp_store::linked_accounts::{
     LINK_TABLE, LinkFilter, LinkId, LinkKey, LinkTokens, LinkedAccounts, PROVIDER_TABLE, link_row,
 };
@@ -20,7 +21,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::login::FORM;
 use crate::plugin::until_async;
-use crate::support::{Answer, PUBLIC_URL, vault};
+use crate::support::{Answer, PUBLIC_URL, now, vault};
 
 const SECRET: &str = "hub-s3cret";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -474,4 +475,14 @@ async fn a_user_sees_and_removes_the_links_of_the_account_page() {
     assert!(world.store.link(&alice()).await.unwrap().is_none());
     let page = world.get("/account", &session).await;
     assert!(page.text.contains("You have linked no accounts"), "{}", page.text);
+    let revoked = RevokedBefore {
+        org: "acme".into(),
+        user: "alice".into(),
+        not_after_iat: now() + 60,
+        ..RevokedBefore::default()
+    };
+    let revoked = assemble(Inputs { revision: 2, revoked_before: vec![revoked], ..inputs() });
+    world.gateways[1].gateway.apply(behind_a_link(revoked, &world.origin)).unwrap();
+    let page = world.get("/account", &session).await;
+    assert!(!page.text.contains("Signed in as alice"), "{}", page.text);
 }
