@@ -169,8 +169,9 @@ pub trait LinkedAccounts: Send + Sync {
     /// Claims the refresh of a live link that still has this version, for `lease`; returns whether nobody else has it.
     async fn claim_refresh(&self, id: LinkId, version: i64, by: HolderId, lease: Duration) -> Result<bool>;
 
-    /// Stores refreshed tokens, with which the link is alive, and ends the claim; returns false if the link is gone or has changed since the claim.
-    async fn end_refresh(&self, id: LinkId, version: i64, by: HolderId, tokens: &LinkTokens) -> Result<bool>;
+    /// Stores refreshed tokens of a claim, with which the link is alive, and ends the claim; returns false if the link is gone or
+    /// has other tokens since.
+    async fn end_refresh(&self, id: LinkId, version: i64, tokens: &LinkTokens) -> Result<bool>;
 
     /// Ends a claim without new tokens.
     async fn give_up_refresh(&self, id: LinkId, by: HolderId) -> Result<()>;

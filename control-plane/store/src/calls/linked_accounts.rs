@@ -131,15 +131,15 @@ impl<D: CallsDatabase> LinkedAccounts for D {
         Ok(changes(self, statement!(claim, id, version, by, lease)).await?)
     }
 
-    async fn end_refresh(&self, id: LinkId, version: i64, by: HolderId, tokens: &LinkTokens) -> Result<bool> {
-        // Also after the lease: only the holder changes the version of a live link, so tokens that come late are the newest.
-        // Live again: what a service rejected in between were the former tokens.
-        let end = "UPDATE linked_accounts SET version = $4, state = 'live', scopes = $5, \
-             renewable = CASE WHEN $6 THEN 1 ELSE 0 END, \
-             access_until_ms = CASE WHEN $7 THEN now_ms() + $8 ELSE 0 END, lease_by = NULL, lease_ms = 0, \
-             sealed = $9 WHERE link_id = $1 AND version = $2 AND lease_by = $3";
+    async fn end_refresh(&self, id: LinkId, version: i64, tokens: &LinkTokens) -> Result<bool> {
+        // Also after the lease, and if somebody else has claimed the link since: the version shows that these are its newest
+        // tokens. Live again: what a service rejected in between were the former ones.
+        let end = "UPDATE linked_accounts SET version = $3, state = 'live', scopes = $4, \
+             renewable = CASE WHEN $5 THEN 1 ELSE 0 END, \
+             access_until_ms = CASE WHEN $6 THEN now_ms() + $7 ELSE 0 END, lease_by = NULL, lease_ms = 0, \
+             sealed = $8 WHERE link_id = $1 AND version = $2";
         let (expires, life) = until(tokens.access_life);
-        let end = statement!(end, id, version, by, tokens.version, tokens.scopes.as_str(), tokens.renewable);
+        let end = statement!(end, id, version, tokens.version, tokens.scopes.as_str(), tokens.renewable);
         let end = end.bind(expires).bind(life).bind(&tokens.sealed);
         Ok(changes(self, end).await?)
     }

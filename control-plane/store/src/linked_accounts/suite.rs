@@ -128,24 +128,25 @@ async fn one_holder_refreshes_and_only_the_link_that_it_read<S: LinkedAccounts>(
     put(store, [4; 16], &own, 1).await;
     let claim =
         async |version, by: u8, lease| store.claim_refresh([4; 16], version, [by; 16], lease).await.unwrap();
-    let end = async |version, by: u8, next| {
-        store.end_refresh([4; 16], version, [by; 16], &tokens("new", next)).await.unwrap()
-    };
+    let end = async |version, next| store.end_refresh([4; 16], version, &tokens("new", next)).await.unwrap();
     assert!(!claim(2, 1, HOUR).await, "another version");
     assert!(claim(1, 1, HOUR).await);
     assert!(!claim(1, 2, HOUR).await, "somebody has it");
-    assert!(!end(1, 2, 9).await, "not the holder");
-    assert!(end(1, 1, 2).await);
-    assert!(!end(1, 1, 3).await, "its claim has ended");
+    assert!(end(1, 2).await);
+    assert!(!end(1, 3).await, "it has other tokens");
     assert_eq!(store.link(&own).await.unwrap().unwrap().version, 2);
     assert!(claim(2, 1, Duration::ZERO).await);
     assert!(claim(2, 2, HOUR).await, "the lease of the first is over");
     store.give_up_refresh([4; 16], [1; 16]).await.unwrap();
     assert!(!claim(2, 3, HOUR).await, "only the holder gives up");
     store.give_up_refresh([4; 16], [2; 16]).await.unwrap();
-    assert!(claim(2, 3, HOUR).await);
+    assert!(claim(2, 3, Duration::ZERO).await);
+    assert!(claim(2, 4, HOUR).await);
+    assert!(end(2, 5).await, "tokens that come late, and after another claim, are the newest");
+    assert!(!end(2, 6).await, "those of the other claim are older");
+    assert!(claim(5, 3, HOUR).await, "the other claim is over");
     put(store, [5; 16], &own, 7).await;
-    assert!(!end(2, 3, 8).await, "linked again in between");
+    assert!(!end(5, 8).await, "linked again in between");
     assert_eq!(
         store.remove_links(LinkFilter { subject: "carol", ..LinkFilter::default() }).await.unwrap(),
         1
@@ -164,7 +165,7 @@ async fn a_dead_link_stays_dead_until_it_is_linked_again<S: LinkedAccounts>(stor
     put(store, [6; 16], &own, 3).await;
     assert!(store.claim_refresh([6; 16], 3, [1; 16], HOUR).await.unwrap());
     assert!(store.mark_dead([6; 16], 3).await.unwrap(), "a request had the former token");
-    assert!(store.end_refresh([6; 16], 3, [1; 16], &tokens("new", 4)).await.unwrap());
+    assert!(store.end_refresh([6; 16], 3, &tokens("new", 4)).await.unwrap());
     assert!(store.link(&own).await.unwrap().unwrap().is_live, "its tokens are new");
     assert!(store.mark_dead([6; 16], 4).await.unwrap());
     put(store, [7; 16], &own, 2).await;

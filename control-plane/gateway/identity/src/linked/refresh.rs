@@ -7,19 +7,20 @@ use asp_call::telemetry::metrics::LinkRefresh;
 use asp_store::linked_accounts::{LinkId, LinkRow, LinkTokens};
 use tokio::time::Instant;
 
-use super::endpoint::WITHIN;
+use super::endpoint::{TokenAnswer, WITHIN};
 use super::provider::KnownProvider;
 use super::request::{LinkReason, NoLink};
 use super::{LinkedTokens, is_fresh, unavailable};
 
-/// Lease of a refresh: longer than the request to the provider and the attempts to store its result.
+/// Lease of a refresh: longer than the request to the provider and the first attempts to store its result. Later ones count too.
 const LEASE: Duration = Duration::from_secs(15);
 /// Time for which a call waits for the refresh of another one.
 const WAIT: Duration = Duration::from_secs(20);
 /// Interval at which a gateway looks for the result of another one.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Attempts to store refreshed tokens, and the pause between them. The provider may have ended the former ones.
-const ATTEMPTS: u32 = 10;
+/// Time for which storing refreshed tokens is attempted, and the pause between two attempts. The provider may have ended the
+/// former ones, and a database may take its standby.
+const STORE_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(300);
 
 impl LinkedTokens {
@@ -36,6 +37,8 @@ impl LinkedTokens {
         let turn = self.turn_of(link.id);
         let late = || unavailable("the refresh of the linked account takes too long");
         let _turn = tokio::time::timeout_at(until, turn.lock()).await.map_err(|_| late())?;
+        // A key service may take long to unwrap their key, which is cached then; the time of a claim is for the provider.
+        self.open(link).await?;
         loop {
             let found = self.store.link(&link.key).await.map_err(unavailable)?;
             let Some(found) = found else { return Err(NoLink::Missing(LinkReason::Never)) };
@@ -73,11 +76,11 @@ impl LinkedTokens {
 
     /// Stores refreshed tokens; returns false if the link has ended or was replaced in between.
     async fn store_refreshed(&self, link: &LinkRow, tokens: &LinkTokens) -> Result<bool, NoLink> {
-        let mut attempt = 1;
+        let until = Instant::now() + STORE_WITHIN;
         loop {
-            match self.store.end_refresh(link.id, link.version, self.holder, tokens).await {
+            match self.store.end_refresh(link.id, link.version, tokens).await {
                 Ok(stored) => return Ok(stored),
-                Err(error) if attempt == ATTEMPTS => {
+                Err(error) if Instant::now() >= until => {
                     tracing::error!(
                         %error, provider = link.key.provider,
                         "refreshed tokens of a linked account could not be stored; its user may have to link it again: check the database"
@@ -86,8 +89,25 @@ impl LinkedTokens {
                 }
                 Err(_) => {}
             }
-            attempt += 1;
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Handles tokens that came for a link which has changed: returns what is in its place. If it was removed, the tokens are
+    /// revoked; otherwise they are left, because a provider may end those in their place together with them.
+    async fn superseded(
+        &self,
+        provider: &KnownProvider,
+        link: &LinkRow,
+        answer: &TokenAnswer,
+    ) -> Result<LinkRow, NoLink> {
+        match self.store.link(&link.key).await.map_err(unavailable)? {
+            Some(other) if other.is_live && is_fresh(&other) => Ok(other),
+            Some(_) => Err(unavailable("the linked account was refreshed by another gateway")),
+            None => {
+                self.discard(provider, link, answer).await?;
+                Err(NoLink::Missing(LinkReason::Never))
+            }
         }
     }
 }
@@ -135,8 +155,7 @@ async fn request_and_store(
     let place = (link.id, link.key.org.as_str());
     let tokens = links.sealed_tokens(place, &answer, (of_former, &link.scopes), provider).await?;
     if !links.store_refreshed(link, &tokens).await? {
-        links.discard(provider, link, &answer).await?;
-        return Err(NoLink::Missing(LinkReason::Never));
+        return links.superseded(provider, link, &answer).await;
     }
     Ok(LinkRow {
         version: tokens.version,
