@@ -3,7 +3,7 @@
 //! Owns the [`ApprovalStore`] port and the rule who may decide ([`check_approver`]). Refuses: to know policy, which the
 //! gateway evaluates, and to authenticate approvers. Keeps true: a request is decided at most once and used at most once,
 //! however many processes try at the same moment; a grant fits only the caller, the primitive, the arguments and the
-//! policy that it was requested for, and only until it expires; requests are bounded per principal and org (I-4).
+//! policy that it was requested for, and only until it expires; requests are bounded per requester and org (I-4).
 
 use std::time::Duration;
 
@@ -22,8 +22,11 @@ pub const REQUEST_LIFE: Duration = Duration::from_secs(3600);
 pub const GRANT_LIFE: Duration = Duration::from_secs(900);
 /// Time for which a request is kept after its expiry, for lists.
 pub const KEEP_ENDED: Duration = Duration::from_secs(24 * 3600);
-/// Maximum number of open requests of a principal.
-pub const MAX_OF_PRINCIPAL: u32 = 20;
+/// Maximum number of open requests of a user or machine, through whatever clients.
+pub const MAX_OF_REQUESTER: u32 = 20;
+/// Maximum number of kept requests of a user or machine, ended ones included: one that requests and withdraws must not fill
+/// those of its org.
+pub const MAX_KEPT_OF_REQUESTER: u32 = 2_000;
 /// Maximum number of open requests of an org.
 pub const MAX_OF_ORG: u32 = 1_000;
 /// Maximum number of kept requests of an org, ended ones included.

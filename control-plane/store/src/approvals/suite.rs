@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{
     ApprovalDecision, ApprovalQuery, ApprovalRequest, ApprovalState, ApprovalStore, Approver, GrantScope,
-    MAX_OF_PRINCIPAL, RequestReceipt,
+    MAX_OF_REQUESTER, RequestReceipt,
 };
 
 const CALL: [u8; 16] = [9; 16];
@@ -202,14 +202,17 @@ async fn requests_are_bounded_and_listed<S: ApprovalStore>(store: &S) {
         request.id = rand::random();
         request
     };
-    for number in 0..MAX_OF_PRINCIPAL {
+    for number in 0..MAX_OF_REQUESTER {
         let stored = store.request_approval(&of_bounded(format!("p{number}")), false).await.unwrap();
         assert!(matches!(stored, RequestReceipt::Stored(_)), "{number}: {stored:?}");
     }
     let more = of_bounded("more".into());
     assert_eq!(store.request_approval(&more, false).await.unwrap(), RequestReceipt::Full);
-    let other =
+    let by_client =
         ApprovalRequest { scope: GrantScope { principal: [6; 16], ..more.scope.clone() }, ..more.clone() };
+    let full = store.request_approval(&by_client, false).await.unwrap();
+    assert_eq!(full, RequestReceipt::Full, "another client of the same user");
+    let other = ApprovalRequest { requester: "carol".into(), ..by_client };
     assert_eq!(store.request_approval(&other, false).await.unwrap(), RequestReceipt::Stored(other.id));
     let query = ApprovalQuery { org: "bounded".into(), limit: 5, ..ApprovalQuery::default() };
     let page = store.approvals(&query).await.unwrap();

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use super::{CallStatement, CallsDatabase, changes, row};
 use crate::approvals::{
     Approval, ApprovalDecision, ApprovalId, ApprovalQuery, ApprovalRequest, ApprovalState, ApprovalStore,
-    ApprovalStoreError, GRANT_LIFE, GrantScope, MAX_KEPT_OF_ORG, MAX_OF_ORG, MAX_OF_PRINCIPAL, MAX_PAGE,
-    NoticeClaim, REQUEST_LIFE, RequestReceipt, Result,
+    ApprovalStoreError, GRANT_LIFE, GrantScope, MAX_KEPT_OF_ORG, MAX_KEPT_OF_REQUESTER, MAX_OF_ORG,
+    MAX_OF_REQUESTER, MAX_PAGE, NoticeClaim, REQUEST_LIFE, RequestReceipt, Result,
 };
 use crate::columns::Columns;
 use crate::records::CallId;
@@ -24,6 +24,8 @@ const COLUMNS: &str = "SELECT seq, id, org, principal, requester, issuer, client
 /// Condition of the scope in the parameters $1 to $8.
 const OF_SCOPE: &str = "org = $1 AND principal = $2 AND server = $3 AND primitive = $4 AND approvers = $5 \
      AND approvers_iss = $6 AND arguments = $7 AND policy = $8";
+/// Condition of the requester in the parameters of an insertion.
+const OF_REQUESTER: &str = "org = $1 AND requester = $10 AND issuer = $11";
 /// Condition of a request that can be decided or used.
 const LIVE: &str = "state IN ('pending', 'approved') AND expires_ms > now_ms()";
 
@@ -52,9 +54,10 @@ fn insertion(request: &ApprovalRequest, notify: bool) -> CallStatement {
          SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
          'pending', now_ms(), now_ms() + $19, now_ms() * $20 \
          WHERE NOT EXISTS (SELECT 1 FROM approvals WHERE {OF_SCOPE} AND {LIVE}) \
-         AND (SELECT COUNT(*) FROM approvals WHERE principal = $2 AND state = 'pending' AND expires_ms > now_ms()) < $21 \
+         AND (SELECT COUNT(*) FROM approvals WHERE {OF_REQUESTER} AND state = 'pending' AND expires_ms > now_ms()) < $21 \
          AND (SELECT COUNT(*) FROM approvals WHERE org = $1 AND state = 'pending' AND expires_ms > now_ms()) < $22 \
-         AND (SELECT COUNT(*) FROM approvals WHERE org = $1) < $23"
+         AND (SELECT COUNT(*) FROM approvals WHERE org = $1) < $23 \
+         AND (SELECT COUNT(*) FROM approvals WHERE {OF_REQUESTER}) < $24"
     );
     let ApprovalRequest {
         id, requester, issuer, client, is_machine, title, protocol, rule, shown, call, ..
@@ -72,9 +75,10 @@ fn insertion(request: &ApprovalRequest, notify: bool) -> CallStatement {
         .bind(*call)
         .bind(REQUEST_LIFE)
         .bind(i64::from(notify))
-        .bind(MAX_OF_PRINCIPAL)
+        .bind(MAX_OF_REQUESTER)
         .bind(MAX_OF_ORG)
         .bind(MAX_KEPT_OF_ORG)
+        .bind(MAX_KEPT_OF_REQUESTER)
 }
 
 /// Returns the live request of a scope.
