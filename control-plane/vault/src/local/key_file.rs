@@ -28,6 +28,10 @@ const ID_BYTES: usize = 8;
 /// Maximum length of an id.
 const MAX_ID: usize = 64;
 
+/// Time for which a key that is no longer current cannot be removed, in milliseconds: processes that have read the file before
+/// seal with it for some seconds more, and clocks differ.
+const SETTLING_MS: u64 = 60_000;
+
 /// Key-encryption key of the file.
 #[derive(Clone, Debug)]
 pub(super) struct LocalKey {
@@ -214,11 +218,18 @@ pub fn forget(path: &Path, id: &str) -> Result<(), VaultError> {
     if keys.current()?.id == id {
         return Err(VaultError::KeyFile(format!("key {id} is the current one; rotate first")));
     }
-    let before = keys.0.len();
-    keys.0.retain(|key| key.id != id);
-    if keys.0.len() == before {
+    let Some(from_ms) = keys.key(id).map(|key| key.from_ms) else {
         return Err(VaultError::KeyFile(format!("has no key {id}")));
+    };
+    let now = clock::now_ms();
+    let ended = keys.0.iter().map(|key| key.from_ms).filter(|next| *next > from_ms).min();
+    if ended.is_some_and(|ended| ended <= now && now - ended < SETTLING_MS) {
+        let message = format!(
+            "key {id} was the current one until a moment ago, and may still seal; try again in a minute"
+        );
+        return Err(VaultError::KeyFile(message));
     }
+    keys.0.retain(|key| key.id != id);
     replace(path, &keys)
 }
 
@@ -347,7 +358,10 @@ mod tests {
         assert!(forget(&path, "none").is_err());
         forget(&path, &first.id).unwrap();
         let left: Vec<_> = list(&path).unwrap().into_iter().map(|key| key.id).collect();
-        assert_eq!(left, [second.id]);
+        assert_eq!(left, [second.id.as_str()]);
+        rotate(&path, clock::now_ms()).unwrap();
+        let refused = forget(&path, &second.id).unwrap_err().to_string();
+        assert!(refused.contains("may still seal"), "{refused}");
     }
 
     #[test]
