@@ -149,3 +149,18 @@ fn count(metrics: &Metrics, call: &Call, seen: &ObservedDecision, did: Effect) {
         metrics.observed(seen.effect, did);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Invariant I-12: a grant is bound to the policy that names its approvers, not to a later one.
+    #[test]
+    fn approvers_are_kept_with_the_version_of_their_policy() {
+        let binding =
+            Binding { approvers: "finance".into(), approvers_issuer: "login".into(), ..Binding::default() };
+        let expected = Approvers { group: "finance".into(), issuer: "login".into(), policy: [7; 32] };
+        assert_eq!(approvers(&binding, [7; 32]), Some(expected));
+        assert_eq!(approvers(&Binding { approvers: String::new(), ..binding }, [7; 32]), None);
+    }
+}
