@@ -38,8 +38,6 @@ pub enum Loss {
     Denial,
 }
 
-const LOSSES: [Loss; 4] = [Loss::Token, Loss::User, Loss::Block, Loss::Denial];
-
 /// Measurement of one loss.
 #[derive(Debug)]
 pub struct Sample {
@@ -55,6 +53,18 @@ pub struct Sample {
 }
 
 impl Loss {
+    pub const ALL: [Loss; 4] = [Loss::Token, Loss::User, Loss::Block, Loss::Denial];
+
+    /// Name in a report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Loss::Token => "revocation of a token",
+            Loss::User => "revocation of a user's tokens",
+            Loss::Block => "block of a user",
+            Loss::Denial => "denial of a tool",
+        }
+    }
+
     /// Stable reason of the refusals.
     pub fn reason(self) -> &'static str {
         match self {
@@ -111,7 +121,7 @@ pub async fn samples(cluster: &Cluster, first: usize, count: usize, at_once: usi
     let minted: Vec<(usize, String, String)> = minted.buffer_unordered(MINTED_AT_ONCE).try_collect().await?;
     let root = root.as_str();
     let taken = stream::iter(minted).map(|(number, user, token)| async move {
-        let loss = LOSSES.into_iter().cycle().nth(number % LOSSES.len()).context("a loss")?;
+        let loss = Loss::ALL.into_iter().cycle().nth(number % Loss::ALL.len()).context("a loss")?;
         sample(cluster, number, (loss, loss.write(root, &token, &user)), &token).await
     });
     taken.buffer_unordered(at_once).try_collect().await

@@ -7,6 +7,7 @@ mod agreement;
 mod backend;
 mod beside;
 mod chain;
+mod changes;
 mod compare;
 mod decisions;
 mod echo;
@@ -61,6 +62,8 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
         if plan.measures(Part::Identity) { Some(Box::pin(identity::measure(plan)).await?) } else { None };
     let decisions =
         if plan.measures(Part::Decisions) { Some(Box::pin(decisions::measure(plan)).await?) } else { None };
+    let changes =
+        if plan.measures(Part::Changes) { Some(Box::pin(changes::measure(plan)).await?) } else { None };
     let plugins = if plan.measures(Part::Plugins) { Some(plugins::measure(plan).await?) } else { None };
     let streams =
         if plan.measures(Part::Streams) { Some(Box::pin(streams::measure(plan)).await?) } else { None };
@@ -78,6 +81,7 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
         beside,
         identity,
         decisions,
+        changes,
         plugins,
         streams,
         agents,

@@ -50,6 +50,8 @@ pub(crate) enum Part {
     Identity,
     /// Decisions of policy and limits, without HTTP.
     Decisions,
+    /// From a change of policy or a revocation to its effect in a fleet.
+    Changes,
     /// The plugin runtime.
     Plugins,
     /// Clients that only wait: ten minutes, so only where it is asked for.
@@ -211,6 +213,7 @@ mod tests {
             Part::Peer,
             Part::Identity,
             Part::Decisions,
+            Part::Changes,
             Part::Plugins,
             Part::Streams,
             Part::Agents,
@@ -222,12 +225,13 @@ mod tests {
 
     #[test]
     fn an_earlier_commit_is_measured_only_where_one_is_named() {
-        assert_eq!(measured(&[]), [Part::Edge, Part::Peer, Part::Identity, Part::Decisions, Part::Plugins]);
+        let usual = [Part::Edge, Part::Peer, Part::Identity, Part::Decisions, Part::Changes, Part::Plugins];
+        assert_eq!(measured(&[]), usual);
         assert_eq!(measured(&["--only", "edge", "--only", "plugins"]), [Part::Edge, Part::Plugins]);
         assert_eq!(measured(&["--only", "compare", "--baseline", "x"]), [Part::Compare]);
         assert_eq!(measured(&["--only", "streams", "--only", "scale"]), [Part::Streams, Part::Scale]);
         assert_eq!(measured(&["--only", "agents"]), [Part::Agents]);
-        assert_eq!(measured(&["--baseline", "x"]).len(), 6);
+        assert_eq!(measured(&["--baseline", "x"]).len(), usual.len() + 1);
         let error = plan(&["--only", "compare"]).unwrap_err();
         assert!(error.to_string().contains("scripts/bench-against"), "{error}");
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::agents::Agents;
 use crate::agreement::Agreement;
 use crate::beside::Beside;
+use crate::changes::Changes;
 use crate::compare::Comparison;
 use crate::decisions::Decisions;
 use crate::enforcement::Enforcement;
@@ -29,6 +30,7 @@ pub(crate) struct Parts {
     pub beside: Option<Beside>,
     pub identity: Option<Identity>,
     pub decisions: Option<Decisions>,
+    pub changes: Option<Changes>,
     pub plugins: Option<Plugins>,
     pub streams: Option<Streams>,
     pub agents: Option<Agents>,
@@ -53,6 +55,7 @@ pub(crate) struct Report {
     pub beside: Option<Beside>,
     pub identity: Option<Identity>,
     pub decisions: Option<Decisions>,
+    pub changes: Option<Changes>,
     pub plugins: Option<Plugins>,
     pub streams: Option<Streams>,
     pub agents: Option<Agents>,
@@ -64,7 +67,8 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(plan: Plan, machine: [Machine; 2], parts: Parts) -> Report {
-        let Parts { edge, beside, identity, decisions, plugins, streams, agents, scale, comparison } = parts;
+        let Parts { edge, beside, identity, decisions, changes, plugins, streams, agents, scale, comparison } =
+            parts;
         let Found { rate, agreements, measurements, enforcement } = edge;
         let summaries = summarise(&measurements);
         Report {
@@ -76,6 +80,7 @@ impl Report {
                 goal::judge(&summaries, &enforcement),
                 beside.as_ref().map(Beside::judge).unwrap_or_default(),
                 decisions.as_ref().map(Decisions::judge).unwrap_or_default(),
+                changes.as_ref().map(Changes::judge).unwrap_or_default(),
                 plugins.as_ref().map(plugins::judge).unwrap_or_default(),
                 streams.as_ref().map(Streams::judge).unwrap_or_default(),
                 agents.as_ref().map(Agents::judge).unwrap_or_default(),
@@ -89,6 +94,7 @@ impl Report {
             beside,
             identity,
             decisions,
+            changes,
             plugins,
             streams,
             agents,

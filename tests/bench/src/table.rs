@@ -48,6 +48,9 @@ pub(crate) fn render(report: &Report) -> String {
     if let Some(decisions) = &report.decisions {
         let _ = decisions.render(&mut text);
     }
+    if let Some(changes) = &report.changes {
+        let _ = changes.render(&mut text);
+    }
     if let Some(plugins) = &report.plugins {
         let _ = plugins::render(&mut text, plugins);
     }

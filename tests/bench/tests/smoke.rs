@@ -43,7 +43,8 @@ const IDENTITY: [&str; 11] = [
 ];
 
 /// Groups of rows that a smoke run measures.
-const GROUPS: [&str; 6] = ["edge", "identity", "plugins", "streams", "agents", "compare"];
+const GROUPS: [&str; 8] =
+    ["edge", "identity", "decisions", "changes", "plugins", "streams", "agents", "compare"];
 
 #[test]
 fn a_quick_run_reports_every_row_without_an_error() {
@@ -92,6 +93,8 @@ fn a_quick_run_reports_every_row_without_an_error() {
     assert!(report["agreements"].as_array().unwrap().len() > 10);
     assert!(!report["goals"].as_array().unwrap().is_empty());
     check_identity(&report["identity"]);
+    check_decisions(&report["decisions"]);
+    check_changes(&report["changes"]);
     check_plugins(&report["plugins"]);
     let streams = &report["streams"];
     assert_eq!(streams["told_ms"].as_array().unwrap().len() as u64, streams["streams"].as_u64().unwrap());
@@ -121,6 +124,28 @@ fn check_identity(found: &Value) {
             "{row}"
         );
     }
+}
+
+/// Policy, limits and counters were measured, in memory and in Redis.
+fn check_decisions(found: &Value) {
+    let rows = found["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 7, "{rows:?}");
+    for row in rows {
+        assert!(row["per_second"].as_f64().unwrap() > 0.0 && row["p99_us"].as_f64().unwrap() > 0.0, "{row}");
+    }
+}
+
+/// Every time of each push and each revocation is there.
+fn check_changes(found: &Value) {
+    let rows = found["rows"].as_array().unwrap();
+    let mut samples = Vec::new();
+    for row in rows {
+        let times = row["ms"].as_array().unwrap();
+        assert!(times.iter().all(|time| time.as_f64().unwrap() > 0.0), "{row}");
+        samples.push(times.len());
+    }
+    // Two places of a push, off and on; two effects of each of four losses.
+    assert_eq!(samples, [[6; 2].as_slice(), &[3; 8]].concat(), "{rows:?}");
 }
 
 /// Both protocols, and MCP with a key, were measured with few and with many connections, no call failed, and every task and push counted.
