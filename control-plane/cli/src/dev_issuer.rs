@@ -154,8 +154,12 @@ impl DevIssuer {
     }
 
     /// Mints a token for the admin API. `role`: `platform`, `platform:read`, `org:<id>` or `org:<id>:read`.
-    pub fn mint_admin(&self, user: &str, role: &str, ttl: Duration) -> Result<Secret> {
-        self.mint((user, ADMIN_AUDIENCE), ttl, vec![("role", json!(role))])
+    pub fn mint_admin(&self, user: &str, role: &str, groups: &[String], ttl: Duration) -> Result<Secret> {
+        let mut own = vec![("role", json!(role))];
+        if !groups.is_empty() {
+            own.push(("groups", json!(groups)));
+        }
+        self.mint((user, ADMIN_AUDIENCE), ttl, own)
     }
 
     /// Mints a token with these claims in addition to those of every token.

@@ -62,6 +62,7 @@ struct IssuedCode {
     redirect: String,
     challenge: String,
     user: &'static str,
+    groups: Vec<String>,
     scopes: Vec<String>,
     /// Unix milliseconds.
     expires_at: u64,
@@ -110,7 +111,8 @@ impl DevLogin {
             USERS.map(|user| format!("<button name=user value={user}>{user} of {ORG}</button>")).concat();
         let body = format!(
             "<h1>Who are you?</h1><p>This platform runs in development and asks for no password.</p>\
-             <form method=post action=choose>{hidden}<input type=hidden name=client_id value={CLIENT}>{buttons}</form>"
+             <form method=post action=choose>{hidden}<input type=hidden name=client_id value={CLIENT}>\
+             <p><label>Groups, separated by spaces: <input name=groups></label></p>{buttons}</form>"
         );
         Ok(html::page(StatusCode::OK, "Development login", &body, "no-referrer"))
     }
@@ -126,7 +128,10 @@ impl DevLogin {
         if let Some(state) = asked.get("state") {
             url.query_pairs_mut().append_pair("state", state);
         }
-        let scope = asked.get("scope").map(String::as_str).unwrap_or_default();
+        let words = |name: &str| -> Vec<String> {
+            let text = asked.get(name).map(String::as_str).unwrap_or_default();
+            text.split_ascii_whitespace().map(str::to_owned).collect()
+        };
         let mut codes = self.codes.lock();
         while codes.len() >= MAX_CODES {
             codes.pop_front();
@@ -136,7 +141,8 @@ impl DevLogin {
             redirect: redirect.to_owned(),
             challenge: asked.get("code_challenge").cloned().unwrap_or_default(),
             user,
-            scopes: scope.split_ascii_whitespace().map(str::to_owned).collect(),
+            groups: words("groups"),
+            scopes: words("scope"),
             expires_at: clock::now_ms() + LIFE,
         });
         Ok(url.into())
@@ -178,7 +184,7 @@ impl DevLogin {
             org: ORG.to_owned(),
             user: issued.user.to_owned(),
             scopes: issued.scopes.clone(),
-            groups: Vec::new(),
+            groups: issued.groups.clone(),
             audience: self.issuer.audience().to_owned(),
             ttl: MAX_TTL,
         };
@@ -294,7 +300,7 @@ mod tests {
     fn asked(change: &[(&str, &str)]) -> Parameters {
         let mut asked = parameters(
             format!(
-                "client_id={CLIENT}&redirect_uri={PUBLIC_URL}/demo/oauth/callback&state=a%26b&user=bob&\
+                "client_id={CLIENT}&redirect_uri={PUBLIC_URL}/demo/oauth/callback&state=a%26b&user=bob&groups=finance%20ops&\
                  code_challenge={CHALLENGE}&scope=notes:read"
             )
             .as_bytes(),
@@ -328,6 +334,7 @@ mod tests {
         let claims = answer["access_token"].as_str().unwrap().split('.').nth(1).unwrap().to_owned();
         let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap();
         assert_eq!((&claims["sub"], &claims["org"]), (&json!("bob"), &json!("acme")));
+        assert_eq!(claims["groups"], json!(["finance", "ops"]));
         assert_eq!((&claims["aud"], &claims["scope"]), (&json!(PUBLIC_URL), &json!("notes:read")));
         assert_eq!(login.redeem(&redemption(&code)), Err("the code is not known"), "it is good once");
     }

@@ -51,7 +51,7 @@ fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failu
             );
             return Err(Failure::bad("--role", message));
         }
-        issuer.mint_admin(&args.user, &args.role, ttl)
+        issuer.mint_admin(&args.user, &args.role, &args.groups, ttl)
     } else {
         let public_url = public_url(&issuer, environment);
         issuer.mint_client(&ClientToken {
@@ -207,9 +207,11 @@ mod tests {
     #[test]
     fn an_admin_token_has_its_own_audience_and_a_role() {
         let dir = tempfile::tempdir().unwrap();
-        let admin = TokenArgs { admin: true, role: "org:acme:read".into(), ..args() };
+        let admin =
+            TokenArgs { admin: true, role: "org:acme:read".into(), groups: vec!["finance".into()], ..args() };
         let minted = claims(&admin, dir.path());
         assert_eq!((&minted["aud"], &minted["role"]), (&"asp-admin".into(), &"org:acme:read".into()));
+        assert_eq!(minted["groups"], serde_json::json!(["finance"]));
         assert!(minted.get("org").is_none());
     }
 

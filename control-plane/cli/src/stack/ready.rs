@@ -83,7 +83,7 @@ fn nonzero(statistics: &str) -> usize {
 /// Writes `env` (0600) into the state directory: a shell file that exports the addresses and two tokens.
 pub fn write_env(state_dir: &Path, urls: &Urls, issuer: &DevIssuer) -> anyhow::Result<()> {
     let token = client_token(issuer)?;
-    let admin_token = issuer.mint_admin("admin", "platform", MAX_TTL).context("mint the admin token")?;
+    let admin_token = issuer.mint_admin("admin", "platform", &[], MAX_TTL).context("mint the admin token")?;
     let text = format!(
         "export ASP_EDGE_URL={}\nexport ASP_ADMIN_URL={}\nexport ASP_TOKEN={}\nexport ASP_ADMIN_TOKEN={}\n",
         urls.edge,
