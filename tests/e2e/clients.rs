@@ -126,7 +126,7 @@ pub(crate) async fn all_at(place: &Place<'_>) -> Result<()> {
     rmcp_at(place, modern(), MODERN).await.context("rmcp, modern")
 }
 
-fn modern() -> ClientLifecycleMode {
+pub(crate) fn modern() -> ClientLifecycleMode {
     ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
 }
 

@@ -14,6 +14,7 @@ mod admin_api;
 mod advertised;
 mod any_order;
 mod any_replica;
+mod approvals;
 mod apps;
 mod attacks;
 mod blocks;
@@ -150,6 +151,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     usage::trials,
     faithful::trials,
     apps::trials,
+    approvals::trials,
     wire::trials,
     plugins::trials,
     dev::trials,

@@ -73,6 +73,11 @@ impl Chromium {
         self.ask("POST", "/url", &json!({ "url": url })).await.map(drop)
     }
 
+    /// Removes all cookies of the page that the window shows.
+    pub async fn clear_cookies(&self) -> Result<()> {
+        self.ask("DELETE", "/cookie", &Value::Null).await.map(drop)
+    }
+
     /// Where the window is.
     pub async fn url(&self) -> Result<String> {
         let url = self.ask("GET", "/url", &Value::Null).await?;
