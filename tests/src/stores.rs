@@ -53,6 +53,10 @@ enum Listens {
     Nowhere,
     /// One that is a Cluster; the address is what it tells its clients.
     AsCluster(Ipv4Addr),
+    /// One that replicas follow.
+    AsMaster(Ipv4Addr),
+    /// Nowhere; it follows the master at this address.
+    AsReplica(Ipv4Addr),
     WithTls(Ipv4Addr, ServerCertificate),
 }
 
@@ -84,6 +88,33 @@ impl Redis {
         Ok(redis)
     }
 
+    /// Starts a server that replicas can follow.
+    pub async fn start_master() -> Result<Redis> {
+        Redis::of(Listens::AsMaster(loopback())).await
+    }
+
+    /// Starts a replica of a server that was started as a master, and waits until it follows.
+    pub async fn replica(&self) -> Result<Redis> {
+        let Listens::AsMaster(address) = self.listens else { bail!("it was not started as a master") };
+        let replica = Redis::of(Listens::AsReplica(address)).await?;
+        let follows = wait::until("the replica follows", wait::START, || async {
+            self.ask("WAIT 1 1000").await.ok().filter(|answer| answer == ":1")
+        });
+        follows.await.with_context(|| replica.process.tail())?;
+        Ok(replica)
+    }
+
+    /// Makes this replica the master, at the address of one that has ended: clients find it where that one was.
+    pub async fn take_the_place_of(&mut self, ended: &Redis) -> Result<()> {
+        let answer = self.ask("REPLICAOF NO ONE").await?;
+        if answer != "+OK" {
+            bail!("the replica stays one: {answer}");
+        }
+        fs::rename(&self.socket, &ended.socket)?;
+        self.socket.clone_from(&ended.socket);
+        Ok(())
+    }
+
     /// Starts a server that takes connections over TLS, with a certificate for the address that it is given.
     pub async fn start_with_tls(
         certificate: impl FnOnce(Ipv4Addr) -> Result<ServerCertificate>,
@@ -111,7 +142,9 @@ impl Redis {
     /// What a client gives as `ASP_REDIS_URL`.
     pub fn url(&self) -> String {
         match &self.listens {
-            Listens::Nowhere => format!("unix://{}", self.socket.display()),
+            Listens::Nowhere | Listens::AsMaster(_) | Listens::AsReplica(_) => {
+                format!("unix://{}", self.socket.display())
+            }
             Listens::AsCluster(address) => format!("redis+cluster://{address}:{}", CLUSTER_PORTS[0]),
             Listens::WithTls(address, _) => format!("rediss://{address}:{TLS_PORT}"),
         }
@@ -308,6 +341,13 @@ fn serve_redis(directory: &Path, socket: &Path, listens: &Listens) -> Result<Com
             let [clients, bus] = CLUSTER_PORTS;
             command.args(["--bind", &address, "--port", clients, "--cluster-port", bus]);
             command.args(["--cluster-enabled", "yes", "--cluster-announce-ip", &address])
+        }
+        Listens::AsMaster(address) => {
+            command.args(["--bind", &address.to_string(), "--port", CLUSTER_PORTS[0]]);
+            command.args(["--repl-diskless-sync-delay", "0"])
+        }
+        Listens::AsReplica(master) => {
+            command.args(["--port", "0", "--replicaof", &master.to_string(), CLUSTER_PORTS[0]])
         }
         Listens::WithTls(address, certificate) => {
             command.args(["--bind", &address.to_string(), "--port", "0", "--tls-port", TLS_PORT]);

@@ -2,11 +2,13 @@
 
 mod absent_database;
 mod agents;
+mod approvals;
 mod bombs;
 mod complete_audit;
 mod crash_loop;
 mod cut_control;
 mod death;
+mod failover;
 mod fairness;
 mod fleet;
 mod heavy_limits;
@@ -19,6 +21,7 @@ mod org_writers;
 mod orphan_search;
 mod orphans;
 mod partition;
+mod rejected_snapshot;
 mod resumption;
 mod revocations;
 mod silent_database;
@@ -69,10 +72,14 @@ enum Fault {
     Revocations { has_redis: bool, samples: usize },
     SteppedGateway,
     CompleteAudit { topology: complete_audit::Topology, calls: usize },
+    Failover,
+    RejectedSnapshot,
+    Approvals,
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
-    let mut rows = vec![("F7 worker killed mid-call".to_owned(), Fault::Killed)];
+    let mut rows = vec![("F4 failover of Redis".to_owned(), Fault::Failover)];
+    rows.push(("F7 worker killed mid-call".to_owned(), Fault::Killed));
     for language in [Language::Python, Language::Node, Language::Java] {
         rows.push((format!("F8 out of memory, {}", language.name()), Fault::Memory(language)));
     }
@@ -86,6 +93,7 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
         rows.push((format!("F11 crash loop, {}", kind.name()), Fault::CrashLoop(kind)));
     }
     rows.push(("F12 runtime killed".to_owned(), Fault::Orphans));
+    rows.push(("F19 a snapshot is rejected".to_owned(), Fault::RejectedSnapshot));
     rows.push(("F20 a gateway's clock is stepped".to_owned(), Fault::SteppedGateway));
     for (has_redis, name) in [(true, "with Redis"), (false, "Redis away")] {
         let fault = Fault::Revocations { has_redis, samples: plan.revoked_callers() };
@@ -121,6 +129,7 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
         let fault = Fault::CompleteAudit { topology, calls: plan.audit_calls() };
         rows.push((format!("F60 the audit is complete, {}", topology.name()), fault));
     }
+    rows.push(("F61 calls wait for approvals".to_owned(), Fault::Approvals));
     rows
 }
 
@@ -214,5 +223,8 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::CompleteAudit { topology, calls } => {
             Box::pin(complete_audit::run(topology, calls, sheet)).await
         }
+        Fault::Failover => Box::pin(failover::run(sheet)).await,
+        Fault::RejectedSnapshot => Box::pin(rejected_snapshot::run(sheet)).await,
+        Fault::Approvals => Box::pin(approvals::run(sheet)).await,
     }
 }
