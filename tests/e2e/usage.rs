@@ -8,14 +8,14 @@ use asp_e2e::wait;
 use serde_json::{Value, json};
 
 use crate::message::{initialize, legacy, modern};
-use crate::policy::{admin, as_role, caller};
+use crate::policy::{admin, as_role, becomes, caller};
 use crate::trial::{Shared, trials};
 
 trials! { usage:
     calls_are_summed_for_their_org,
     a_running_call_is_listed_and_cancelled_by_an_admin,
     a_session_is_listed_and_ended_by_an_admin,
-    an_admin_asks_on_the_page_alone,
+    an_admin_answers_five_questions_on_the_page_alone,
 }
 
 fn call(token: &str, tool: &str, arguments: Value) -> Request {
@@ -121,18 +121,10 @@ async fn shows(browser: &Chromium, id: &str, wanted: &str) -> Result<String> {
     }
 }
 
-async fn an_admin_asks_on_the_page_alone(shared: &Shared) -> Result<()> {
+async fn an_admin_answers_five_questions_on_the_page_alone(shared: &Shared) -> Result<()> {
     let stack = shared.stack().await?;
-    let token = caller(stack, "paged").await?;
-    for _ in 0..2 {
-        http1::send(stack.edge(), &call(&token, "echo", json!({"message": "hi"}))).await?;
-    }
-    wait::until("the calls are in the log", wait::CONVERGE, || async {
-        let calls = read(stack, "/api/audit/calls?org=paged").await?;
-        let ended = calls.as_array()?.iter().filter(|call| call["event"]["event"] == "call.finish").count();
-        (ended == 2).then_some(())
-    })
-    .await?;
+    let bob = stack.token(&["--org", "paged", "--user", "bob"]).await?;
+    record(stack, &bob).await?;
     let browser = Chromium::start().await?;
     browser.open(&format!("http://{}/admin", stack.admin())).await?;
     browser.fill("#org", "paged").await?;
@@ -143,7 +135,9 @@ async fn an_admin_asks_on_the_page_alone(shared: &Shared) -> Result<()> {
     let admin_token = stack.token(&["--admin", "--user", "ops", "--role", "org:paged"]).await?;
     browser.fill("#token", &admin_token).await?;
     browser.click("#login button").await?;
-    asks(&browser).await?;
+    asks_who_called(&browser).await.context("who called it, and what was refused")?;
+    blocks(stack, &browser, &bob).await.context("block bob, prove he is out, let him in")?;
+    previews(&browser).await.context("a limit and a rule")?;
     let limits = read(stack, "/api/ratelimits/orgs/paged").await.context("limits")?;
     ensure!(limits[0]["selector"]["user"] == "each", "{limits}");
     for list in ["ratelimits/orgs/paged", "policy/orgs/paged/bindings"] {
@@ -152,16 +146,74 @@ async fn an_admin_asks_on_the_page_alone(shared: &Shared) -> Result<()> {
     browser.stop().await
 }
 
-/// Asks what the page is for, and stores what it previewed.
-async fn asks(browser: &Chromium) -> Result<()> {
+/// Records two calls of carol, and one of bob that is denied.
+async fn record(stack: &Stack, bob: &str) -> Result<()> {
+    let carol = caller(stack, "paged").await?;
+    let deny = json!({"target": {"type": "user", "idOrPattern": "bob"}, "primitive": {"name": "clock"}, "allowed": false});
+    admin(stack, "PUT", "/api/policy/orgs/paged/bindings?force=true", &deny.to_string()).await?;
+    let list = modern(bob, "tools/list", json!({}), &[]);
+    wait::until("bob may not call clock", wait::CONVERGE, || async {
+        let listed = http1::send(stack.gateway(), &list).await.ok()?.text();
+        (listed.contains("\"echo\"") && !listed.contains("\"clock\"")).then_some(())
+    })
+    .await?;
+    http1::send(stack.gateway(), &call(bob, "clock", json!({}))).await?;
+    for _ in 0..2 {
+        http1::send(stack.edge(), &call(&carol, "echo", json!({"message": "hi"}))).await?;
+    }
+    wait::until("the calls are in the log", wait::CONVERGE, || async {
+        let calls = read(stack, "/api/audit/calls?org=paged").await?;
+        let ended = calls.as_array()?.iter().filter(|call| call["event"]["event"] == "call.finish").count();
+        (ended == 3).then_some(())
+    })
+    .await
+}
+
+/// Asks who called, what was refused, and what nobody used.
+async fn asks_who_called(browser: &Chromium) -> Result<()> {
     let today = "document.querySelector('#calls [name=day]').value = new Date().toISOString().slice(0, 10)";
     browser.run(today).await?;
     browser.fill("#calls [name=primitive]", "echo").await?;
     browser.click("#calls button").await?;
     let calls = shows(browser, "calls-answer", "2 calls by 1 callers").await?;
     ensure!(calls.contains("carol") && calls.contains("0 without a result"), "{calls}");
+    browser.run("document.querySelector('#calls [name=primitive]').value = 'clock'").await?;
+    browser.click("#calls [name=refused]").await?;
+    browser.click("#calls button").await?;
+    let refused = shows(browser, "calls-answer", "1 calls by 1 callers").await?;
+    ensure!(refused.contains("bob") && refused.contains("denied, by user:bob"), "{refused}");
     browser.click("#unused").await?;
-    shows(browser, "usage-answer", "were not called since").await?;
+    shows(browser, "usage-answer", "were not called since").await.map(drop)
+}
+
+/// Blocks bob, proves that he is out, by the page and by his own calls, and lets him in again.
+async fn blocks(stack: &Stack, browser: &Chromium, bob: &str) -> Result<()> {
+    let list = modern(bob, "tools/list", json!({}), &[]);
+    browser.fill("#block [name=user]", "bob").await?;
+    browser.fill("#block [name=reason]", "left the company").await?;
+    browser.click("#block button").await?;
+    let blocked = shows(browser, "block-answer", "left the company").await?;
+    ensure!(blocked.contains("bob"), "{blocked}");
+    for (name, value) in [("user", "bob"), ("primitive", "echo"), ("server", "demo")] {
+        browser.fill(&format!("#explain [name={name}]"), value).await?;
+    }
+    browser.click("#explain button").await?;
+    shows(browser, "explain-answer", "bob: blocked").await?;
+    for place in [stack.edge(), stack.gateway()] {
+        becomes(place, list.clone(), 403, Some("blocked")).await?;
+    }
+    browser.click("#block-answer button").await?;
+    shows(browser, "block-answer", "Nobody is blocked.").await?;
+    browser.click("#explain button").await?;
+    shows(browser, "explain-answer", "bob: allowed").await?;
+    for place in [stack.edge(), stack.gateway()] {
+        becomes(place, list.clone(), 200, None).await?;
+    }
+    browser.run("document.getElementById('explain').reset()").await.map(drop)
+}
+
+/// Asks whom a limit and a rule would have refused, and stores both.
+async fn previews(browser: &Chromium) -> Result<()> {
     browser.run("document.querySelector('#limit [name=count]').value = '1'").await?;
     browser.run("document.querySelector('#limit [name=unit]').value = 'h'").await?;
     browser.fill("#limit [name=primitive]", "echo").await?;
