@@ -1,19 +1,24 @@
-//! Samples of revocations: a call streams, its caller is revoked, blocked or denied, and the time is taken until the stream has
-//! ended, and until the edge and every gateway refuse the caller's next call.
+//! Samples of revocations: a call streams, of a builtin tool or in a plugin's worker, its caller is revoked, blocked or denied,
+//! and the time is taken until the stream has ended, until the call has ended in its worker, and until the edge and every
+//! gateway refuse the caller's next call.
 
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Layout};
 use crate::http1::{self, Request, Response};
 use crate::message::{modern, rest, revocation};
-use crate::wait;
+use crate::runtime::{self, Runtime, World};
+use crate::{tool, wait};
 
 const ORG: &str = "acme";
 /// Reason of each revocation, which a refusal repeats.
@@ -42,6 +47,7 @@ pub enum Loss {
 #[derive(Debug)]
 pub struct Sample {
     pub loss: Loss,
+    pub work: Work,
     /// Last message of the call's stream.
     pub ended: Value,
     /// Answers to the next call, of the edge and each gateway.
@@ -50,6 +56,89 @@ pub struct Sample {
     pub until_ended: Duration,
     /// Time from the admin's request to the first refusal at the last place.
     pub until_refused: Duration,
+    /// Time from the admin's request until the worker has printed that the call ended; `None` without a worker.
+    pub until_worker: Option<Duration>,
+}
+
+/// Backend of the call that is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    Builtin,
+    /// A worker of a plugin, which is not denied: probes of a plugin would end with their caller, too.
+    Plugin,
+}
+
+/// A cluster with a runtime, whose workers have calls among the samples.
+pub struct Site {
+    pub cluster: Cluster,
+    runtime: Runtime,
+    _primitives: TempDir,
+}
+
+impl Site {
+    /// Starts a cluster with these gateways, and `demo` and the plugin of `tests/fixtures/lasting`.
+    pub async fn start(mut environment: Vec<(&'static str, String)>, gateways: usize) -> Result<Site> {
+        let root = tool::root()?;
+        let fixture = root.join("tests/fixtures/lasting");
+        let runtime = Runtime::start(&fixture, World::default()).await?;
+        environment.push(("ASP_RUNTIMES", runtime::address(&runtime.socket)));
+        let primitives = tempfile::tempdir()?;
+        for (name, from) in [("demo", root.join("primitives/demo")), ("lasting", fixture.join("lasting"))] {
+            copy(&from, &primitives.path().join(name))?;
+        }
+        let layout =
+            Layout { environment, primitives: primitives.path().to_owned(), ..Layout::of(gateways)? };
+        let cluster = Box::pin(Cluster::start_as(layout)).await?;
+        let site = Site { cluster, runtime, _primitives: primitives };
+        site.serves_plugins().await?;
+        Ok(site)
+    }
+
+    /// Waits until every gateway calls the plugin.
+    async fn serves_plugins(&self) -> Result<()> {
+        let token = self.cluster.token(&["--org", ORG, "--user", "ready"]).await?;
+        let call = &Work::Plugin.call(&token, "ready", (1, 0));
+        for gateway in self.cluster.addresses() {
+            wait::until("a gateway calls the plugin", wait::START, || async move {
+                let answer = http1::send(gateway, call).await.ok()?;
+                answer.text().contains("\"counted\":1").then_some(())
+            })
+            .await
+            .with_context(|| self.runtime.process.tail())?;
+        }
+        Ok(())
+    }
+
+    /// Takes `count` samples of all losses and backends in turn, `at_once` at a time.
+    pub async fn samples(&self, first: usize, count: usize, at_once: usize) -> Result<Vec<Sample>> {
+        taken(&self.cluster, Some(&self.runtime), first..first + count, at_once).await
+    }
+}
+
+/// Copies a directory.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy(&entry.path(), &target)?,
+            false => std::fs::copy(entry.path(), &target).map(drop)?,
+        }
+    }
+    Ok(())
+}
+
+impl Work {
+    /// Returns a call that counts, with the pause in milliseconds after each number.
+    fn call(self, token: &str, name: &str, (to, delay_ms): (u64, u64)) -> Request {
+        let Work::Plugin = self else { return count(token, to, delay_ms) };
+        let arguments = json!({"name": name, "to": to, "delayMs": delay_ms});
+        let params = json!({"name": "lasting", "arguments": arguments, "_meta": {"progressToken": 1}});
+        let mut call = modern(token, "tools/call", params, &[("mcp-name", "lasting")]);
+        call.target = "/lasting/mcp".into();
+        call
+    }
 }
 
 impl Loss {
@@ -110,35 +199,58 @@ impl Sample {
     }
 }
 
-/// Takes `count` samples of all losses in turn, `at_once` at a time.
+/// Takes `count` samples of all losses in turn, `at_once` at a time, without a plugin.
 pub async fn samples(cluster: &Cluster, first: usize, count: usize, at_once: usize) -> Result<Vec<Sample>> {
+    taken(cluster, None, first..first + count, at_once).await
+}
+
+/// A sample to take: its number, the user's name and token.
+struct Planned {
+    number: usize,
+    user: String,
+    token: String,
+}
+
+async fn taken(
+    cluster: &Cluster,
+    runtime: Option<&Runtime>,
+    numbers: Range<usize>,
+    at_once: usize,
+) -> Result<Vec<Sample>> {
     let root = cluster.token(&["--admin", "--user", "root", "--ttl", TOKEN]).await?;
-    let minted = stream::iter(first..first + count).map(|number| async move {
+    let minted = stream::iter(numbers).map(|number| async move {
         let user = format!("sample-{number}");
         let token = cluster.token(&["--org", ORG, "--user", &user, "--ttl", TOKEN]).await?;
-        anyhow::Ok((number, user, token))
+        anyhow::Ok(Planned { number, user, token })
     });
-    let minted: Vec<(usize, String, String)> = minted.buffer_unordered(MINTED_AT_ONCE).try_collect().await?;
+    let minted: Vec<Planned> = minted.buffer_unordered(MINTED_AT_ONCE).try_collect().await?;
     let root = root.as_str();
-    let taken = stream::iter(minted).map(|(number, user, token)| async move {
-        let loss = Loss::ALL.into_iter().cycle().nth(number % Loss::ALL.len()).context("a loss")?;
-        sample(cluster, number, (loss, loss.write(root, &token, &user)), &token).await
-    });
+    let taken =
+        stream::iter(minted).map(|planned| async move { sample(cluster, runtime, root, &planned).await });
     taken.buffer_unordered(at_once).try_collect().await
 }
 
+/// Takes one sample. Losses come in turn, then the places of their calls, then the backends.
 async fn sample(
     cluster: &Cluster,
-    number: usize,
-    (loss, write): (Loss, Request),
-    token: &str,
+    runtime: Option<&Runtime>,
+    root: &str,
+    planned: &Planned,
 ) -> Result<Sample> {
+    let Planned { number, user, token } = planned;
     let mut places = cluster.addresses();
     places.push(cluster.envoy.address);
-    let place = places.iter().cycle().nth(number % places.len()).context("a gateway")?;
+    let loss = Loss::ALL.into_iter().cycle().nth(number % Loss::ALL.len()).context("a loss")?;
+    let round = number / Loss::ALL.len();
+    let place = places.iter().cycle().nth(round % places.len()).context("a gateway")?;
+    let is_of_plugin = (round / places.len()) % 2 == 1 && loss != Loss::Denial;
+    let runtime = runtime.filter(|_| is_of_plugin);
+    let work = if runtime.is_some() { Work::Plugin } else { Work::Builtin };
     // A minute, so that only its loss ends it in time.
-    let opened = http1::open(*place, &count(token, 100, 600), "notifications/progress").await?;
+    let call = work.call(token, user, (100, 600));
+    let opened = http1::open(*place, &call, "notifications/progress").await?;
     let api = SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin));
+    let write = loss.write(root, token, user);
     let requested = Instant::now();
     let written = async {
         let answer = http1::send(api, &write).await?;
@@ -146,17 +258,36 @@ async fn sample(
         anyhow::Ok(())
     };
     let ended = async { anyhow::Ok((opened.finish().await?.json()?, requested.elapsed())) };
+    let in_worker = async {
+        let Some(runtime) = runtime else { return anyhow::Ok(None) };
+        ended_in_worker(runtime, user).await?;
+        Ok(Some(requested.elapsed()))
+    };
     let probe = count(token, 1, 0);
     let refused = try_join_all(places.iter().map(|place| refused(*place, &probe, loss)));
-    let ((), (ended, until_ended), refused) = tokio::try_join!(written, ended, refused)?;
+    let ((), (ended, until_ended), until_worker, refused) =
+        tokio::try_join!(written, ended, in_worker, refused)?;
     let until_refused = refused.iter().map(|(_, at)| at.saturating_duration_since(requested)).max();
     Ok(Sample {
         loss,
+        work,
         ended,
         until_ended,
         until_refused: until_refused.unwrap_or_default(),
+        until_worker,
         refused: refused.into_iter().map(|(answer, _)| answer).collect(),
     })
+}
+
+/// Waits until the worker has printed that the call of a user ended.
+async fn ended_in_worker(runtime: &Runtime, user: &str) -> Result<()> {
+    let began = Instant::now();
+    let line = format!("ended {user};");
+    while !runtime.process.log().contains(&line) {
+        ensure!(began.elapsed() < wait::CONVERGE, "the call of {user} does not end in its worker");
+        sleep(PAUSE).await;
+    }
+    Ok(())
 }
 
 /// Probes a place until it refuses; the answer and its time.

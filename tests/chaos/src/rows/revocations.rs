@@ -1,9 +1,8 @@
-//! F21: calls run at three gateways and the edge; their callers are revoked, blocked or denied, and lose the call and every
-//! further one within a second, with Redis and without.
+//! F21: calls run at three gateways and the edge, of a builtin tool and in a plugin's worker; their callers are revoked, blocked
+//! or denied, and lose the call and every further one within a second, with Redis and without.
 
 use anyhow::{Context, Result};
-use asp_e2e::cluster::Cluster;
-use asp_e2e::revoking::{self, Sample};
+use asp_e2e::revoking::{Sample, Site, Work};
 use asp_e2e::spread::percentile;
 use asp_e2e::stores::{Postgres, Redis};
 use asp_e2e::wait;
@@ -21,21 +20,25 @@ pub(crate) async fn run(has_redis: bool, samples: usize, sheet: &mut Sheet) -> R
     let postgres = Postgres::start().await?;
     let mut redis = Redis::start().await?;
     let environment = vec![("ASP_DATABASE_URL", postgres.url()), ("ASP_REDIS_URL", redis.url())];
-    let cluster = Cluster::start_in(environment, GATEWAYS).await?;
+    let site = Site::start(environment, GATEWAYS).await?;
     if !has_redis {
         redis.process.signal(Signal::KILL)?;
         redis.process.wait(wait::CONVERGE).await?;
     }
-    let taken = revoking::samples(&cluster, 0, samples, AT_ONCE).await?;
+    let taken = site.samples(0, samples, AT_ONCE).await?;
     let faults: Vec<String> =
         taken.iter().filter_map(|sample| sample.judge().err()).map(|fault| format!("{fault:#}")).collect();
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     {
         sheet.at_least("samples", taken.len() as f64, samples as f64);
+        let of_plugins = taken.iter().filter(|one| one.work == Work::Plugin).count();
+        sheet.at_least("of them calls in a worker", of_plugins as f64, samples as f64 / 5.0);
         sheet.at_most("samples with a wrong answer", faults.len() as f64, 0.0);
     }
     faults.into_iter().take(3).for_each(|fault| sheet.fault(fault));
     hold(sheet, "end of the running call", taken.iter().map(|one: &Sample| one.until_ended.as_secs_f64()))?;
+    let in_workers = taken.iter().filter_map(|one| one.until_worker);
+    hold(sheet, "end of the call in its worker", in_workers.map(|time| time.as_secs_f64()))?;
     hold(sheet, "refusal everywhere", taken.iter().map(|one| one.until_refused.as_secs_f64()))
 }
 
