@@ -1,6 +1,5 @@
-//! How long a change takes from its request until it is in force in a fleet: an edge and three gateways over PostgreSQL and
-//! Redis. A push is a server that is switched off or on for an org; a revocation ends a call that streams and the right to the
-//! next one.
+//! Time of a change from its request until it is in force in a fleet: an edge and three gateways over PostgreSQL and Redis. A
+//! push is a server that is switched off or on for an org; a revocation ends a call that streams and the right to the next one.
 //!
 //! Each probe takes a connection of its own, so that it may meet either worker of Envoy.
 

@@ -50,7 +50,7 @@ pub(crate) enum Part {
     Identity,
     /// Decisions of policy and limits, without HTTP.
     Decisions,
-    /// From a change of policy or a revocation to its effect in a fleet.
+    /// Time of pushes and revocations until they are in force in a fleet.
     Changes,
     /// The plugin runtime.
     Plugins,

@@ -41,7 +41,7 @@ struct People {
 struct Sample {
     until_listed: f64,
     until_notified: f64,
-    /// From the decision to the call's result.
+    /// Time since the decision at the call's result.
     until_done: f64,
 }
 
