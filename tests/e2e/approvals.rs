@@ -1,6 +1,6 @@
 //! Approval by another person, end to end: a call waits until somebody else of the group approves on the page, in a real
 //! browser, or by command. A grant is not used twice, for other arguments, after its time or after a change of the policy, and
-//! neither the caller nor a machine gives one.
+//! neither the caller nor a machine gives one (I-12).
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::chromium::Chromium;
