@@ -46,8 +46,8 @@ pub fn is_of_calls(binding: &Binding) -> bool {
 }
 
 /// Precedence of a binding that names the call: specificity by primitive, target, target kind, issuer and protocol,
-/// then the effect.
-pub(super) type Rank = (usize, usize, u8, bool, u8, Effect);
+/// then the effect, then whether another person approves.
+pub(super) type Rank = (usize, usize, u8, bool, u8, Effect, bool);
 
 /// Returns the rank of a binding that names the caller's target and the primitive; `None` if it is for another
 /// protocol. The specificity of a pattern depends on the pattern alone, not on the name it matches.

@@ -131,7 +131,7 @@ impl ArchiveTable {
 }
 
 /// All tables of an archive, in its order.
-pub(super) const TABLES: [ArchiveTable; 35] = [
+pub(super) const TABLES: [ArchiveTable; 36] = [
     ArchiveTable { seeded: true, ..table!("control_revision", 1, id: Integer, revision: Integer) },
     table!("resources", 1, name: Text, revision: Integer),
     table!("servers", 1, name: Text, sources: Text, content_hash: Text, updated_at: Integer, a2a_at: Integer,
