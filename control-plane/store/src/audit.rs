@@ -1,13 +1,16 @@
 //! The audit log of calls: appended to in batches, read in pages, newest first; never read on the call path.
 
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::columns::Columns;
 
+pub mod journal;
 #[cfg(any(test, feature = "testing"))]
 mod memory;
+pub mod replay;
 pub mod search;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
@@ -22,7 +25,7 @@ pub(crate) const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(crate) const MAX_PAGE: u32 = 1_000;
 
 /// A start or finish event.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CallEvent {
     /// Unix milliseconds.
     pub at_ms: i64,
@@ -138,6 +141,23 @@ pub trait AuditLog: Send + Sync {
         _is_last: bool,
     ) -> Result<bool, AuditError> {
         Ok(false)
+    }
+
+    /// Records that the events of a gateway that has ended are being appended: nobody else ends its calls for a while. Its
+    /// oldest call started at `oldest_ms` or before.
+    async fn return_writer(&self, _id: &str, _oldest_ms: i64) -> Result<(), AuditError> {
+        Ok(())
+    }
+
+    /// Replaces an event, at its place in the log, if it still is as it was read; returns whether it was.
+    async fn replace(&self, _stored: &StoredEvent, _event: &CallEvent) -> Result<bool, AuditError> {
+        Ok(false)
+    }
+
+    /// Returns the directory of the journals in front of this log ([`journal::Journal`]); `None`: until events are appended,
+    /// they are in memory only.
+    fn journals(&self) -> Option<&Path> {
+        None
     }
 
     /// Whether arguments and results of this server's calls are kept.

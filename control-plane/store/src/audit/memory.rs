@@ -125,6 +125,23 @@ impl AuditLog for MemoryAudit {
         self.append(events).await?;
         Ok(true)
     }
+
+    async fn return_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {
+        let mut writers = self.writers.lock();
+        let former = writers.iter().find(|writer| writer.id == id);
+        let oldest_ms = former.map_or(oldest_ms, |writer| writer.oldest_ms.min(oldest_ms));
+        let round = former.map_or(0, |writer| writer.round + 1);
+        writers.retain(|writer| writer.id != id);
+        writers.push(LostWriter { id: id.to_owned(), seen_ms: now_ms(), oldest_ms, round });
+        Ok(())
+    }
+
+    async fn replace(&self, stored: &StoredEvent, event: &CallEvent) -> Result<bool, AuditError> {
+        let mut kept = self.events.lock();
+        let Some(found) = kept.iter_mut().find(|found| **found == *stored) else { return Ok(false) };
+        found.event = event.clone();
+        Ok(true)
+    }
 }
 
 #[cfg(test)]
@@ -134,5 +151,6 @@ mod tests {
     #[tokio::test]
     async fn the_log_of_tests_behaves_like_the_others() {
         crate::audit::suite::run(&MemoryAudit::default()).await;
+        crate::audit::suite::replays(&MemoryAudit::default()).await;
     }
 }

@@ -134,3 +134,76 @@ async fn keeps_writers(log: &dyn AuditLog) {
     let carol = AuditSearch { members: vec![MemberFilter::is("user", "carol")], ..AuditSearch::default() };
     assert_eq!(times(log, carol).await, [2_002, 2_000]);
 }
+
+/// Runs the suite of replays ([`super::replay`]) on a log without writers.
+pub async fn replays(log: &dyn AuditLog) {
+    let of = |kind: &str, n: i64, later_ms: i64, more: &str| {
+        let event = format!(
+            r#"{{"event":"{kind}","call":"call-{n}","user":"dora","trace":"shared"{more},"gateway":"gone"}}"#
+        );
+        CallEvent { at_ms: 5_000 + n + later_ms, org: "acme".into(), event }
+    };
+    let start = |n: i64| of("call.start", n, 0, "");
+    let end =
+        |n: i64, reason: &str| of("call.finish", n, 0, &format!(r#","outcome":"x","reason":"{reason}""#));
+    let unknown = |n: i64| of("call.finish", n, 60_000, r#","outcome":"unknown","reason":"gateway_lost""#);
+    let by_another = |n: i64| {
+        let event = end(n, "ok");
+        CallEvent { event: event.event.replace("\"gone\"", "\"taker\""), ..event }
+    };
+    // Call 1 is in the log, 2 and 4 have begun there, of 3 it has nothing, 4 was taken for lost, another gateway ended 5.
+    log.append(&[start(1), end(1, "ok"), start(2), start(4), unknown(4), start(5), by_another(5)])
+        .await
+        .unwrap();
+    let journal = [
+        start(1),
+        end(1, "ok"),
+        end(2, "deadline"),
+        start(3),
+        end(3, "ok"),
+        end(4, "ok"),
+        end(5, "deadline"),
+    ];
+    let replayed = super::replay::replay(log, "gone", &journal).await.unwrap();
+    assert_eq!((replayed.appended, replayed.replaced, replayed.dropped), (3, 1, 1));
+    let again = super::replay::replay(log, "gone", &journal).await.unwrap();
+    assert_eq!((again.appended, again.replaced, again.dropped), (0, 0, 1), "each once");
+    let dora =
+        AuditSearch { members: vec![MemberFilter::is("user", "dora")], limit: 100, ..AuditSearch::default() };
+    let found = log.search(&dora).await.unwrap().events;
+    let mut found: Vec<CallEvent> = found.into_iter().map(|stored| stored.event).collect();
+    let mut expected = vec![start(1), end(1, "ok"), start(2), end(2, "deadline"), start(3), end(3, "ok")];
+    expected.extend([start(4), end(4, "ok"), start(5), by_another(5)]);
+    found.sort_by(|a, b| (a.at_ms, &a.event).cmp(&(b.at_ms, &b.event)));
+    expected.sort_by(|a, b| (a.at_ms, &a.event).cmp(&(b.at_ms, &b.event)));
+    assert_eq!(found, expected);
+    keeps_others_away_from_what_is_replayed(log).await;
+}
+
+/// Who has read which calls of a gateway are open ends none of them once the gateway's events are being appended.
+async fn keeps_others_away_from_what_is_replayed(log: &dyn AuditLog) {
+    log.return_writer("gone", 4_000).await.unwrap();
+    let lost = loop {
+        let lost = log.lost_writers(Duration::ZERO).await.unwrap();
+        if let Some(gone) = lost.into_iter().find(|writer| writer.id == "gone") {
+            break gone;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(lost.oldest_ms, 4_000);
+    log.return_writer("gone", 9_000).await.unwrap();
+    assert!(log.lost_writers(Duration::from_secs(60)).await.unwrap().is_empty());
+    assert!(
+        !log.finish_writer(&lost, &[event(1, "acme", "eve", "t")], true).await.unwrap(),
+        "it has returned"
+    );
+    let again = loop {
+        let lost = log.lost_writers(Duration::ZERO).await.unwrap();
+        if let Some(gone) = lost.into_iter().find(|writer| writer.id == "gone") {
+            break gone;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(again.oldest_ms, 4_000, "the older one counts");
+    assert!(log.finish_writer(&again, &[], true).await.unwrap());
+}

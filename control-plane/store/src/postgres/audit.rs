@@ -197,4 +197,12 @@ impl AuditLog for PostgresAudit {
     ) -> Result<bool, AuditError> {
         Ok(self.finish(lost, events, is_last).await?)
     }
+
+    async fn return_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {
+        Ok(self.renew_ended(id, oldest_ms).await?)
+    }
+
+    async fn replace(&self, stored: &StoredEvent, event: &CallEvent) -> Result<bool, AuditError> {
+        Ok(self.put_in_place(stored, event).await?)
+    }
 }

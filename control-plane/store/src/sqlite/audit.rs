@@ -9,7 +9,7 @@ mod queue;
 mod usage;
 mod writers;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -60,6 +60,8 @@ pub struct SqliteAudit {
     max_bytes: i64,
     /// Servers whose calls' arguments and results are kept.
     captured_servers: Vec<String>,
+    /// Directory of the journals in front of the file.
+    journals: Option<PathBuf>,
 }
 
 /// Used and free bytes of the file.
@@ -82,7 +84,13 @@ impl SqliteAudit {
         file::migrate(&write, &migrations::AUDIT).await?;
         let read = opening.pool(READERS).connect_with(opening.options()?).await?;
         let max_bytes = i64::try_from(max_bytes).unwrap_or(i64::MAX);
-        Ok(SqliteAudit { write, read, max_bytes, captured_servers: Vec::new() })
+        Ok(SqliteAudit { write, read, max_bytes, captured_servers: Vec::new(), journals: None })
+    }
+
+    /// Has gateways keep events in journals in this directory until the file has them.
+    pub fn journaled(mut self, directory: PathBuf) -> SqliteAudit {
+        self.journals = Some(directory);
+        self
     }
 
     /// Closes the file after the current appends.
@@ -199,6 +207,18 @@ impl AuditLog for SqliteAudit {
         is_last: bool,
     ) -> Result<bool, AuditError> {
         Ok(self.finish(lost, events, is_last).await?)
+    }
+
+    async fn return_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {
+        Ok(self.renew_ended(id, oldest_ms).await?)
+    }
+
+    async fn replace(&self, stored: &StoredEvent, event: &CallEvent) -> Result<bool, AuditError> {
+        Ok(self.put_in_place(stored, event).await?)
+    }
+
+    fn journals(&self) -> Option<&Path> {
+        self.journals.as_deref()
     }
 }
 

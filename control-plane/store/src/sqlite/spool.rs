@@ -47,6 +47,8 @@ pub struct SpooledAudit {
     org_bytes: OrgBytes,
     /// Timeout of a batch.
     patience: Duration,
+    /// Directory of the journals in front of the log.
+    journals: Option<PathBuf>,
 }
 
 impl SpooledAudit {
@@ -57,7 +59,14 @@ impl SpooledAudit {
         let waiting = AtomicBool::new(!file.is_empty().await?);
         let org_bytes = OrgBytes::of(max_bytes, file.by_org().await?);
         let adding = Mutex::new(());
-        Ok(SpooledAudit { log, file, path: path.to_owned(), adding, waiting, org_bytes, patience: PATIENCE })
+        let (path, patience) = (path.to_owned(), PATIENCE);
+        Ok(SpooledAudit { log, file, path, adding, waiting, org_bytes, patience, journals: None })
+    }
+
+    /// Has gateways keep events in journals in this directory until the log or the file has them.
+    pub fn journaled(mut self, directory: PathBuf) -> SpooledAudit {
+        self.journals = Some(directory);
+        self
     }
 
     /// Delivers the events in the file whenever the log accepts them; never ends.
@@ -205,6 +214,22 @@ impl AuditLog for SpooledAudit {
         is_last: bool,
     ) -> Result<bool, AuditError> {
         self.log.finish_writer(lost, events, is_last).await
+    }
+
+    /// Fails while events wait in the file: those of the gateway that has ended may be among them.
+    async fn return_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {
+        match self.waiting.load(Ordering::Acquire) {
+            true => Err(AuditError(format!("events wait in {}", self.path.display()))),
+            false => self.log.return_writer(id, oldest_ms).await,
+        }
+    }
+
+    async fn replace(&self, stored: &StoredEvent, event: &CallEvent) -> Result<bool, AuditError> {
+        self.log.replace(stored, event).await
+    }
+
+    fn journals(&self) -> Option<&Path> {
+        self.journals.as_deref()
     }
 
     fn is_required(&self) -> bool {

@@ -403,6 +403,7 @@ async fn the_sqlite_audit_is_searched_and_knows_its_writers() {
     let directory = tempfile::tempdir().unwrap();
     let log = SqliteAudit::open(&directory.path().join("audit.db"), GIBIBYTE).await.unwrap();
     asp_store::audit::suite::run(&log).await;
+    asp_store::audit::suite::replays(&log).await;
 }
 
 #[tokio::test]

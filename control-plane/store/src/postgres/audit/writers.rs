@@ -9,7 +9,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::PostgresAudit;
-use crate::audit::{CallEvent, LostWriter};
+use crate::audit::{CallEvent, LostWriter, StoredEvent};
 use crate::clock::milliseconds;
 
 impl PostgresAudit {
@@ -21,6 +21,13 @@ impl PostgresAudit {
 
     pub(super) async fn release(&self, id: &str) -> sqlx::Result<()> {
         query!("DELETE FROM call_audit_writers WHERE id = $1", id).execute(&self.pool).await.map(drop)
+    }
+
+    pub(super) async fn renew_ended(&self, id: &str, oldest_ms: i64) -> sqlx::Result<()> {
+        let renew = "INSERT INTO call_audit_writers (id, seen_ms, oldest_ms) VALUES ($1, now_ms(), $2) \
+             ON CONFLICT (id) DO UPDATE SET seen_ms = excluded.seen_ms, round = call_audit_writers.round + 1, \
+             oldest_ms = LEAST(call_audit_writers.oldest_ms, excluded.oldest_ms)";
+        query!(renew, id, oldest_ms).execute(&self.pool).await.map(drop)
     }
 
     pub(super) async fn find_lost(&self, longest: Duration) -> sqlx::Result<Vec<LostWriter>> {
@@ -64,5 +71,11 @@ impl PostgresAudit {
         }
         transaction.commit().await?;
         Ok(true)
+    }
+
+    pub(super) async fn put_in_place(&self, stored: &StoredEvent, event: &CallEvent) -> sqlx::Result<bool> {
+        let replace = "UPDATE call_audit SET at_ms = $1, event = $2 WHERE seq = $3 AND event = $4";
+        let replace = query!(replace, event.at_ms, &event.event, stored.seq, &stored.event.event);
+        Ok(replace.execute(&self.pool).await?.rows_affected() > 0)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sqlx::Row;
 
 use super::{SqliteAudit, insert};
-use crate::audit::{CallEvent, LostWriter};
+use crate::audit::{CallEvent, LostWriter, StoredEvent};
 use crate::clock::{milliseconds, now_ms};
 
 impl SqliteAudit {
@@ -20,6 +20,13 @@ impl SqliteAudit {
 
     pub(super) async fn release(&self, id: &str) -> sqlx::Result<()> {
         query!("DELETE FROM writers WHERE id = $1", id).execute(&self.write).await.map(drop)
+    }
+
+    pub(super) async fn renew_ended(&self, id: &str, oldest_ms: i64) -> sqlx::Result<()> {
+        let renew = "INSERT INTO writers (id, seen_ms, oldest_ms) VALUES ($1, $2, $3) \
+             ON CONFLICT (id) DO UPDATE SET seen_ms = excluded.seen_ms, round = writers.round + 1, \
+             oldest_ms = MIN(writers.oldest_ms, excluded.oldest_ms)";
+        query!(renew, id, now_ms(), oldest_ms).execute(&self.write).await.map(drop)
     }
 
     pub(super) async fn find_lost(&self, longest: Duration) -> sqlx::Result<Vec<LostWriter>> {
@@ -56,5 +63,11 @@ impl SqliteAudit {
         }
         transaction.commit().await?;
         Ok(true)
+    }
+
+    pub(super) async fn put_in_place(&self, stored: &StoredEvent, event: &CallEvent) -> sqlx::Result<bool> {
+        let replace = "UPDATE events SET at_ms = $1, event = $2 WHERE seq = $3 AND event = $4";
+        let replace = query!(replace, event.at_ms, &event.event, stored.seq, &stored.event.event);
+        Ok(replace.execute(&self.write).await?.rows_affected() > 0)
     }
 }

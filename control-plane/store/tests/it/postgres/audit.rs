@@ -80,7 +80,9 @@ async fn the_audit_log_is_read_page_by_page_and_in_the_order_in_which_it_came() 
 #[tokio::test]
 async fn the_audit_log_is_searched_and_knows_its_writers() {
     let fresh = Fresh::start().await;
-    asp_store::audit::suite::run(&fresh.database.audit(GIBIBYTE)).await;
+    let log = fresh.database.audit(GIBIBYTE);
+    asp_store::audit::suite::run(&log).await;
+    asp_store::audit::suite::replays(&log).await;
 }
 
 /// Adds to `seen` the events that are newer than its last one.

@@ -1,0 +1,237 @@
+//! The events that a killed process left in its journal, brought to the log: each once, whichever of them the log has.
+//!
+//! Owns the comparison with the log. Refuses: files of runs that have only just ended, because the database may still be
+//! writing their last batch. Keeps true: a call has one last event. One that a journal brings replaces the `unknown` that
+//! another gateway wrote meanwhile, because it is what the client saw; beside any other end it is dropped. A file is removed
+//! after its events are in the log, and finds them there if it is read again.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::journal::{FormerFile, FormerFiles, Journal, former_files};
+use super::search::{AuditPage, AuditSearch, EventPosition, MemberFilter, SearchOrder};
+use super::{AuditError, AuditLog, CallEvent, StoredEvent};
+
+/// Interval between two looks at the directory. A file is read at the second one that finds it, so that a statement that was
+/// under way when its process was killed has ended.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Maximum time for one file.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Number of events that are compared and appended at once: little enough that the record of the gateway, renewed before
+/// them, is not out of date after them.
+const AT_A_TIME: usize = 100;
+/// Number of events in a page.
+const PAGE: u32 = 1_000;
+
+/// What became of the events of a journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Events that the log lacked.
+    pub appended: usize,
+    /// Ends that took the place of an `unknown`.
+    pub replaced: usize,
+    /// Ends of calls that another gateway has ended.
+    pub dropped: usize,
+}
+
+/// Brings the events of former runs to the log whenever there are some; ends with the journal.
+pub async fn keep_replaying(log: Arc<dyn AuditLog>, journal: Weak<Journal>) {
+    let mut seen: HashSet<PathBuf> = HashSet::new();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(journal) = journal.upgrade() else { return };
+        let Some(former) = look(journal.directory()).await else { continue };
+        journal.set_former_bytes(former.bytes);
+        drop(journal);
+        for path in former.paths.iter().filter(|path| seen.contains(*path)) {
+            if let Err(error) = replay_file(log.as_ref(), path).await {
+                tracing::debug!(%error, file = %path.display(), "events of a process that has ended still wait for the audit log");
+            }
+        }
+        seen = former.paths.into_iter().collect();
+    }
+}
+
+async fn look(directory: &Path) -> Option<FormerFiles> {
+    let directory = directory.to_owned();
+    match spawn_blocking(move || former_files(&directory)).await {
+        Ok(Ok(former)) => Some(former),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the directory of the audit's journals could not be read");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+/// Brings the events of one file to the log, and removes the file.
+async fn replay_file(log: &dyn AuditLog, path: &Path) -> Result<(), AuditError> {
+    let reading = path.to_owned();
+    let read = spawn_blocking(move || FormerFile::read(&reading)).await;
+    let read = read.map_err(|error| AuditError(error.to_string()))?;
+    let Some(file) = read.map_err(|error| AuditError(error.to_string()))? else { return Ok(()) };
+    let replaying = timeout(LONGEST, replay(log, &file.id, &file.events)).await;
+    let replayed = replaying.map_err(|_| AuditError("no answer in time".to_owned()))??;
+    if replayed != Replayed::default() || file.broken > 0 {
+        let Replayed { appended, replaced, dropped } = replayed;
+        tracing::info!(appended, replaced, dropped, unreadable = file.broken, file = %path.display(), "events of calls that were not in the audit log when their process ended are there now");
+    }
+    file.remove().map_err(|error| AuditError(error.to_string()))
+}
+
+/// Appends those of a gateway's events that the log lacks. The gateway must have ended; if this is cut off, it can be
+/// repeated.
+pub async fn replay(log: &dyn AuditLog, gateway: &str, events: &[CallEvent]) -> Result<Replayed, AuditError> {
+    let times = || events.iter().map(|event| event.at_ms);
+    let (Some(first), Some(last)) = (times().min(), times().max()) else { return Ok(Replayed::default()) };
+    let lacking = lacking(log, gateway, events, (first, last)).await?;
+    let mut replayed = Replayed::default();
+    for some in lacking.chunks(AT_A_TIME) {
+        // From here on nobody else ends the gateway's calls, neither one that has already read which of them are open.
+        log.return_writer(gateway, first).await?;
+        let mut append = Vec::with_capacity(some.len());
+        for event in some {
+            match end_of(log, event).await? {
+                None => append.push((*event).clone()),
+                Some(end) if !is_unknown(&end.event.event) => replayed.dropped += 1,
+                Some(end) => {
+                    if !log.replace(&end, event).await? {
+                        return Err(AuditError("another process has changed the same event".to_owned()));
+                    }
+                    replayed.replaced += 1;
+                }
+            }
+        }
+        if !append.is_empty() {
+            log.append(&append).await?;
+            replayed.appended += append.len();
+        }
+    }
+    Ok(replayed)
+}
+
+/// Returns the events that the log lacks, of equal ones as many as it lacks.
+async fn lacking<'e>(
+    log: &dyn AuditLog,
+    gateway: &str,
+    events: &'e [CallEvent],
+    (first, last): (i64, i64),
+) -> Result<Vec<&'e CallEvent>, AuditError> {
+    let mut known: HashMap<CallEvent, usize> = HashMap::new();
+    let mut after: Option<EventPosition> = None;
+    loop {
+        let search = AuditSearch {
+            from_ms: Some(first),
+            to_ms: Some(last.saturating_add(1)),
+            members: vec![MemberFilter::is("gateway", gateway)],
+            order: SearchOrder::Oldest,
+            after,
+            limit: PAGE,
+            ..AuditSearch::default()
+        };
+        let AuditPage { events, next } = log.search(&search).await?;
+        for stored in events {
+            *known.entry(stored.event).or_default() += 1;
+        }
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let is_lacking = |event: &&CallEvent| match known.get_mut(*event) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        Some(_) | None => true,
+    };
+    Ok(events.iter().filter(is_lacking).collect())
+}
+
+/// Returns the last event of the call that this event ends; `None` if it ends none, or the log has no such event.
+async fn end_of(log: &dyn AuditLog, event: &CallEvent) -> Result<Option<StoredEvent>, AuditError> {
+    let is_end = MemberFilter::is("event", "call.finish");
+    let call = member(&event.event, "call").filter(|_| is_end.passes(&event.event));
+    let (Some(call), Some(trace)) = (call, member(&event.event, "trace")) else { return Ok(None) };
+    let mut after = None;
+    loop {
+        let search = AuditSearch {
+            org: Some(event.org.clone()),
+            trace: Some(trace.to_owned()),
+            members: vec![is_end.clone(), MemberFilter::is("call", call)],
+            after,
+            limit: 1,
+            ..AuditSearch::default()
+        };
+        let AuditPage { mut events, next } = log.search(&search).await?;
+        if let Some(end) = events.pop() {
+            return Ok(Some(end));
+        }
+        after = next;
+        if after.is_none() {
+            return Ok(None);
+        }
+    }
+}
+
+/// Whether this is the end of a call of which nobody knew how it ended.
+fn is_unknown(event: &str) -> bool {
+    MemberFilter::is("outcome", "unknown").passes(event)
+        && MemberFilter::is("reason", "gateway_lost").passes(event)
+}
+
+/// Returns the text of a member of an event, if it needs no escapes.
+fn member<'e>(event: &'e str, name: &str) -> Option<&'e str> {
+    let text = event.split_once(&format!("\"{name}\":\""))?.1.split('"').next()?;
+    (!text.is_empty() && !text.contains('\\')).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MemoryAudit;
+    use super::*;
+
+    fn event(at_ms: i64) -> CallEvent {
+        let event =
+            format!("{{\"event\":\"call.start\",\"call\":\"c{at_ms}\",\"trace\":\"t\",\"gateway\":\"one\"}}");
+        CallEvent { at_ms, org: "acme".into(), event }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_events_of_a_former_run_come_to_the_log_once_and_those_of_a_running_one_do_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = Arc::new(MemoryAudit::default());
+        let former = Journal::new(directory.path(), "one");
+        former.add(&event(1)).unwrap();
+        former.add(&event(2)).unwrap();
+        log.append(&[event(1)]).await.unwrap();
+        drop(former);
+        let running = Journal::new(directory.path(), "two");
+        running.add(&event(3)).unwrap();
+        let next = Arc::new(Journal::new(directory.path(), "three"));
+        let replaying = tokio::spawn(keep_replaying(log.clone(), Arc::downgrade(&next)));
+        while log.events().len() < 2 || former_files(directory.path()).unwrap().bytes > 0 {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        tokio::time::sleep(3 * LOOK_EVERY).await;
+        assert_eq!(log.events(), [event(1), event(2)]);
+        drop(next);
+        replaying.await.unwrap();
+    }
+
+    #[test]
+    fn a_member_is_read_as_it_is_written() {
+        let event = r#"{"event":"call.finish","call":"c-1","request":"a\"b","trace":""}"#;
+        assert_eq!(member(event, "call"), Some("c-1"));
+        for name in ["request", "trace", "user"] {
+            assert_eq!(member(event, name), None, "{name}");
+        }
+        assert!(is_unknown(r#"{"outcome":"unknown","reason":"gateway_lost"}"#));
+        assert!(!is_unknown(r#"{"outcome":"unknown","reason":"ok"}"#));
+    }
+}
