@@ -2,7 +2,8 @@
 //!
 //! Owns opening and sweeping. A control plane needs the database to start; a gateway without the control role starts even if
 //! the database is unreachable. Keeps true: control store, calls and audit of a process are of one kind, so that references
-//! between them resolve; audit events that PostgreSQL does not accept while it is unreachable wait in a file on this machine.
+//! between them resolve; audit events that PostgreSQL does not accept while it is unreachable wait in a file on this machine,
+//! and those of a process that is killed are in its journal there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub(crate) const CALLS_FILE: &str = "calls.db";
 pub(crate) const AUDIT_FILE: &str = "audit.db";
 /// File of audit events that wait for PostgreSQL, below the state directory.
 const AUDIT_SPOOL_FILE: &str = "audit-spool.db";
+/// Directory of the events that are in no database yet, below the state directory.
+const AUDIT_JOURNALS: &str = "audit-journal";
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 /// Context of an error from the operator's database.
 const OPENING: &str = "open the database that ASP_DATABASE_URL names";
@@ -67,7 +70,8 @@ impl Stores {
                 let file = settings.state_dir.join(AUDIT_FILE);
                 let audit = SqliteAudit::open(&file, most).await;
                 let audit = audit.with_context(|| format!("open {}", file.display()))?;
-                let audit = Arc::new(audit.capturing(settings.audit_capture.to_vec()));
+                let audit = audit.capturing(settings.audit_capture.to_vec());
+                let audit = Arc::new(audit.journaled(settings.state_dir.join(AUDIT_JOURNALS)));
                 Ok(Stores::Files { audit })
             }
             Database::Postgres(server) => {
@@ -180,6 +184,7 @@ impl Stores {
                 let file = settings.state_dir.join(AUDIT_SPOOL_FILE);
                 let spool = SpooledAudit::open(audit.clone(), &file, *spool_bytes).await;
                 let spool = spool.with_context(|| format!("open {}", file.display()))?;
+                let spool = spool.journaled(settings.state_dir.join(AUDIT_JOURNALS));
                 Ok(CallStores::Postgres { calls, audit: audit.clone(), spool: Arc::new(spool) })
             }
         }

@@ -10,8 +10,8 @@
 //! once, with its end.
 //!
 //! Refuses: argument and result values; only their sizes are recorded. Removes secrets ([`asp_platform::redact`]), which clients
-//! and plugins can put into ids and names. Keeps true: the queue is bounded; an event
-//! acknowledged by [`Audit::record`] is written as long as the process lives.
+//! and plugins can put into ids and names. Keeps true: the queue is bounded; an event that is queued is in the kernel
+//! ([`Journal`]), so that the log gets it even if this process is killed.
 
 mod approvals;
 
@@ -23,10 +23,11 @@ use std::time::Duration;
 
 use asp_edge::Reason;
 use asp_platform::redact::redact_json;
+use asp_store::audit::journal::{Journal, JournalPlace};
+use asp_store::audit::replay::keep_replaying;
 use asp_store::audit::{AuditLog, CallEvent, CapturedBody, MAX_BODY};
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
@@ -40,14 +41,14 @@ mod lost;
 mod writer;
 
 pub use lost::{LostCall, LostCalls, LostGateway};
-use writer::Writer;
+use writer::{Writer, stamp};
 
 /// Maximum number of events that wait for the log.
 const QUEUE: usize = 16 * 1024;
 /// Maximum number of events in one append.
 const BATCH: usize = 512;
 /// Time that the writer waits for more events before it appends: an append costs the same wake-ups, statements and
-/// `fsync` for one event as for hundreds. If the process is killed, the events of this time are lost.
+/// `fsync` for one event as for hundreds. If the process is killed, the events of this time are in its journal only.
 const GATHER: Duration = Duration::from_millis(25);
 /// Delay after a failed append.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -73,6 +74,8 @@ pub struct Audit {
     required: bool,
     /// Id of this run of the gateway, which every event names.
     id: String,
+    /// Events that the log does not have yet; `None` for a log without journals.
+    journal: Option<Arc<Journal>>,
 }
 
 /// Error: the event was not accepted in time.
@@ -80,7 +83,8 @@ pub struct Audit {
 pub struct RecordingError;
 
 enum QueueEntry {
-    Event(CallEvent),
+    /// A redacted event, and its place in the journal.
+    Event(CallEvent, Option<JournalPlace>),
     Body(CapturedBody),
     /// A request for an answer once everything before it is durable.
     Flush(oneshot::Sender<()>),
@@ -109,8 +113,12 @@ impl Audit {
         let required = log.is_required();
         let writer = Writer::new();
         let id = writer.id().to_owned();
-        tokio::spawn(write(log.clone(), entries, health.clone(), writer));
-        Audit { queue, log, health, required, id }
+        let journal = log.journals().map(|directory| Arc::new(Journal::new(directory, &id)));
+        if let Some(journal) = &journal {
+            tokio::spawn(keep_replaying(log.clone(), Arc::downgrade(journal)));
+        }
+        tokio::spawn(write(log.clone(), entries, health.clone(), writer, journal.clone()));
+        Audit { queue, log, health, required, id, journal }
     }
 
     /// Whether a call may run although its start is not recorded, by whether it may have effects.
@@ -173,8 +181,11 @@ impl Audit {
         }
         let Some(event) = self.offer(event) else { return Ok(()) };
         let patience = if self.health.out.load(Ordering::Acquire) { Duration::ZERO } else { PATIENCE };
-        match timeout(patience, self.queue.send(QueueEntry::Event(event))).await {
-            Ok(Ok(())) => Ok(()),
+        match timeout(patience, self.queue.reserve()).await {
+            Ok(Ok(place)) => {
+                place.send(self.entry(event));
+                Ok(())
+            }
             Ok(Err(_)) | Err(_) => {
                 self.health.lose();
                 Err(RecordingError)
@@ -184,12 +195,21 @@ impl Audit {
 
     /// Queues an event if there is capacity, otherwise returns it.
     pub fn offer(&self, event: CallEvent) -> Option<CallEvent> {
-        match self.queue.try_send(QueueEntry::Event(event)) {
-            Err(
-                TrySendError::Full(QueueEntry::Event(event)) | TrySendError::Closed(QueueEntry::Event(event)),
-            ) => Some(event),
-            Ok(()) | Err(_) => None,
+        match self.queue.try_reserve() {
+            Ok(place) => {
+                place.send(self.entry(event));
+                None
+            }
+            Err(_) => Some(event),
         }
+    }
+
+    /// Returns an event as it is queued: redacted, and in the journal. Only with a place in the queue, so that the journal
+    /// has nothing that is not queued.
+    fn entry(&self, event: CallEvent) -> QueueEntry {
+        let event = stamp(&self.id, redact_event(event));
+        let place = self.journal.as_ref().and_then(|journal| journal.add(&event));
+        QueueEntry::Event(event, place)
     }
 
     /// Queues an event from code that cannot wait.
@@ -247,6 +267,7 @@ async fn write(
     mut entries: mpsc::Receiver<QueueEntry>,
     health: Arc<Health>,
     mut writer: Writer,
+    journal: Option<Arc<Journal>>,
 ) {
     let mut held = Vec::with_capacity(BATCH);
     loop {
@@ -264,7 +285,7 @@ async fn write(
         if received == 0 {
             return;
         }
-        if held.len() < BATCH && held.iter().all(|entry| matches!(entry, QueueEntry::Event(_))) {
+        if held.len() < BATCH && held.iter().all(|entry| matches!(entry, QueueEntry::Event(..))) {
             tokio::time::sleep(GATHER).await;
             while held.len() < BATCH
                 && let Ok(entry) = entries.try_recv()
@@ -273,11 +294,15 @@ async fn write(
             }
         }
         let mut events = Vec::with_capacity(held.len());
+        let mut places = Vec::with_capacity(held.len());
         let mut bodies = Vec::new();
         let mut flushes = Vec::new();
         for entry in held.drain(..) {
             match entry {
-                QueueEntry::Event(event) => events.push(writer.stamp(redact_event(event))),
+                QueueEntry::Event(event, place) => {
+                    events.push(event);
+                    places.extend(place);
+                }
                 QueueEntry::Body(body) => {
                     health.body_bytes.fetch_sub(body.body.len(), Ordering::AcqRel);
                     bodies.push(redact_body(body));
@@ -292,6 +317,9 @@ async fn write(
                 writer.renew(log.as_ref()).await;
             }
             append(log.as_ref(), &events, &health).await;
+            if let Some(journal) = &journal {
+                journal.forget(&places);
+            }
         }
         if !bodies.is_empty() {
             store_bodies(log.as_ref(), &bodies, &health).await;

@@ -39,13 +39,6 @@ impl Writer {
         &self.id
     }
 
-    /// Adds the gateway's id to an event.
-    pub(super) fn stamp(&self, event: CallEvent) -> CallEvent {
-        let Some(open) = event.event.strip_suffix('}').filter(|open| open.len() > 1) else { return event };
-        let text = format!("{open},\"gateway\":\"{}\"}}", self.id);
-        CallEvent { event: text, ..event }
-    }
-
     /// Follows the calls that these events begin or end.
     pub(super) fn note(&mut self, events: &[CallEvent]) {
         for event in events {
@@ -85,6 +78,13 @@ impl Writer {
         }
         self.renewed = (oldest.is_some() || !is_done).then(Instant::now);
     }
+}
+
+/// Adds the id of a run of a gateway to an event.
+pub(super) fn stamp(id: &str, event: CallEvent) -> CallEvent {
+    let Some(open) = event.event.strip_suffix('}').filter(|open| open.len() > 1) else { return event };
+    let text = format!("{open},\"gateway\":\"{id}\"}}");
+    CallEvent { event: text, ..event }
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn an_event_names_its_gateway_and_stays_json() {
         let writer = Writer::new();
-        let stamped = writer.stamp(event("call.start", Uuid::nil()));
+        let stamped = stamp(writer.id(), event("call.start", Uuid::nil()));
         let value: serde_json::Value = serde_json::from_str(&stamped.event).unwrap();
         assert_eq!(
             (value["gateway"].as_str(), value["event"].as_str()),
@@ -157,7 +157,7 @@ mod tests {
         );
         for text in ["{}", "no JSON", ""] {
             let event = CallEvent { event: text.into(), ..event("x", Uuid::nil()) };
-            assert_eq!(writer.stamp(event.clone()), event, "{text}");
+            assert_eq!(stamp(writer.id(), event.clone()), event, "{text}");
         }
     }
 }
