@@ -1,6 +1,6 @@
 //! The events that a killed process left in its journal, brought to the log: each once, whichever of them the log has.
 //!
-//! Owns the comparison with the log. Refuses: files of runs that have only just ended, because the database may still be
+//! Owns the comparison with the log, also for events that waited in a file ([`LateEvents`]). Refuses: files of runs that have only just ended, because the database may still be
 //! writing their last batch. Keeps true: a call has one last event. One that a journal brings replaces the `unknown` that
 //! another gateway wrote meanwhile, because it is what the client saw; beside any other end it is dropped. A file is removed
 //! after its events are in the log, and finds them there if it is read again.
@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::journal::{FormerFile, FormerFiles, Journal, former_files};
 use super::search::{AuditPage, AuditSearch, EventPosition, MemberFilter, SearchOrder};
@@ -25,6 +25,10 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Number of events that are compared and appended at once: little enough that the record of the gateway, renewed before
 /// them, is not out of date after them.
 const AT_A_TIME: usize = 100;
+/// Time in which nobody ends the calls of a gateway whose record was renewed, with a margin.
+const UP_TO_DATE: Duration = Duration::from_secs(5);
+/// Clocks of gateways differ by less than this.
+const CLOCKS: i64 = 60_000;
 /// Number of events in a page.
 const PAGE: u32 = 1_000;
 
@@ -120,8 +124,18 @@ async fn lacking<'e>(
     log: &dyn AuditLog,
     gateway: &str,
     events: &'e [CallEvent],
-    (first, last): (i64, i64),
+    times: (i64, i64),
 ) -> Result<Vec<&'e CallEvent>, AuditError> {
+    let mut known = known(log, gateway, times).await?;
+    Ok(events.iter().filter(|event| !take(&mut known, event)).collect())
+}
+
+/// Returns the events of a gateway that the log has of these times, each with its number.
+async fn known(
+    log: &dyn AuditLog,
+    gateway: &str,
+    (first, last): (i64, i64),
+) -> Result<HashMap<CallEvent, usize>, AuditError> {
     let mut known: HashMap<CallEvent, usize> = HashMap::new();
     let mut after: Option<EventPosition> = None;
     loop {
@@ -140,17 +154,151 @@ async fn lacking<'e>(
         }
         after = next;
         if after.is_none() {
-            break;
+            return Ok(known);
         }
     }
-    let is_lacking = |event: &&CallEvent| match known.get_mut(*event) {
+}
+
+/// Takes an event out of those that are known; false if it is not there.
+fn take(known: &mut HashMap<CallEvent, usize>, event: &CallEvent) -> bool {
+    match known.get_mut(event) {
         Some(count) if *count > 0 => {
             *count -= 1;
-            false
+            true
         }
-        Some(_) | None => true,
-    };
-    Ok(events.iter().filter(is_lacking).collect())
+        Some(_) | None => false,
+    }
+}
+
+/// Puts the ends among late events in the place of the `unknown` that others wrote, and returns the events that are to be
+/// appended: those that the log has are left out.
+pub async fn settle(log: &dyn AuditLog, events: Vec<CallEvent>) -> Result<Vec<CallEvent>, AuditError> {
+    LateEvents::default().settle(log, events).await
+}
+
+/// The state of a log for events that come to it late, in several batches, while other gateways could write there.
+#[derive(Default)]
+pub(crate) struct LateEvents {
+    has_begun: bool,
+    /// The `unknown` ends that others wrote of each gateway's calls.
+    unknown: HashMap<String, UnknownEnds>,
+}
+
+struct UnknownEnds {
+    /// By the call's id.
+    ends: HashMap<String, StoredEvent>,
+    /// Lower bound of the times of their calls' starts.
+    from_ms: i64,
+    read: Instant,
+}
+
+impl LateEvents {
+    /// Replaces and filters one batch as [`settle`] does. Only of the first batch those that the log has are left out: an
+    /// earlier attempt may have appended them without learning of it.
+    pub(crate) async fn settle(
+        &mut self,
+        log: &dyn AuditLog,
+        mut events: Vec<CallEvent>,
+    ) -> Result<Vec<CallEvent>, AuditError> {
+        if !self.has_begun {
+            for (gateway, times) in times_by_gateway(&events) {
+                let mut known = known(log, &gateway, times).await?;
+                events.retain(|event| !take(&mut known, event));
+            }
+            self.has_begun = true;
+        }
+        let begun_ms = events.iter().filter(|event| ended_call(&event.event).is_some()).map(begun_ms).min();
+        let from_ms = begun_ms.unwrap_or(i64::MAX);
+        let mut append = Vec::with_capacity(events.len());
+        for event in events {
+            let unknown = match ended_call(&event.event) {
+                Some((gateway, call)) => self.unknown_of(log, gateway, from_ms).await?.ends.remove(call),
+                None => None,
+            };
+            let is_replaced = match unknown {
+                Some(unknown) => log.replace(&unknown, &event).await?,
+                None => false,
+            };
+            if !is_replaced {
+                append.push(event);
+            }
+        }
+        Ok(append)
+    }
+
+    /// Returns the `unknown` ends of a gateway's calls; from then on nobody adds one before they are read again.
+    async fn unknown_of(
+        &mut self,
+        log: &dyn AuditLog,
+        gateway: &str,
+        from_ms: i64,
+    ) -> Result<&mut UnknownEnds, AuditError> {
+        let former = self.unknown.get(gateway);
+        let is_enough =
+            |former: &UnknownEnds| former.read.elapsed() < UP_TO_DATE && former.from_ms <= from_ms;
+        if !former.is_some_and(is_enough) {
+            let from_ms = former.map_or(from_ms, |former| former.from_ms.min(from_ms));
+            let read = unknown_ends(log, gateway, from_ms).await?;
+            self.unknown.insert(gateway.to_owned(), read);
+        }
+        let missing = || AuditError("the ends of a gateway's calls are not there".to_owned());
+        self.unknown.get_mut(gateway).ok_or_else(missing)
+    }
+}
+
+/// Returns the time at which the call of a last event began.
+fn begun_ms(event: &CallEvent) -> i64 {
+    let digits = event.event.split_once("\"latencyUs\":").map_or("", |(_, rest)| rest);
+    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+    let latency_us: i64 = digits.get(..end).and_then(|digits| digits.parse().ok()).unwrap_or_default();
+    event.at_ms.saturating_sub(latency_us / 1_000)
+}
+
+async fn unknown_ends(log: &dyn AuditLog, gateway: &str, from_ms: i64) -> Result<UnknownEnds, AuditError> {
+    let mut ends = HashMap::new();
+    let mut after: Option<EventPosition> = None;
+    loop {
+        log.return_writer(gateway, from_ms).await?;
+        let read = Instant::now();
+        let search = AuditSearch {
+            from_ms: Some(from_ms.saturating_sub(CLOCKS)),
+            members: vec![MemberFilter::is("gateway", gateway), MemberFilter::is("reason", "gateway_lost")],
+            order: SearchOrder::Oldest,
+            after,
+            limit: PAGE,
+            ..AuditSearch::default()
+        };
+        let AuditPage { events, next } = log.search(&search).await?;
+        for stored in events {
+            let call = ended_call(&stored.event.event).map(|(_, call)| call.to_owned());
+            if let Some(call) = call.filter(|_| is_unknown(&stored.event.event)) {
+                ends.insert(call, stored);
+            }
+        }
+        after = next;
+        if after.is_none() {
+            return Ok(UnknownEnds { ends, from_ms, read });
+        }
+    }
+}
+
+/// Returns the first and the last time of each gateway's events.
+fn times_by_gateway(events: &[CallEvent]) -> HashMap<String, (i64, i64)> {
+    let mut times: HashMap<String, (i64, i64)> = HashMap::new();
+    for event in events {
+        if let Some(gateway) = member(&event.event, "gateway") {
+            let (first, last) = times.entry(gateway.to_owned()).or_insert((event.at_ms, event.at_ms));
+            *first = event.at_ms.min(*first);
+            *last = event.at_ms.max(*last);
+        }
+    }
+    times
+}
+
+/// Returns the gateway and the call of an event that ends one.
+fn ended_call(event: &str) -> Option<(&str, &str)> {
+    MemberFilter::is("event", "call.finish").passes(event).then_some(())?;
+    Some((member(event, "gateway")?, member(event, "call")?))
 }
 
 /// Returns the last event of the call that this event ends; `None` if it ends none, or the log has no such event.
@@ -222,6 +370,20 @@ mod tests {
         assert_eq!(log.events(), [event(1), event(2)]);
         drop(next);
         replaying.await.unwrap();
+    }
+
+    #[test]
+    fn the_start_of_a_call_is_known_by_its_end() {
+        for (event, begun) in [
+            (r#"{"latencyUs":2500000,"x":1}"#, 7_500),
+            (r#"{"latencyUs":7}"#, 10_000),
+            (r#"{"latencyUs":}"#, 10_000),
+            (r#"{"latencyUs":99999999999999999999}"#, 10_000),
+            ("{}", 10_000),
+        ] {
+            let event = CallEvent { at_ms: 10_000, org: "acme".into(), event: event.into() };
+            assert_eq!(begun_ms(&event), begun, "{event:?}");
+        }
     }
 
     #[test]

@@ -178,6 +178,32 @@ pub async fn replays(log: &dyn AuditLog) {
     expected.sort_by(|a, b| (a.at_ms, &a.event).cmp(&(b.at_ms, &b.event)));
     assert_eq!(found, expected);
     keeps_others_away_from_what_is_replayed(log).await;
+    replaces_unknown_ends_by_late_ones(log).await;
+}
+
+/// Events that waited in a file while another gateway took their gateway for lost.
+async fn replaces_unknown_ends_by_late_ones(log: &dyn AuditLog) {
+    let of = |call: &str, at_ms: i64, reason: &str, outcome: &str| CallEvent {
+        at_ms,
+        org: "acme".into(),
+        event: format!(
+            r#"{{"event":"call.finish","call":"{call}","user":"finn","outcome":"{outcome}","reason":"{reason}","gateway":"cut"}}"#
+        ),
+    };
+    let unknown = |call: &str| of(call, 8_500, "gateway_lost", "unknown");
+    let late = |call: &str, at_ms: i64| of(call, at_ms, "ok", "completed");
+    log.append(&[late("a", 8_000), unknown("b"), unknown("c")]).await.unwrap();
+    let mut settling = super::replay::LateEvents::default();
+    let first = settling.settle(log, vec![late("a", 8_000), late("b", 8_001)]).await.unwrap();
+    assert!(first.is_empty(), "an earlier attempt appended one, the other one replaces: {first:?}");
+    let second = settling.settle(log, vec![late("c", 8_600), late("d", 8_601)]).await.unwrap();
+    assert_eq!(second, [late("d", 8_601)]);
+    log.append(&second).await.unwrap();
+    let finn = AuditSearch { members: vec![MemberFilter::is("user", "finn")], ..AuditSearch::default() };
+    assert_eq!(times(log, finn.clone()).await, [8_601, 8_600, 8_001, 8_000]);
+    let lost = AuditSearch { members: vec![MemberFilter::is("reason", "gateway_lost")], ..finn };
+    assert!(times(log, lost).await.is_empty());
+    log.release_writer("cut").await.unwrap();
 }
 
 /// Who has read which calls of a gateway are open ends none of them once the gateway's events are being appended.

@@ -4,8 +4,9 @@
 //! Owns the file, which several processes of one machine may share and which outlives them. Refuses events if the file
 //! is full. Before that, an org with a tenth of a half-full file may start no more calls; the events of its running
 //! calls are still accepted. Keeps true: every event accepted by [`AuditLog::append`] is in the file or in the log; no
-//! event leaves the file before the log has it. An event may be in the log twice if the connection broke or this
-//! process ended between the commit of the log and that of the file.
+//! event leaves the file before the log has it, and the last event of a call takes the place of the `unknown` that another
+//! gateway wrote while it waited. An event may be in the log twice only if the log was still writing it, after its connection
+//! had broken, when the next attempt looked for it.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,6 +19,7 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use super::{Result, SqliteAudit};
+use crate::audit::replay::LateEvents;
 use crate::audit::search::{AuditPage, AuditSearch};
 use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, CapturedBody, LostWriter, StoredEvent};
 use crate::private;
@@ -98,6 +100,7 @@ impl SpooledAudit {
         }
         let Some(_lock) = self.lock()? else { return Ok(0) };
         let mut moved = 0;
+        let mut late = LateEvents::default();
         loop {
             let batch = self.file.oldest(BATCH).await?;
             let Some(last) = batch.last().map(|stored| stored.seq) else {
@@ -110,8 +113,13 @@ impl SpooledAudit {
                 continue;
             };
             let events: Vec<CallEvent> = batch.into_iter().map(|stored| stored.event).collect();
-            // No call waits for this, and a batch that times out may end up in the log twice.
-            self.hand_over(&events, MOVES * self.patience).await?;
+            // No call waits for this. Of a batch that times out, the next attempt finds what the log has.
+            let within = MOVES * self.patience;
+            let settling = tokio::time::timeout(within, late.settle(self.log.as_ref(), events.clone())).await;
+            let append = settling.map_err(|_| no_answer(within))??;
+            if !append.is_empty() {
+                self.hand_over(&append, within).await?;
+            }
             self.file.remove(last).await?;
             self.org_bytes.remove(&events);
             moved += events.len() as u64;
@@ -134,9 +142,13 @@ impl SpooledAudit {
     async fn hand_over(&self, events: &[CallEvent], within: Duration) -> Result<(), AuditError> {
         match tokio::time::timeout(within, self.log.append(events)).await {
             Ok(appended) => appended,
-            Err(_) => Err(AuditError(format!("no answer within {} ms", within.as_millis()))),
+            Err(_) => Err(no_answer(within)),
         }
     }
+}
+
+fn no_answer(within: Duration) -> AuditError {
+    AuditError(format!("no answer within {} ms", within.as_millis()))
 }
 
 #[async_trait]

@@ -24,7 +24,7 @@ use std::time::Duration;
 use asp_edge::Reason;
 use asp_platform::redact::redact_json;
 use asp_store::audit::journal::{Journal, JournalPlace};
-use asp_store::audit::replay::keep_replaying;
+use asp_store::audit::replay::{keep_replaying, settle};
 use asp_store::audit::{AuditLog, CallEvent, CapturedBody, MAX_BODY};
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
@@ -311,12 +311,7 @@ async fn write(
             }
         }
         if !events.is_empty() {
-            // Before its events: a call that is in the log belongs to a gateway that is.
-            writer.note(&events);
-            if writer.is_due() {
-                writer.renew(log.as_ref()).await;
-            }
-            append(log.as_ref(), &events, &health).await;
+            add(log.as_ref(), &mut writer, &health, events).await;
             if let Some(journal) = &journal {
                 journal.forget(&places);
             }
@@ -327,6 +322,29 @@ async fn write(
         for done in flushes {
             let _ = done.send(());
         }
+    }
+}
+
+/// Adds events to the log, and waits until it has them.
+async fn add(log: &dyn AuditLog, writer: &mut Writer, health: &Health, mut events: Vec<CallEvent>) {
+    // Before its events: a call that is in the log belongs to a gateway that is.
+    writer.note(&events);
+    if writer.is_due() {
+        writer.renew(log).await;
+    }
+    let late = writer.take_late(&mut events);
+    events.extend(settled(log, late).await);
+    append(log, &events, health).await;
+}
+
+/// Returns those of the late events that are to be appended; all, if that cannot be found out now.
+async fn settled(log: &dyn AuditLog, late: Vec<CallEvent>) -> Vec<CallEvent> {
+    if late.is_empty() {
+        return late;
+    }
+    match timeout(SLOW, settle(log, late.clone())).await {
+        Ok(Ok(append)) => append,
+        Ok(Err(_)) | Err(_) => late,
     }
 }
 

@@ -18,7 +18,7 @@ use super::Audit;
 use crate::clock::unix_ms;
 
 /// Time without a renewal after which a gateway is lost: several renewals, so that a slow log loses nobody.
-const LOST_AFTER: Duration = Duration::from_secs(15);
+pub(super) const LOST_AFTER: Duration = Duration::from_secs(15);
 /// Maximum number of calls of one gateway that one scan finishes; the next scan continues.
 const AT_A_TIME: usize = 500;
 /// Maximum number of calls of one gateway that one scan follows.

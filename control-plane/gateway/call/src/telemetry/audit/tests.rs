@@ -1,5 +1,6 @@
 //! The queue in front of an audit log that does not accept events.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 
 use asp_store::audit::{AuditError, AuditQuery, StoredEvent};
@@ -15,6 +16,7 @@ struct Broken {
     /// Org for which it has no capacity.
     is_full_for: &'static str,
     repaired: AtomicBool,
+    journals: Option<PathBuf>,
     appends: AtomicUsize,
     taken: AtomicUsize,
 }
@@ -43,6 +45,10 @@ impl AuditLog for Broken {
 
     fn has_room(&self, org: &str) -> bool {
         org != self.is_full_for
+    }
+
+    fn journals(&self) -> Option<&Path> {
+        self.journals.as_deref()
     }
 }
 
@@ -177,4 +183,28 @@ async fn no_secret_reaches_the_log() {
     assert_eq!(kept.len(), 1);
     let text = &kept[0].event;
     assert!(text.starts_with(r#"{"request":"Authorization: Bearer ***","gateway":""#), "{text}");
+}
+
+/// Returns the text of all files of a directory.
+fn texts(directory: &Path) -> String {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    entries.map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn an_event_is_in_a_file_without_secrets_from_its_acknowledgement_until_the_log_has_it() {
+    let directory = std::env::temp_dir().join(format!("asp-journal-{}", uuid::Uuid::now_v7()));
+    let log = Arc::new(Broken { journals: Some(directory.clone()), ..Broken::default() });
+    let audit = Audit::new(log.clone(), Counter::default());
+    let begun = CallEvent { event: r#"{"event":"call.start","request":"api_key=abc"}"#.into(), ..event() };
+    audit.record(begun).await.unwrap();
+    let text = texts(&directory);
+    assert!(text.contains("call.start") && text.contains("api_key=***"), "{text}");
+    assert!(text.contains(&audit.id) && !text.contains("abc"), "{text}");
+    audit.record_now(CallEvent { event: r#"{"event":"call.finish"}"#.into(), ..event() });
+    assert!(texts(&directory).contains("call.finish"), "where nothing waits, too");
+    log.repaired.store(true, Ordering::Release);
+    audit.flush().await;
+    assert_eq!((texts(&directory).as_str(), log.taken.load(Ordering::Acquire)), ("", 2));
+    std::fs::remove_dir_all(&directory).unwrap();
 }

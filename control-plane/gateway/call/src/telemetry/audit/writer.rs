@@ -4,14 +4,14 @@
 //! Keeps true: while calls run whose first event may be in the log, the record is there and renewed every [`RENEW_EVERY`];
 //! a gateway without calls writes nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use asp_store::audit::{AuditLog, CallEvent};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use super::lost::{Phase, read_phase};
+use super::lost::{LOST_AFTER, Phase, read_phase};
 
 /// Interval between two renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
@@ -28,11 +28,21 @@ pub(super) struct Writer {
     running: HashMap<Uuid, i64>,
     /// Time of the last renewal, whether it succeeded or not; `None` while there is no record.
     renewed: Option<Instant>,
+    /// Time of the last renewal that succeeded; `None` while there is no record.
+    seen: Option<Instant>,
+    /// Calls that others may have ended as `unknown`, because the record was out of date while they ran.
+    doubtful: HashSet<Uuid>,
 }
 
 impl Writer {
     pub(super) fn new() -> Writer {
-        Writer { id: Uuid::now_v7().to_string(), running: HashMap::new(), renewed: None }
+        Writer {
+            id: Uuid::now_v7().to_string(),
+            running: HashMap::new(),
+            renewed: None,
+            seen: None,
+            doubtful: HashSet::new(),
+        }
     }
 
     pub(super) fn id(&self) -> &str {
@@ -41,17 +51,38 @@ impl Writer {
 
     /// Follows the calls that these events begin or end.
     pub(super) fn note(&mut self, events: &[CallEvent]) {
+        let is_outdated = self.is_outdated();
         for event in events {
             match read_phase(&event.event) {
                 Some((Phase::Begun, call)) if self.running.len() < MAX_FOLLOWED => {
                     self.running.insert(call, event.at_ms);
                 }
                 Some((Phase::Ended, call)) => {
-                    self.running.remove(&call);
+                    if self.running.remove(&call).is_some() && is_outdated {
+                        self.doubtful.insert(call);
+                    }
                 }
                 Some((Phase::Begun, _)) | None => {}
             }
         }
+    }
+
+    /// Takes out the ends of calls that others may have ended.
+    pub(super) fn take_late(&mut self, events: &mut Vec<CallEvent>) -> Vec<CallEvent> {
+        if self.doubtful.is_empty() {
+            return Vec::new();
+        }
+        let doubtful = &mut self.doubtful;
+        let is_late = |event: &mut CallEvent| match read_phase(&event.event) {
+            Some((Phase::Ended, call)) => doubtful.remove(&call),
+            Some((Phase::Begun, _)) | None => false,
+        };
+        events.extract_if(.., is_late).collect()
+    }
+
+    /// Whether others may take this gateway for lost.
+    fn is_outdated(&self) -> bool {
+        self.seen.is_some_and(|seen| seen.elapsed() >= LOST_AFTER)
     }
 
     /// Time until the record must be renewed or removed; `None` if there is no record.
@@ -77,6 +108,12 @@ impl Writer {
             tracing::debug!("record of this gateway in the audit log could not be renewed");
         }
         self.renewed = (oldest.is_some() || !is_done).then(Instant::now);
+        if is_done {
+            if self.is_outdated() {
+                self.doubtful.extend(self.running.keys());
+            }
+            self.seen = self.renewed;
+        }
     }
 }
 
@@ -144,6 +181,28 @@ mod tests {
         writer.renew(log.as_ref()).await;
         assert_eq!(writer.due_in(), None, "an idle gateway writes nothing");
         assert_eq!((log.renewals.load(Ordering::Acquire), log.releases.load(Ordering::Acquire)), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_ran_while_the_record_was_out_of_date_may_have_another_end() {
+        let log = CountingLog::default();
+        let mut writer = Writer::new();
+        let [early, ended, running, later] = [1, 2, 3, 4].map(|n| Uuid::from_bytes([n; 16]));
+        writer.note(&[early, ended, running].map(|call| event("call.start", call)));
+        writer.renew(&log).await;
+        let mut ends = vec![event("call.finish", early)];
+        writer.note(&ends);
+        assert!(writer.take_late(&mut ends).is_empty(), "the record is renewed");
+        tokio::time::advance(LOST_AFTER).await;
+        let mut ends = vec![event("call.start", later), event("call.finish", ended)];
+        writer.note(&ends);
+        writer.renew(&log).await;
+        assert_eq!(writer.take_late(&mut ends), [event("call.finish", ended)]);
+        assert_eq!(ends, [event("call.start", later)]);
+        let mut ends = vec![event("call.finish", running)];
+        writer.note(&ends);
+        assert_eq!(writer.take_late(&mut ends).len(), 1, "also if it ends after the renewal");
+        assert!(ends.is_empty() && writer.take_late(&mut vec![event("call.finish", running)]).is_empty());
     }
 
     #[test]
