@@ -47,7 +47,7 @@ pub struct JournalPlace(u64);
 
 #[derive(Default)]
 struct State {
-    /// In the order of their numbers; events are added to the last one.
+    /// Files in the order of their numbers; events are added to the last one.
     segments: VecDeque<Segment>,
     /// Number of the next segment.
     next: u64,

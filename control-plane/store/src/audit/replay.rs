@@ -1,9 +1,10 @@
 //! The events that a killed process left in its journal, brought to the log: each once, whichever of them the log has.
 //!
-//! Owns the comparison with the log, also for events that waited in a file ([`LateEvents`]). Refuses: files of runs that have only just ended, because the database may still be
-//! writing their last batch. Keeps true: a call has one last event. One that a journal brings replaces the `unknown` that
-//! another gateway wrote meanwhile, because it is what the client saw; beside any other end it is dropped. A file is removed
-//! after its events are in the log, and finds them there if it is read again.
+//! Owns the comparison with the log, also for events that waited in a file ([`LateEvents`]). Refuses: files of runs that have
+//! only just ended, because the database may still be writing their last batch. Keeps true: a call has one last event. One
+//! that a journal brings replaces the `unknown` that another gateway wrote meanwhile, because it is what the client saw;
+//! beside any other end it is dropped. A file is removed after its events are in the log, and finds them there if it is read
+//! again.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -32,9 +33,9 @@ const CLOCKS: i64 = 60_000;
 /// Number of events in a page.
 const PAGE: u32 = 1_000;
 
-/// What became of the events of a journal.
+/// Numbers of a journal's events, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Replayed {
+pub struct ReplayCounts {
     /// Events that the log lacked.
     pub appended: usize,
     /// Ends that took the place of an `unknown`.
@@ -81,8 +82,8 @@ async fn replay_file(log: &dyn AuditLog, path: &Path) -> Result<(), AuditError> 
     let Some(file) = read.map_err(|error| AuditError(error.to_string()))? else { return Ok(()) };
     let replaying = timeout(LONGEST, replay(log, &file.id, &file.events)).await;
     let replayed = replaying.map_err(|_| AuditError("no answer in time".to_owned()))??;
-    if replayed != Replayed::default() || file.broken > 0 {
-        let Replayed { appended, replaced, dropped } = replayed;
+    if replayed != ReplayCounts::default() || file.broken > 0 {
+        let ReplayCounts { appended, replaced, dropped } = replayed;
         tracing::info!(appended, replaced, dropped, unreadable = file.broken, file = %path.display(), "events of calls that were not in the audit log when their process ended are there now");
     }
     file.remove().map_err(|error| AuditError(error.to_string()))
@@ -90,11 +91,17 @@ async fn replay_file(log: &dyn AuditLog, path: &Path) -> Result<(), AuditError> 
 
 /// Appends those of a gateway's events that the log lacks. The gateway must have ended; if this is cut off, it can be
 /// repeated.
-pub async fn replay(log: &dyn AuditLog, gateway: &str, events: &[CallEvent]) -> Result<Replayed, AuditError> {
+pub async fn replay(
+    log: &dyn AuditLog,
+    gateway: &str,
+    events: &[CallEvent],
+) -> Result<ReplayCounts, AuditError> {
     let times = || events.iter().map(|event| event.at_ms);
-    let (Some(first), Some(last)) = (times().min(), times().max()) else { return Ok(Replayed::default()) };
+    let (Some(first), Some(last)) = (times().min(), times().max()) else {
+        return Ok(ReplayCounts::default());
+    };
     let lacking = lacking(log, gateway, events, (first, last)).await?;
-    let mut replayed = Replayed::default();
+    let mut replayed = ReplayCounts::default();
     for some in lacking.chunks(AT_A_TIME) {
         // From here on nobody else ends the gateway's calls, neither one that has already read which of them are open.
         log.return_writer(gateway, first).await?;
@@ -126,12 +133,12 @@ async fn lacking<'e>(
     events: &'e [CallEvent],
     times: (i64, i64),
 ) -> Result<Vec<&'e CallEvent>, AuditError> {
-    let mut known = known(log, gateway, times).await?;
+    let mut known = stored_events(log, gateway, times).await?;
     Ok(events.iter().filter(|event| !take(&mut known, event)).collect())
 }
 
 /// Returns the events of a gateway that the log has of these times, each with its number.
-async fn known(
+async fn stored_events(
     log: &dyn AuditLog,
     gateway: &str,
     (first, last): (i64, i64),
@@ -185,7 +192,7 @@ pub(crate) struct LateEvents {
 }
 
 struct UnknownEnds {
-    /// By the call's id.
+    /// Last event of each call, by the call's id.
     ends: HashMap<String, StoredEvent>,
     /// Lower bound of the times of their calls' starts.
     from_ms: i64,
@@ -202,7 +209,7 @@ impl LateEvents {
     ) -> Result<Vec<CallEvent>, AuditError> {
         if !self.has_begun {
             for (gateway, times) in times_by_gateway(&events) {
-                let mut known = known(log, &gateway, times).await?;
+                let mut known = stored_events(log, &gateway, times).await?;
                 events.retain(|event| !take(&mut known, event));
             }
             self.has_begun = true;

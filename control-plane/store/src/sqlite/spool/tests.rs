@@ -4,6 +4,7 @@ use parking_lot::Mutex as Lock;
 use tempfile::TempDir;
 
 use super::*;
+use crate::audit::MemoryAudit;
 
 const ROOM: u64 = 1 << 20;
 
@@ -193,4 +194,62 @@ async fn what_a_process_that_is_gone_left_in_a_shared_file_is_brought_by_one_tha
     assert_eq!(idle.move_waiting().await.unwrap(), 1);
     assert_eq!(log.taken(), [1]);
     assert_eq!(idle.move_waiting().await.unwrap(), 0);
+}
+
+/// A log that this process cannot reach at times, while other gateways write to it.
+struct Cut {
+    log: MemoryAudit,
+    is_away: Lock<bool>,
+}
+
+impl Cut {
+    fn reach(&self) -> Result<&MemoryAudit, AuditError> {
+        if *self.is_away.lock() { Err(AuditError("connection refused".into())) } else { Ok(&self.log) }
+    }
+}
+
+#[async_trait]
+impl AuditLog for Cut {
+    async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
+        self.reach()?.append(events).await
+    }
+
+    async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
+        self.reach()?.page(query).await
+    }
+
+    async fn search(&self, search: &AuditSearch) -> Result<AuditPage, AuditError> {
+        self.reach()?.search(search).await
+    }
+
+    async fn return_writer(&self, id: &str, oldest_ms: i64) -> Result<(), AuditError> {
+        self.reach()?.return_writer(id, oldest_ms).await
+    }
+
+    async fn replace(&self, stored: &StoredEvent, event: &CallEvent) -> Result<bool, AuditError> {
+        self.reach()?.replace(stored, event).await
+    }
+}
+
+#[tokio::test]
+async fn an_end_that_waited_takes_the_place_of_the_unknown_of_another_gateway() {
+    let of = |at_ms: i64, call: &str, members: &str| CallEvent {
+        at_ms,
+        org: "acme".into(),
+        event: format!(r#"{{"event":"call.finish","call":"{call}",{members},"gateway":"one"}}"#),
+    };
+    let end =
+        |at_ms: i64, call: &str| of(at_ms, call, r#""outcome":"completed","reason":"ok","latencyUs":7"#);
+    let directory = tempfile::tempdir().unwrap();
+    let log = Arc::new(Cut { log: MemoryAudit::default(), is_away: Lock::new(true) });
+    let spool = SpooledAudit::open(log.clone(), &directory.path().join("spool.db"), ROOM).await.unwrap();
+    spool.append(&[end(1, "a"), end(2, "b")]).await.unwrap();
+    assert!(spool.return_writer("one", 1).await.is_err(), "a journal waits for the file");
+    let unknown = of(3, "a", r#""outcome":"unknown","reason":"gateway_lost""#);
+    // The second one reached the log, and this process did not learn of it.
+    log.log.append(&[unknown, end(2, "b")]).await.unwrap();
+    *log.is_away.lock() = false;
+    assert_eq!(spool.move_waiting().await.unwrap(), 2);
+    assert_eq!(log.log.events(), [end(1, "a"), end(2, "b")]);
+    assert!(spool.return_writer("one", 1).await.is_ok());
 }

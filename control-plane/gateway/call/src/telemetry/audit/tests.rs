@@ -196,11 +196,12 @@ async fn an_event_is_in_a_file_without_secrets_from_its_acknowledgement_until_th
     let directory = std::env::temp_dir().join(format!("asp-journal-{}", uuid::Uuid::now_v7()));
     let log = Arc::new(Broken { journals: Some(directory.clone()), ..Broken::default() });
     let audit = Audit::new(log.clone(), Counter::default());
-    let begun = CallEvent { event: r#"{"event":"call.start","request":"api_key=abc"}"#.into(), ..event() };
+    let begun =
+        CallEvent { event: r#"{"event":"call.start","request":"api_key=hidden-word"}"#.into(), ..event() };
     audit.record(begun).await.unwrap();
     let text = texts(&directory);
     assert!(text.contains("call.start") && text.contains("api_key=***"), "{text}");
-    assert!(text.contains(&audit.id) && !text.contains("abc"), "{text}");
+    assert!(text.contains(&audit.id) && !text.contains("hidden-word"), "{text}");
     audit.record_now(CallEvent { event: r#"{"event":"call.finish"}"#.into(), ..event() });
     assert!(texts(&directory).contains("call.finish"), "where nothing waits, too");
     log.repaired.store(true, Ordering::Release);
