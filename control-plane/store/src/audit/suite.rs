@@ -206,7 +206,7 @@ async fn replaces_unknown_ends_by_late_ones(log: &dyn AuditLog) {
     log.release_writer("cut").await.unwrap();
 }
 
-/// Who has read which calls of a gateway are open ends none of them once the gateway's events are being appended.
+/// Tries that nobody ends calls of a gateway by what it has read before the gateway's events are appended.
 async fn keeps_others_away_from_what_is_replayed(log: &dyn AuditLog) {
     log.return_writer("gone", 4_000).await.unwrap();
     let lost = loop {
