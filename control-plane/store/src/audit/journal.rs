@@ -243,7 +243,8 @@ pub(super) fn former_files(directory: &Path) -> io::Result<FormerFiles> {
         }
         if former.paths.len() < MAX_FILES
             && run_of(&path).is_some()
-            && let Some(file) = open_former(&path)?
+            // One that cannot be opened must not keep the others from the log.
+            && let Ok(Some(file)) = open_former(&path)
         {
             former.bytes += file.metadata()?.len();
             former.paths.push(path);
