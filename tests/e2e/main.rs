@@ -42,6 +42,7 @@ mod hostile_plugins;
 mod insert;
 mod istio;
 mod kafka;
+mod linked_losses;
 mod local_replies;
 mod login;
 mod lost_calls;
@@ -183,6 +184,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     object_store::trials,
     kafka::trials,
     on_behalf::trials,
+    linked_losses::trials,
     policy::trials,
     blocks::trials,
     attacks::trials,

@@ -164,6 +164,9 @@ impl Form {
             pairs.push(format!("decision={}", if person.allows { "allow" } else { "deny" }));
         } else if self.buttons.iter().any(|name| name == "accept") {
             pairs.push("accept=Yes".to_owned());
+        } else if self.buttons.iter().any(|name| name == "user") {
+            // The page of the development issuer.
+            pairs.push(format!("user={}", encoded(person.user)));
         }
         pairs.join("&")
     }
