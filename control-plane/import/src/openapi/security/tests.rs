@@ -1,6 +1,7 @@
 //! Security of documents, the specs of their operations, and the entries of the operator.
 
 use super::super::super::files::ImportResult;
+use super::super::super::report::ImportReport;
 use super::super::super::specs;
 use super::super::import;
 use super::*;
@@ -33,7 +34,7 @@ fn args() -> ImportArgs {
 }
 
 fn imported(args: &ImportArgs, requirements: &[Value]) -> ImportResult {
-    import(args, document(requirements).to_string().as_bytes()).unwrap()
+    import(args, document(requirements).to_string().as_bytes(), &mut ImportReport::default()).unwrap()
 }
 
 fn auth(imported: &ImportResult, name: &str) -> Value {
