@@ -199,6 +199,25 @@ impl Policy {
         protocol: Protocol,
         arguments: &Value,
     ) -> Decision {
+        self.decide_about((caller, primitive, protocol), Some(arguments))
+    }
+
+    /// Decides about a call whose arguments are not known: no binding with conditions holds, whatever it requires of a value
+    /// or of its absence.
+    pub fn decide_without_arguments(
+        &self,
+        caller: &Caller,
+        primitive: &Primitive,
+        protocol: Protocol,
+    ) -> Decision {
+        self.decide_about((caller, primitive, protocol), None)
+    }
+
+    fn decide_about(
+        &self,
+        (caller, primitive, protocol): (&Caller, &Primitive, Protocol),
+        arguments: Option<&Value>,
+    ) -> Decision {
         let mut evaluation = self.evaluation(caller, protocol);
         let subject = evaluation.subject.as_mut();
         let base = subject.and_then(|subject| subject.deciding(&primitive.id));
@@ -231,7 +250,7 @@ impl Policy {
         each: impl FnMut(RuleMatch<'_>),
     ) {
         let Some(rules) = self.rules(caller) else { return };
-        let call = RuleContext { caller, primitive: &primitive.id, protocol, arguments };
+        let call = RuleContext { caller, primitive: &primitive.id, protocol, arguments: Some(arguments) };
         rules.concerning(&call).for_each(each);
     }
 
@@ -459,6 +478,8 @@ mod tests {
             let decided = policy.decide(&caller(), &primitive("x"), Protocol::Mcp, &Value::Null);
             assert_eq!(decided.effect, Effect::Approve);
             assert_eq!(decided.by.unwrap().approvers, approval.approvers);
+            let unknown = policy.decide_without_arguments(&caller(), &primitive("x"), Protocol::Mcp);
+            assert_eq!(unknown.effect, Effect::Approve);
             assert!(policy.may_ask(&caller(), &primitive("x"), Protocol::Mcp));
             assert!(!policy.asks_about(&caller(), &primitive("x"), Protocol::Mcp));
             let exempt = binding(TargetKind::User, "alice", "x", Any, true);

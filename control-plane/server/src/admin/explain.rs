@@ -452,8 +452,7 @@ impl EvaluatedCall<'_> {
     /// Decides about a call whose arguments are not known: by a binding that requires an approval of all calls, else as
     /// `otherwise` says.
     fn without_arguments(&self, otherwise: (&'static str, Value)) -> DecisionReport {
-        // No condition holds for null.
-        let decision = self.policy.decide(self.caller, self.primitive, self.protocol, &Value::Null);
+        let decision = self.policy.decide_without_arguments(self.caller, self.primitive, self.protocol);
         match decision {
             Decision { effect: Effect::Approve, by: Some(binding), .. } => {
                 let by = binding_rule(&RulingReason::Binding(binding));
@@ -488,9 +487,9 @@ impl EvaluatedCall<'_> {
         }
         match self.policy.rule(caller, self.primitive, self.protocol) {
             Ruling::Denied(_) => "denied",
-            // No condition holds for null; a binding without conditions may require an approval.
+            // A binding without conditions may require an approval.
             Ruling::Allowed(_) | Ruling::NeedsApproval => {
-                outcome(self.policy.decide(caller, self.primitive, self.protocol, &Value::Null).effect)
+                outcome(self.policy.decide_without_arguments(caller, self.primitive, self.protocol).effect)
             }
         }
     }

@@ -195,9 +195,9 @@ enum Level {
 
 impl Level {
     fn of(policy: &Policy, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> Level {
-        // No condition holds for null; a binding without conditions may require an approval.
-        let none = serde_json::Value::Null;
-        let is_asked = || policy.decide(caller, primitive, protocol, &none).effect == Effect::Approve;
+        // A binding without conditions may require an approval.
+        let is_asked =
+            || policy.decide_without_arguments(caller, primitive, protocol).effect == Effect::Approve;
         match policy.rule(caller, primitive, protocol) {
             Ruling::Denied(_) => Level::Denied,
             Ruling::NeedsApproval => Level::NeedsApproval,

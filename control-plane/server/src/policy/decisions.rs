@@ -9,7 +9,7 @@ use std::sync::Arc;
 use asp_edge::{Caller, names};
 use asp_proto::snapshot::{Primitive, Protocol};
 use asp_registry::CompiledServer;
-use asp_snapshot::policy::{Policy, Ruling};
+use asp_snapshot::policy::{Effect, Policy};
 use asp_snapshot::protocol::protocol_name;
 use asp_store::control::BindingRecord;
 use serde::Deserialize;
@@ -124,10 +124,11 @@ impl DecidedPolicy {
         if !self.reach.get(&call.server).is_some_and(is_on) {
             return Access::Refused;
         }
-        match self.policy.rule(caller, primitive, call.protocol) {
-            Ruling::Denied(_) => Access::Refused,
-            Ruling::NeedsApproval => Access::Asked,
-            Ruling::Allowed(_) => Access::Admitted,
+        // Also by a binding without conditions that requires an approval, which a ruling for lists leaves out.
+        match self.policy.decide_without_arguments(caller, primitive, call.protocol).effect {
+            Effect::Deny => Access::Refused,
+            Effect::Approve => Access::Asked,
+            Effect::Allow => Access::Admitted,
         }
     }
 }

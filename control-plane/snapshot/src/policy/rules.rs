@@ -122,7 +122,8 @@ pub(super) struct RuleContext<'a> {
     pub caller: &'a Caller,
     pub primitive: &'a str,
     pub protocol: Protocol,
-    pub arguments: &'a Value,
+    /// `None` if they are not known.
+    pub arguments: Option<&'a Value>,
 }
 
 impl OrgRules {
@@ -189,7 +190,10 @@ fn is_about(rule: &CompiledRule, call: &RuleContext<'_>) -> bool {
 }
 
 fn holds(rule: &CompiledRule, call: &RuleContext<'_>) -> bool {
-    rule.when.iter().all(|condition| condition.holds(call.arguments))
+    match call.arguments {
+        Some(arguments) => rule.when.iter().all(|condition| condition.holds(arguments)),
+        None => rule.when.is_empty(),
+    }
 }
 
 /// Returns the first binding by rank that applies. Of bindings of equal rank, whose approvers may differ, every gateway

@@ -167,6 +167,13 @@ async fn a_change_that_groups_or_arguments_decide_is_undetermined_and_not_named(
         "allowed": false, "when": [{ "pointer": "/message", "equals": "x" }] });
     let seen = preview(&api, "org:acme", json!({ "bindings": [conditional] })).await.body;
     assert_eq!((&seen["undetermined"]["arguments"], &seen["newlyRefused"]), (&json!(2), &json!(0)), "{seen}");
+    let mut asked = json!({ "target": { "type": "user", "idOrPattern": "bob" }, "primitive": { "name": "echo" },
+        "allowed": true, "approval": true });
+    let seen = preview(&api, "org:acme", json!({ "bindings": [asked] })).await.body;
+    assert_eq!((&seen["newlyAsked"], &seen["undetermined"]["arguments"]), (&json!(2), &json!(0)), "{seen}");
+    asked["when"] = json!([{ "pointer": "/message", "notIn": ["x"] }]);
+    let seen = preview(&api, "org:acme", json!({ "bindings": [asked] })).await.body;
+    assert_eq!((&seen["newlyAsked"], &seen["undetermined"]["arguments"]), (&json!(0), &json!(2)), "{seen}");
     let observed = json!({ "target": { "type": "user", "idOrPattern": "bob" }, "primitive": { "name": "echo" },
         "allowed": false, "observe": true });
     let seen = preview(&api, "org:acme", json!({ "bindings": [observed] })).await.body;
