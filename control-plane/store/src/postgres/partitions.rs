@@ -74,7 +74,7 @@ impl PostgresAudit {
         let bytes = bytes(&partitions);
         let former = Box::pin(self.remove_former(self.max_bytes.saturating_sub(bytes))).await?;
         self.drop_surplus(&partitions, self.max_bytes.saturating_sub(former)).await?;
-        self.delete_expired_bodies().await
+        within(self.longest, self.delete_expired_bodies()).await
     }
 
     /// Returns all partitions, oldest first.
