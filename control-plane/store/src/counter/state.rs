@@ -3,7 +3,7 @@
 //! Pure: the time is given. Keeps true: a bucket never admits more than its kind allows; a clock that goes back admits
 //! nothing more.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -39,8 +39,49 @@ pub(super) enum State {
     },
     /// Draws by the number of their part since 1970; at most [`PARTS`] + 1 entries.
     Sliding(Vec<(u64, u64)>),
+    Slots(Slots),
+}
+
+/// Slots by holder. A call that looks for one reads no more than its own and those that have ended: an org may hold thousands, and
+/// all orgs share the table.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
     /// Unix milliseconds until which each holder has a slot.
-    Slots(HashMap<String, u64>),
+    until: HashMap<String, u64>,
+    /// The same in the order of time.
+    ends: BTreeSet<(u64, String)>,
+}
+
+impl Slots {
+    /// Returns the number of slots of others than this holder.
+    fn of_others(&self, holder: &str, now_ms: u64) -> u64 {
+        let ended = self.ends.iter().take_while(|(until, _)| *until <= now_ms).count();
+        let is_held = self.until.get(holder).is_some_and(|until| *until > now_ms);
+        self.until.len().saturating_sub(ended + usize::from(is_held)) as u64
+    }
+
+    /// Gives a slot to a holder until then, and forgets those that have ended.
+    fn hold(&mut self, holder: &str, until_ms: u64, now_ms: u64) {
+        while self.ends.first().is_some_and(|(until, _)| *until <= now_ms) {
+            if let Some((_, holder)) = self.ends.pop_first() {
+                self.until.remove(&holder);
+            }
+        }
+        self.release(holder);
+        self.until.insert(holder.to_owned(), until_ms);
+        self.ends.insert((until_ms, holder.to_owned()));
+    }
+
+    fn release(&mut self, holder: &str) {
+        if let Some(until) = self.until.remove(holder) {
+            self.ends.remove(&(until, holder.to_owned()));
+        }
+    }
+
+    /// Returns the time at which the last slot ends.
+    fn last_end(&self) -> u64 {
+        self.ends.last().map_or(0, |(until, _)| *until)
+    }
 }
 
 impl State {
@@ -50,7 +91,7 @@ impl State {
             BucketKind::Tokens => State::Tokens { tokens, at: now.instant },
             BucketKind::Fixed { seconds } => State::Fixed { window: number_of(now, *seconds, 1), used: 0 },
             BucketKind::Sliding { .. } => State::Sliding(Vec::new()),
-            BucketKind::Slots { .. } => State::Slots(HashMap::new()),
+            BucketKind::Slots { .. } => State::Slots(Slots::default()),
         }
     }
 
@@ -80,9 +121,8 @@ impl State {
                     freed.map_or(SLOT_WAIT, |(part, _)| seconds_until(end(*part), now))
                 })
             }
-            (State::Slots(holders), BucketKind::Slots { holder, .. }) => {
-                let others = holders.iter().filter(|(of, until)| *of != holder && **until > now.unix_ms);
-                draws_after(bucket.capacity, others.count() as u64).ok_or(SLOT_WAIT)
+            (State::Slots(slots), BucketKind::Slots { holder, .. }) => {
+                draws_after(bucket.capacity, slots.of_others(holder, now.unix_ms)).ok_or(SLOT_WAIT)
             }
             // A limit whose kind changed has another key.
             _ => draws_after(bucket.capacity, 0).ok_or(SLOT_WAIT),
@@ -110,9 +150,8 @@ impl State {
                     _ => parts.push((newest, 1)),
                 }
             }
-            (State::Slots(holders), BucketKind::Slots { holder, lease_ms }) => {
-                holders.retain(|_, until| *until > now.unix_ms);
-                holders.insert(holder.clone(), now.unix_ms.saturating_add(*lease_ms));
+            (State::Slots(slots), BucketKind::Slots { holder, lease_ms }) => {
+                slots.hold(holder, now.unix_ms.saturating_add(*lease_ms), now.unix_ms);
             }
             (state, _) => {
                 *state = State::new(bucket, bucket.capacity as f64 - 1.0, now);
@@ -132,9 +171,7 @@ impl State {
             {
                 *used = used.saturating_sub(1);
             }
-            (State::Slots(holders), BucketKind::Slots { holder, .. }) => {
-                holders.remove(holder);
-            }
+            (State::Slots(slots), BucketKind::Slots { holder, .. }) => slots.release(holder),
             _ => {}
         }
     }
@@ -161,7 +198,7 @@ impl State {
                 let last = parts.last().map_or(0, |(part, _)| part.saturating_add(PARTS + 1));
                 at_unix(last.saturating_mul(part_ms(*seconds)))
             }
-            (State::Slots(holders), _) => at_unix(holders.values().copied().max().unwrap_or_default()),
+            (State::Slots(slots), _) => at_unix(slots.last_end()),
             _ => now.instant,
         }
     }
@@ -209,4 +246,26 @@ fn counted(parts: &[(u64, u64)], current: u64) -> Vec<(u64, u64)> {
 
 fn seconds_until(unix_ms: u64, now: Now) -> f64 {
     unix_ms.saturating_sub(now.unix_ms) as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_counts_until_it_is_released_or_ends() {
+        let mut slots = Slots::default();
+        for (holder, until) in [("a", 10), ("b", 20), ("c", 30)] {
+            slots.hold(holder, until, 0);
+        }
+        assert_eq!((slots.of_others("x", 0), slots.of_others("a", 0)), (3, 2));
+        assert_eq!((slots.of_others("x", 10), slots.of_others("a", 10)), (2, 2), "one has ended");
+        slots.hold("a", 40, 5);
+        assert_eq!((slots.of_others("x", 10), slots.last_end()), (3, 40), "it was renewed");
+        slots.release("a");
+        slots.release("unknown");
+        assert_eq!((slots.of_others("x", 10), slots.last_end()), (2, 30));
+        slots.hold("d", 50, 30);
+        assert_eq!((slots.until.len(), slots.ends.len()), (1, 1), "ended ones are forgotten");
+    }
 }
