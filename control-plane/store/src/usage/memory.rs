@@ -6,9 +6,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::{
-    KEEP_DAYS, UsageBatch, UsageCounts, UsageDimension, UsageError, UsageGroup, UsageKey, UsageQuery,
+    DAY_MS, KEEP_DAYS, UsageBatch, UsageCounts, UsageDimension, UsageError, UsageGroup, UsageKey, UsageQuery,
     UsageStore,
 };
+use crate::clock::now_ms;
 
 /// Usage in memory.
 #[derive(Default)]
@@ -90,7 +91,7 @@ impl UsageStore for MemoryUsage {
 
     async fn sweep_usage(&self, today: i64) -> Result<(), UsageError> {
         let mut tables = self.0.lock();
-        let first = today - KEEP_DAYS;
+        let first = today.min(now_ms() / DAY_MS) - KEEP_DAYS;
         tables.rows.retain(|key, _| key.day >= first);
         tables.entries.retain(|(_, day), _| *day >= first);
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Keeps true: rows of one org and day are added under the lock of its count, in the order of their keys.
 
-use super::{BUCKETS, MOST_AT_ONCE, SUMS, UsageCounts, UsageDimension, UsageKey, UsageQuery};
+use super::{BUCKETS, KEEP_DAYS, MOST_AT_ONCE, SUMS, UsageCounts, UsageDimension, UsageKey, UsageQuery};
 use crate::calls::CallStatement;
 use crate::clock::milliseconds;
 
@@ -115,16 +115,19 @@ pub(crate) fn groups(query: &UsageQuery) -> CallStatement {
     }
 }
 
-/// Returns the query for one org and day to delete, the oldest: one before `first`, or one of the org with the most rows while
+/// Returns the query for one org and day to delete, the oldest: one before `first` and past its retention by the database's clock
+/// too, because that of one gateway may be wrong; or one of the org with the most rows while
 /// there are more than `most`, so that an org with many callers shortens no other's history.
 pub(crate) fn expired_day(first: i64, most: i64) -> CallStatement {
     statement!(
         "SELECT day, org FROM usage_days \
-         WHERE day < $1 OR ((SELECT CAST(COALESCE(SUM(d.entries), 0) AS BIGINT) FROM usage_days d) > $2 \
+         WHERE day < CASE WHEN $1 < now_ms() / 86400000 - $3 THEN $1 ELSE now_ms() / 86400000 - $3 END \
+         OR ((SELECT CAST(COALESCE(SUM(d.entries), 0) AS BIGINT) FROM usage_days d) > $2 \
          AND org = (SELECT o.org FROM usage_days o GROUP BY o.org ORDER BY SUM(o.entries) DESC, o.org LIMIT 1)) \
          ORDER BY day, org LIMIT 1",
         first,
-        most
+        most,
+        KEEP_DAYS
     )
 }
 

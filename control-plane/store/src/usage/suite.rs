@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{
-    KEEP_DAYS, MAX_BATCH, MAX_ENTRIES, MAX_PRIMITIVE_ENTRIES, OTHER, UsageBatch, UsageCounts, UsageDimension,
-    UsageGroup, UsageKey, UsageQuery, UsageStore,
+    DAY_MS, KEEP_DAYS, MAX_BATCH, MAX_ENTRIES, MAX_PRIMITIVE_ENTRIES, OTHER, UsageBatch, UsageCounts,
+    UsageDimension, UsageGroup, UsageKey, UsageQuery, UsageStore,
 };
 
 const DAY: i64 = 20_000;
@@ -165,4 +165,11 @@ async fn days_past_their_retention_are_deleted<S: UsageStore>(store: &S) {
     assert_eq!(kept, [(DAY + 1).to_string(), DAY.to_string()]);
     store.sweep_usage(DAY + 2 + KEEP_DAYS).await.unwrap();
     assert_eq!(calls(store, &all).await, named(&[]));
+    let today = crate::clock::now_ms() / DAY_MS;
+    let recent = UsageKey { org: "umbrella".into(), day: today - 1, ..key("ann", "shop", "pay") };
+    store.add_usage(&batch(8, 1, [(recent, call(1, false))])).await.unwrap();
+    store.sweep_usage(today + 10 * KEEP_DAYS).await.unwrap();
+    let kept = UsageQuery { org: Some("umbrella".into()), days: (0, today), ..by(UsageDimension::Day) };
+    let yesterday = (today - 1).to_string();
+    assert_eq!(calls(store, &kept).await, named(&[(yesterday.as_str(), 1)]), "one gateway's clock is ahead");
 }
