@@ -23,6 +23,9 @@ use crate::login::FORM;
 use crate::plugin::until_async;
 use crate::support::{Answer, PUBLIC_URL, now, vault};
 
+#[path = "linked/bound.rs"]
+mod bound;
+
 const SECRET: &str = "hub-s3cret";
 const HOUR: Duration = Duration::from_secs(3_600);
 const LINK: LinkId = [7; 16];
@@ -137,12 +140,7 @@ impl World {
 
     /// Address of the linking page in the answer to a call.
     async fn page(&self) -> String {
-        let answer = self.call(0).await.to_string();
-        let start = format!("{PUBLIC_URL}/demo/oauth/link?ticket=");
-        let at = answer.find(&start).unwrap_or_else(|| panic!("no page: {answer}"));
-        let sealed = &answer[at + start.len()..];
-        let end = sealed.find(|c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c)).unwrap();
-        format!("/demo/oauth/link?ticket={}", &sealed[..end])
+        page_in(&self.call(0).await.to_string())
     }
 
     async fn get(&self, path: &str, cookie: &str) -> Answer {
@@ -168,6 +166,15 @@ impl World {
         let answer = self.get(&format!("/demo/oauth/callback?{back}"), &cookie).await;
         (cookie, answer)
     }
+}
+
+/// Address of the linking page in an answer.
+fn page_in(answer: &str) -> String {
+    let start = format!("{PUBLIC_URL}/demo/oauth/link?ticket=");
+    let at = answer.find(&start).unwrap_or_else(|| panic!("no page: {answer}"));
+    let sealed = &answer[at + start.len()..];
+    let end = sealed.find(|c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c)).unwrap();
+    format!("/demo/oauth/link?ticket={}", &sealed[..end])
 }
 
 /// A gateway over a store of linked accounts.
@@ -245,6 +252,10 @@ async fn fifty_calls_at_two_gateways_refresh_an_expired_token_once() {
     for answer in &answers {
         assert!(is_done(answer), "{answer}");
     }
+    let metrics = world.gateways.each_ref().map(|one| one.gateway.pipeline.internals().metrics.encode());
+    let refreshed =
+        |metrics: &&String| metrics.contains("asp_link_refresh_duration_seconds_count{outcome=\"ok\"} 1");
+    assert_eq!(metrics.iter().filter(refreshed).count(), 1, "{metrics:?}");
     let grants = world.heard.grants.lock();
     assert_eq!(grants.len(), 1, "{grants:?}");
     assert_eq!(
