@@ -65,6 +65,8 @@ async fn an_event_becomes_one_audited_revocation_however_often_it_comes() {
         assert_eq!(topic.take(offset, bob).await, EventOutcome::Repeated);
     }
     assert_eq!(topic.revoked().await, ["user acme bob"]);
+    let ends = topic.store.link_endings(10).await.unwrap();
+    assert_eq!((ends.len(), ends[0].org.as_str(), ends[0].subject.as_str()), (1, "acme", "bob"));
     let audit = topic.store.audit(&AuditQuery { limit: 10, ..AuditQuery::default() }).await.unwrap();
     assert_eq!(audit.len(), 1);
     assert_eq!((audit[0].actor.as_str(), audit[0].org.as_str()), ("kafka:asp.revocations", "acme"));

@@ -15,7 +15,7 @@ pub struct EndedLinks {
     pub provider: String,
     /// Token to which links are bound.
     pub token: String,
-    /// Unix milliseconds.
+    /// Time of the write that revoked, in Unix milliseconds.
     pub created_at: u64,
 }
 

@@ -159,6 +159,22 @@ fn failed(ticket: &LinkTicket, fault: &NoLink) -> &'static str {
     }
 }
 
+/// Returns the user of a ticket who signed in at this time (Unix seconds), for a look at the revocations since.
+fn signed_in(ticket: &LinkTicket, at: u64) -> Caller {
+    Caller {
+        org: ticket.org.clone(),
+        user: ticket.user.clone(),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        client: String::new(),
+        wcit: String::new(),
+        digest: [0; 32],
+        issuer: ticket.issuer.clone(),
+        issued_at: at,
+        expires_at: ticket.expires,
+    }
+}
+
 /// Handles the return from a provider.
 async fn linked(gateway: &Replica, snapshot: &Snapshot, (parts, body, peer): PublicRequest<'_>) -> Response {
     let given = parameters(parts.uri.query().unwrap_or_default().as_bytes()).unwrap_or_default();
@@ -191,6 +207,9 @@ async fn linked(gateway: &Replica, snapshot: &Snapshot, (parts, body, peer): Pub
     let Some(code) = given.get("code").filter(|code| code.len() <= MAX_CODE) else {
         return texts::refusal(texts::NO_CONSENT);
     };
+    if snapshot.revoked(&signed_in(&ticket, expires.saturating_sub(LIFE))) {
+        return texts::refusal(texts::NO_ACCESS);
+    }
     let new =
         NewLink { provider: &ticket.provider, ticket: &ticket, scopes: &scopes, code, verifier: &verifier };
     match links.link(new).await {

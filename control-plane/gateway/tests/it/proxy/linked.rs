@@ -41,6 +41,8 @@ struct Heard {
     accepted: Mutex<HashSet<String>>,
     revoked: Mutex<Vec<String>>,
     revocations: Notify,
+    /// Number of revocations that the provider still fails.
+    failures: Mutex<usize>,
 }
 
 fn form(body: &str) -> HashMap<String, String> {
@@ -70,6 +72,14 @@ async fn grant(State(heard): State<Arc<Heard>>, body: String) -> (StatusCode, ax
 }
 
 async fn revoke(State(heard): State<Arc<Heard>>, body: String) -> StatusCode {
+    {
+        let mut failures = heard.failures.lock();
+        if *failures > 0 {
+            *failures -= 1;
+            heard.revocations.notify_one();
+            return StatusCode::SERVICE_UNAVAILABLE;
+        }
+    }
     heard.revoked.lock().push(form(&body)["token"].clone());
     heard.revocations.notify_one();
     StatusCode::OK
@@ -367,6 +377,31 @@ async fn an_account_whose_tokens_do_not_open_is_linked_again() {
     assert_eq!(linked.status, StatusCode::OK, "{}", linked.text);
     let answer = world.call(0).await;
     assert!(is_done(&answer), "{answer}");
+}
+
+#[tokio::test]
+async fn a_revocation_that_fails_is_repeated() {
+    let world = World::start().await;
+    world.put_link("at-0", HOUR).await;
+    *world.heard.failures.lock() = 1;
+    assert_eq!(world.store.remove_links(LinkFilter::default()).await.unwrap(), 1);
+    let revoked = async {
+        while world.heard.revoked.lock().len() < 2 {
+            world.heard.revocations.notified().await;
+        }
+    };
+    let keeping = world.gateways[0].gateway.keep_links();
+    let within = tokio::time::timeout(Duration::from_secs(30), async {
+        tokio::select! {
+            () = keeping => panic!("it keeps on"),
+            () = revoked => {}
+        }
+    });
+    within.await.unwrap();
+    assert_eq!(*world.heard.failures.lock(), 0);
+    assert_eq!(*world.heard.revoked.lock(), ["rt-0", "at-0"]);
+    let metrics = world.gateways[0].gateway.pipeline.internals().metrics.encode();
+    assert!(metrics.contains("asp_link_revocations_total{outcome=\"retried\"} 1"), "{metrics}");
 }
 
 #[tokio::test]

@@ -51,11 +51,13 @@ pub(super) async fn add(write: &mut Write<'_>, records: &[RevocationRecord]) -> 
         rows::values(endings.len(), 6)
     );
     let mut insert = sqlx::query(sqlx::AssertSqlSafe(text));
-    for EndedLinks { id, org, subject, provider, token, created_at } in &endings {
+    // Of an event the revocation may have an earlier time.
+    let at = rows::signed(write.change.at)?;
+    for EndedLinks { id, org, subject, provider, token, created_at: _ } in &endings {
         for part in [id, org, subject, provider, token] {
             insert = insert.bind(part);
         }
-        insert = insert.bind(rows::signed(*created_at)?);
+        insert = insert.bind(at);
     }
     insert.execute(&mut *write.tx).await?;
     Ok(())
