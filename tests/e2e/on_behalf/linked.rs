@@ -61,7 +61,7 @@ async fn a_legacy_client_links_and_a_page_removes(world: &World) -> Result<()> {
     for address in world.addresses() {
         for language in LANGUAGES {
             let tool_name = format!("who_{language}");
-            let answer = call_at(address, &world.token, ("crm", &tool_name)).await?;
+            let answer = call_at(address, &world.token, ("crm", tool_name.as_str())).await?;
             ensure!(is_done(&answer), "{language}: {answer}");
         }
     }
