@@ -109,13 +109,12 @@ struct OpenedTokens {
 }
 
 /// A link to store.
-pub struct NewLink<'a> {
-    pub provider: &'a str,
-    pub ticket: &'a LinkTicket,
+pub struct NewLink {
+    pub ticket: LinkTicket,
     /// Scopes of the authorization request.
-    pub scopes: &'a [String],
-    pub code: &'a str,
-    pub verifier: &'a str,
+    pub scopes: Vec<String>,
+    pub code: Secret,
+    pub verifier: Secret,
 }
 
 impl LinkedTokens {
@@ -234,14 +233,24 @@ impl LinkedTokens {
     }
 
     /// Redeems the code of a provider and stores the link.
-    pub async fn link(&self, new: NewLink<'_>) -> Result<(), NoLink> {
-        let NewLink { provider, ticket, scopes, code, verifier } = new;
-        let known = self.provider(provider).await?;
+    pub async fn link(self: &Arc<Self>, new: NewLink) -> Result<(), NoLink> {
+        let links = Arc::clone(self);
+        // Its own task: a browser that leaves must not lose tokens that the provider has issued.
+        let linked = tokio::spawn(async move { links.redeem(&new).await }).await;
+        linked.unwrap_or_else(|_| Err(unavailable("linking the account was aborted")))
+    }
+
+    async fn redeem(&self, new: &NewLink) -> Result<(), NoLink> {
+        let NewLink { ticket, scopes, code, verifier } = new;
+        let known = self.provider(&ticket.provider).await?;
         let redirect = self.redirect();
-        let mut form =
-            vec![("grant_type", "authorization_code"), ("code", code), ("redirect_uri", redirect.as_str())];
+        let mut form = vec![
+            ("grant_type", "authorization_code"),
+            ("code", code.expose()),
+            ("redirect_uri", redirect.as_str()),
+        ];
         if known.document.pkce {
-            form.push(("code_verifier", verifier));
+            form.push(("code_verifier", verifier.expose()));
         }
         let answer = self.ask_for_tokens(&known, &form).await?;
         let id: LinkId = rand::random();

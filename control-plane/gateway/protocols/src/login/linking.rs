@@ -11,6 +11,7 @@ use std::time::Duration;
 use asp_call::clock::unix_seconds;
 use asp_edge::Caller;
 use asp_identity::linked::{LinkReason, LinkTicket, LinkedTokens, NewLink, NoLink};
+use asp_platform::secret::Secret;
 use asp_snapshot::Snapshot;
 use axum::response::Response;
 use http::{Method, StatusCode, header};
@@ -210,8 +211,8 @@ async fn linked(gateway: &Replica, snapshot: &Snapshot, (parts, body, peer): Pub
     if snapshot.revoked(&signed_in(&ticket, expires.saturating_sub(LIFE))) {
         return texts::refusal(texts::NO_ACCESS);
     }
-    let new =
-        NewLink { provider: &ticket.provider, ticket: &ticket, scopes: &scopes, code, verifier: &verifier };
+    let code = Secret::from(code.as_str());
+    let new = NewLink { ticket: ticket.clone(), scopes, code, verifier: verifier.into() };
     match links.link(new).await {
         Ok(()) => {
             tracing::info!(provider = ticket.provider, org = ticket.org, "account linked");
