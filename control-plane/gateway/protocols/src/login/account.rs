@@ -30,7 +30,7 @@ const TAG: &[u8] = b"account";
 /// A user who has signed in.
 #[derive(Serialize, Deserialize)]
 struct AccountSession {
-    /// What the token proved, without groups and scopes: a cookie is small.
+    /// Caller that the token proved, without groups and scopes: a cookie is small.
     #[serde(rename = "c")]
     caller: Caller,
     #[serde(rename = "n")]
