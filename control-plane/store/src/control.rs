@@ -30,7 +30,7 @@ pub use events::{
 };
 pub use forms::{MAX_FORM_BYTES, PublishedForm};
 pub use issuers::{IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side};
-pub use link_endings::{EndedLinks, MAX_LINK_ENDINGS};
+pub use link_endings::{EndedLinks, MAX_LINK_ENDINGS, linked_token_target};
 pub use machines::{
     CertificateName, FEW_MACHINE_KEYS, MAX_MACHINE_CERTIFICATES_PER_ORG, MAX_MACHINE_KEY_BYTES,
     MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineBound, MachineCertificateRecord, MachineKeyRecord,

@@ -150,7 +150,7 @@ impl LinkedTokens {
         self.metrics.used(match &found {
             Ok((_, true)) => LinkUse::Refreshed,
             Ok((_, false)) => LinkUse::Used,
-            Err(NoLink::Missing(LinkReason::Rejected)) => LinkUse::Dead,
+            Err(NoLink::Missing(LinkReason::Rejected | LinkReason::Unreadable)) => LinkUse::Dead,
             Err(NoLink::Missing(LinkReason::Never | LinkReason::Scopes)) => LinkUse::Missing,
             Err(NoLink::Vault(_) | NoLink::Unavailable(_)) => LinkUse::Failed,
             Err(_) => LinkUse::Refused,

@@ -11,7 +11,7 @@ use asp_platform::clock;
 use asp_proto::snapshot::Binding;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{
-    MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, Precondition, RevocationRecord, StoreError,
+    MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, Precondition, RevocationRecord, StoreError, linked_token_target,
 };
 use axum::Json;
 use axum::extract::State;
@@ -280,6 +280,9 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
     }
     if let Some(fault) = names::fault(&body.id) {
         return Err(Problem::params(format!("id {fault}")));
+    }
+    if body.kind == LINKED_TOKEN && linked_token_target(&body.id).is_none() {
+        return Err(Problem::params("id must be a provider, or provider/user"));
     }
     let issuer = body.issuer.unwrap_or_default();
     let reason = body.reason.unwrap_or_default();

@@ -3,7 +3,7 @@
 use asp_edge::names;
 use asp_issuers::trusted_issuer::MAX_TTL;
 use asp_platform::redact::redact_text;
-use asp_store::control::{MAX_PARKED_BYTES, RevocationRecord};
+use asp_store::control::{MAX_PARKED_BYTES, RevocationRecord, linked_token_target};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -108,7 +108,10 @@ fn subject(written: &EventText) -> Result<(&'static str, String), String> {
         ("user", Some(org)) if !org.is_empty() => ("user", org),
         ("user", _) => return Err("a user is revoked within its org: org is missing".to_owned()),
         ("token", org) => ("token", org.unwrap_or_default()),
-        ("linked_token", org) => (LINKED_TOKEN, org.unwrap_or_default()),
+        (LINKED_TOKEN, _) if linked_token_target(&written.id).is_none() => {
+            return Err("id must be a provider, or provider/user".to_owned());
+        }
+        (LINKED_TOKEN, org) => (LINKED_TOKEN, org.unwrap_or_default()),
         ("wcit", org) => (if is_hash { "token_hash" } else { "token" }, org.unwrap_or_default()),
         ("token_hash", org) if is_hash => ("token_hash", org.unwrap_or_default()),
         ("token_hash", _) => {
@@ -240,6 +243,8 @@ mod tests {
             (r#"{"type":"token_hash","id":"AB"}"#, "id must be the lower-case hex"),
             (r#"{"type":"linked_tokens","id":"j"}"#, "type must be"),
             (r#"{"type":"linked_token","id":"j","exp":5}"#, "exp is one token's"),
+            (r#"{"type":"linked_token","org":"acme","id":"github/"}"#, "id must be a provider"),
+            (r#"{"type":"linked_token","org":"acme","id":"/bob"}"#, "id must be a provider"),
             (r#"{"type":"","id":"j"}"#, "type must be"),
             (long.as_str(), "reason: at most"),
             (large.as_str(), "more than 16384"),

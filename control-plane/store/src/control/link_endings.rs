@@ -29,7 +29,7 @@ impl EndedLinks {
             "org" | "block_org" => (target, "", "", ""),
             "token" | "token_hash" => (org, "", "", target),
             "linked_token" => {
-                let (provider, subject) = target.split_once('/').unwrap_or((target, ""));
+                let (provider, subject) = linked_token_target(target)?;
                 (org, subject, provider, "")
             }
             _ => return None,
@@ -47,6 +47,17 @@ impl EndedLinks {
             created_at: record.created_at,
         })
     }
+}
+
+/// Returns the provider and the user that a revocation of linked tokens names, the user empty for all; `None` unless the text is
+/// `provider` or `provider/user`. An empty part must not stand for everybody: its writer may have lost a name.
+pub fn linked_token_target(target: &str) -> Option<(&str, &str)> {
+    let (provider, subject) = match target.split_once('/') {
+        Some((_, "")) => return None,
+        Some(parts) => parts,
+        None => (target, ""),
+    };
+    (!provider.is_empty()).then_some((provider, subject))
 }
 
 #[cfg(test)]
@@ -82,6 +93,10 @@ mod tests {
             ("linked_token", "acme", "github", Some(["acme", "", "github", ""])),
             ("linked_token", "acme", "github/bob/2", Some(["acme", "bob/2", "github", ""])),
             ("linked_token", "", "", None),
+            ("linked_token", "acme", "", None),
+            ("linked_token", "acme", "/", None),
+            ("linked_token", "acme", "/bob", None),
+            ("linked_token", "acme", "github/", None),
             ("org", "", "", None),
             ("token", "", "", None),
             ("session", "acme", "x", None),

@@ -132,6 +132,8 @@ async fn a_revocation_cannot_be_lifted_early_or_promise_what_nothing_enforces() 
         (json!({ "type": "user", "org": "acme", "id": "alice", "issuer": "x" }), "issuer"),
         (json!({ "type": "linked_token", "id": "github", "exp": soon }), "exp"),
         (json!({ "type": "linked_token", "org": "acme", "id": "github", "issuer": "x" }), "issuer"),
+        (json!({ "type": "linked_token", "org": "acme", "id": "github/" }), "provider/user"),
+        (json!({ "type": "linked_token", "org": "acme", "id": "/bob" }), "provider/user"),
     ] {
         let refused = api.send("platform", Method::POST, "/api/revocations", Some(body.clone()), &[]).await;
         assert_eq!(

@@ -21,7 +21,7 @@ pub enum LinkUse {
     Refreshed,
     /// No link, or one that lacks a scope.
     Missing,
-    /// The service or its provider rejected the link.
+    /// The service or its provider rejected the link, or its tokens do not open.
     Dead,
     /// The operator does not allow the caller or the primitive such a token.
     Refused,
