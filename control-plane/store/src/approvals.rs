@@ -254,7 +254,8 @@ pub fn check_approver(request: &ApprovalRequest, approver: &Approver) -> std::re
     if !is_member || !is_of_issuer {
         return Err(Ineligible::NotInGroup);
     }
-    if approver.names.contains(&request.requester) {
+    // Issuers that do not distinguish case may write a name differently in two tokens.
+    if approver.names.iter().any(|name| name.eq_ignore_ascii_case(&request.requester)) {
         return Err(Ineligible::OwnCall);
     }
     Ok(())
@@ -284,6 +285,7 @@ mod tests {
             ),
             (Approver { iss: "https://other.example".into(), ..bob.clone() }, Ineligible::NotInGroup),
             (suite::approver("alice"), Ineligible::OwnCall),
+            (suite::approver("Alice"), Ineligible::OwnCall),
             (Approver { names: vec!["a-1".into(), "alice".into()], ..bob.clone() }, Ineligible::OwnCall),
         ];
         for (approver, expected) in rows {
