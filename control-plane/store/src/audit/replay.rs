@@ -96,11 +96,10 @@ pub async fn replay(
     gateway: &str,
     events: &[CallEvent],
 ) -> Result<ReplayCounts, AuditError> {
-    let times = || events.iter().map(|event| event.at_ms);
-    let (Some(first), Some(last)) = (times().min(), times().max()) else {
+    let Some(first) = events.iter().map(|event| event.at_ms).min() else {
         return Ok(ReplayCounts::default());
     };
-    let lacking = lacking(log, gateway, events, (first, last)).await?;
+    let lacking = lacking(log, gateway, events).await?;
     let mut replayed = ReplayCounts::default();
     for some in lacking.chunks(AT_A_TIME) {
         // From here on nobody else ends the gateway's calls, neither one that has already read which of them are open.
@@ -126,15 +125,27 @@ pub async fn replay(
     Ok(replayed)
 }
 
-/// Returns the events that the log lacks, of equal ones as many as it lacks.
+/// Returns the events that the log lacks, of equal ones as many as it lacks. Reads the log around the events alone: where a clock
+/// was set, they may be years apart.
 async fn lacking<'e>(
     log: &dyn AuditLog,
     gateway: &str,
     events: &'e [CallEvent],
-    times: (i64, i64),
 ) -> Result<Vec<&'e CallEvent>, AuditError> {
-    let mut known = stored_events(log, gateway, times).await?;
-    Ok(events.iter().filter(|event| !take(&mut known, event)).collect())
+    let mut by_time: Vec<(usize, &CallEvent)> = events.iter().enumerate().collect();
+    by_time.sort_by_key(|(_, event)| event.at_ms);
+    let is_near = |one: &(usize, &CallEvent), next: &(usize, &CallEvent)| {
+        next.1.at_ms.saturating_sub(one.1.at_ms) < CLOCKS
+    };
+    let near: Vec<&[(usize, &CallEvent)]> = by_time.chunk_by(is_near).collect();
+    let mut lacking = Vec::new();
+    for some in near {
+        let (Some((_, first)), Some((_, last))) = (some.first(), some.last()) else { continue };
+        let mut known = stored_events(log, gateway, (first.at_ms, last.at_ms)).await?;
+        lacking.extend(some.iter().copied().filter(|(_, event)| !take(&mut known, event)));
+    }
+    lacking.sort_by_key(|(place, _)| *place);
+    Ok(lacking.into_iter().map(|(_, event)| event).collect())
 }
 
 /// Returns the events of a gateway that the log has of these times, each with its number.
@@ -308,7 +319,8 @@ fn ended_call(event: &str) -> Option<(&str, &str)> {
     Some((member(event, "gateway")?, member(event, "call")?))
 }
 
-/// Returns the last event of the call that this event ends; `None` if it ends none, or the log has no such event.
+/// Returns the last event of the call that this event ends; `None` if it ends none, or the log has no such event. Reads the log
+/// from the start of the call on: callers choose their traces, and all calls of a month may have the same one.
 async fn end_of(log: &dyn AuditLog, event: &CallEvent) -> Result<Option<StoredEvent>, AuditError> {
     let is_end = MemberFilter::is("event", "call.finish");
     let call = member(&event.event, "call").filter(|_| is_end.passes(&event.event));
@@ -318,6 +330,7 @@ async fn end_of(log: &dyn AuditLog, event: &CallEvent) -> Result<Option<StoredEv
         let search = AuditSearch {
             org: Some(event.org.clone()),
             trace: Some(trace.to_owned()),
+            from_ms: Some(begun_ms(event).saturating_sub(CLOCKS)),
             members: vec![is_end.clone(), MemberFilter::is("call", call)],
             after,
             limit: 1,
@@ -377,6 +390,18 @@ mod tests {
         assert_eq!(log.events(), [event(1), event(2)]);
         drop(next);
         replaying.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn events_that_are_years_apart_are_compared_where_they_are() {
+        const YEAR: i64 = 365 * 24 * 3_600_000;
+        let log = MemoryAudit::default();
+        log.append(&[event(2), event(YEAR), event(3 * YEAR)]).await.unwrap();
+        let left = [event(3 * YEAR + 1), event(1), event(2), event(3 * YEAR), event(1)];
+        let lacking = lacking(&log, "one", &left).await.unwrap();
+        assert_eq!(lacking, [&event(3 * YEAR + 1), &event(1), &event(1)], "in their order");
+        let replayed = replay(&log, "one", &left).await.unwrap();
+        assert_eq!((replayed.appended, log.events().len()), (3, 6));
     }
 
     #[test]
