@@ -33,7 +33,7 @@ const AT_ONCE: usize = 50;
 /// Time after which a removal holds everywhere, and for how long that is tried.
 const HOLDS_AFTER: Duration = Duration::from_secs(1);
 const TRIED: Duration = Duration::from_secs(2);
-const NOBODY: Value = Value::Null;
+const NO_BODY: Value = Value::Null;
 
 /// Whether a service took the token of alice's account.
 fn is_done(answer: &Value) -> bool {
@@ -85,12 +85,12 @@ async fn a_modern_client_links_and_a_block_ends(world: &World) -> Result<()> {
     let alice = json!({ "type": "user", "org": "acme", "id": "alice" });
     world.admin("POST", "/api/blocks", &alice).await?;
     wait::until("the links of the blocked user are gone", wait::CONVERGE, || async {
-        let links = world.admin("GET", "/api/links?user=alice", &NOBODY).await.ok()?;
+        let links = world.admin("GET", "/api/links?user=alice", &NO_BODY).await.ok()?;
         links.as_array()?.is_empty().then_some(())
     })
     .await?;
     world.all_are_inactive().await?;
-    world.admin("DELETE", "/api/blocks?type=user&org=acme&id=alice", &NOBODY).await?;
+    world.admin("DELETE", "/api/blocks?type=user&org=acme&id=alice", &NO_BODY).await?;
     // Who is let in again has no account any more.
     world.asks_for_a_link().await
 }
@@ -119,7 +119,7 @@ async fn expired_tokens_are_renewed_once(world: &World) -> Result<()> {
 
 async fn a_removal_holds_everywhere(world: &World) -> Result<()> {
     ensure!(world.active().await? > 0, "no token is active");
-    let removed = world.admin("DELETE", "/api/links?org=acme&user=alice", &NOBODY).await?;
+    let removed = world.admin("DELETE", "/api/links?org=acme&user=alice", &NO_BODY).await?;
     ensure!(removed["removed"] == 1, "{removed}");
     let since = Instant::now();
     try_join_all(world.addresses().into_iter().map(|address| is_refused(world, address, since))).await?;
@@ -190,9 +190,9 @@ async fn search(world: &World, needles: &Needles, more: &[&Process]) -> Result<V
         found.extend(needles.in_process(name, process)?);
     }
     let answers = try_join3(
-        world.admin("GET", "/api/audit/calls?limit=1000", &NOBODY),
-        world.admin("GET", "/api/audit/changes?limit=1000", &NOBODY),
-        world.admin("GET", "/api/links", &NOBODY),
+        world.admin("GET", "/api/audit/calls?limit=1000", &NO_BODY),
+        world.admin("GET", "/api/audit/changes?limit=1000", &NO_BODY),
+        world.admin("GET", "/api/links", &NO_BODY),
     );
     let (calls, changes, links) = answers.await?;
     for (path, answer) in
