@@ -236,8 +236,8 @@ pub(crate) fn bare_id(reference: &str) -> &str {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Security {
-    /// high: calls need an explicit allow or an approval, and each has a fresh process; medium (when absent) and low
-    /// change nothing.
+    /// high: calls need an explicit allow or an approval, and each has a fresh process; medium (when absent): linked
+    /// accounts end with the session; low: they outlive it.
     pub risk_class: Option<RiskClass>,
     /// Hosts that a plugin may reach by HTTP.
     pub allowed_domains: Vec<String>,
