@@ -16,7 +16,7 @@ use axum::extract::State;
 use http::Method;
 use http::header::AUTHORIZATION;
 use tempfile::TempDir;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use super::*;
 use crate::login::FORM;
@@ -25,6 +25,8 @@ use crate::support::{Answer, PUBLIC_URL, now, vault};
 
 #[path = "linked/bound.rs"]
 mod bound;
+#[path = "linked/late.rs"]
+mod late;
 
 const SECRET: &str = "hub-s3cret";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -41,6 +43,9 @@ struct Heard {
     accepted: Mutex<HashSet<String>>,
     revoked: Mutex<Vec<String>>,
     revocations: Notify,
+    /// Notified of each request for tokens, which then waits for a permit of the gate, if there is one.
+    asked: Notify,
+    gate: Mutex<Option<Arc<Semaphore>>>,
     /// Number of revocations that the provider still fails.
     failures: Mutex<usize>,
 }
@@ -56,6 +61,7 @@ async fn sign_in(body: String) -> axum::Json<Value> {
 }
 
 async fn grant(State(heard): State<Arc<Heard>>, body: String) -> (StatusCode, axum::Json<Value>) {
+    heard.pass().await;
     let form = form(&body);
     let mut grants = heard.grants.lock();
     let used = |earlier: &HashMap<String, String>| earlier.get("refresh_token") == form.get("refresh_token");
@@ -131,7 +137,11 @@ impl World {
 
     /// Stores a link of alice whose access token lives for this time.
     async fn put_link(&self, access: &str, life: Duration) {
-        let row = link_row(LINK);
+        self.put_link_as(LINK, access, life).await;
+    }
+
+    async fn put_link_as(&self, id: LinkId, access: &str, life: Duration) {
+        let row = link_row(id);
         let place = Place { tenant: "acme", table: LINK_TABLE, row: &row };
         let plain = json!({ "a": access, "r": "rt-0" }).to_string();
         let tokens = LinkTokens {
@@ -141,7 +151,7 @@ impl World {
             access_life: Some(life),
             sealed: vault().seal(&place, plain.as_bytes()).await.unwrap().into(),
         };
-        self.store.put_link(LINK, &alice(), &tokens, HOUR).await.unwrap();
+        self.store.put_link(id, &alice(), &tokens, HOUR).await.unwrap();
     }
 
     async fn call(&self, gateway: usize) -> Value {
