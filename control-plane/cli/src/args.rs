@@ -61,9 +61,7 @@ Examples:
   asp dev mine                                        serves it on this machine and applies every change
   asp deploy mine                                     shows what it would change on a running platform, asks, and does it
   asp serve --dev --primitives mine                   runs control plane and gateway on this machine
-  asp token --org acme --user alice                   mints a token to call it with
   asp policy acme --deny greet --user bob             denies a tool to bob; asp undo takes it back
-  asp explain --org acme --user bob --server greet --primitive greet
 
 `asp COMMAND --help` shows options and examples; docs/admin.md is the page for admins."
 )]

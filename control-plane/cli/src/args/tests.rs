@@ -41,7 +41,7 @@ fn the_page_of_commands_is_the_generated_one() {
 }
 
 /// Commands without `--json`: a log, a protocol, a script, and an import, whose result is files and whose report has an option.
-const WITHOUT_JSON: [&str; 4] = ["asp serve", "asp import", "asp mcp", "asp completions"];
+const WITHOUT_JSON: [&str; 3] = ["asp serve", "asp mcp", "asp completions"];
 
 /// Adds each command that can be run and does not have `--json`.
 fn without_json(command: &Command, name: &str, found: &mut Vec<String>) {

@@ -19,7 +19,7 @@ use super::problem::{Problem, Result};
 use super::ratelimits::{self, RateLimit};
 use super::request::Body;
 use super::undo_effects::{self, OrgServers};
-use super::{AdminState, calls, name_checks, off_thread, policy};
+use super::{AdminState, calls, explain, name_checks, off_thread, policy};
 use crate::policy::decisions::{Access, AttemptedCall, DecidedPolicy, PolicyChange, Verdict};
 use crate::policy::limit_line;
 use crate::policy::replay::RecordedCall;
@@ -143,6 +143,8 @@ pub async fn preview(
     admin.of_org(&proposed.org)?;
     let permit = state.queues.to_read(&admin).await?;
     let change = ProposedChange::read(&state, proposed).await?;
+    // What was stored before is compiled once it is published.
+    explain::newest(&state).await?;
     let servers = OrgServers::read(&state, &change.org).await?;
     let stored = state.store.bindings(&change.org).await?.value;
     let recorded = CallHistory::read(&state, &change.org, change.since).await?;

@@ -483,7 +483,7 @@ limits:
             "",
             "[]",
             "org: acme\nbinding: []",
-            "org: acme\nlimits: [60/day]",
+            "org: acme\nlimits: [60/week]",
             "org: acme\nexposure: [{server: a, protocol: mcp, enabled: true}, {server: a, protocol: mcp, enabled: false}]",
             "org: acme\nexposure: [{server: a, protocol: mcp, enabled: maybe}]",
             "org: 1",

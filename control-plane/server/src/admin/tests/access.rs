@@ -231,7 +231,7 @@ async fn every_operation_of_the_document_exists_and_wants_a_token() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 112);
+    assert_eq!(operations, 111);
 }
 
 /// Roles that a permission refuses, and how.

@@ -111,7 +111,7 @@ async fn only_another_person_of_the_group_approves_whatever_the_role() {
     assert_eq!((again.status, &again.body["code"]), (StatusCode::CONFLICT, &json!("not_open")));
     let rows = api.get("org:acme", "/api/audit").await.body;
     assert_eq!(
-        (&rows[0]["action"], &rows[0]["actor"]),
+        (&rows[1]["action"], &rows[1]["actor"]),
         (&json!("approval.approve"), &json!("bob@acme")),
         "{rows}"
     );

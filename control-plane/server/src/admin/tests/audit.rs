@@ -157,7 +157,7 @@ async fn changes_are_filtered_by_admin_action_and_time() {
         ("platform", "acme", true),
         ("org:acme", "acme", false),
         ("platform", "other", true),
-        ("platform", "acme", true),
+        ("platform", "acme", false),
     ] {
         let body = json!({ "server": "demo", "protocol": "mcp", "enabled": enabled });
         api.put(role, &format!("/api/policy/orgs/{org}/exposure"), body).await;

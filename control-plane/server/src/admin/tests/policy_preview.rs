@@ -212,7 +212,7 @@ async fn another_org_and_a_malformed_change_are_refused() {
     assert_eq!(preview(&api, "org:other", json!({})).await.status, StatusCode::NOT_FOUND);
     assert_eq!(preview(&api, "server:demo", json!({})).await.status, StatusCode::NOT_FOUND);
     for bad in [
-        json!({ "limits": ["60/day"] }),
+        json!({ "limits": ["60/week"] }),
         json!({ "bindings": [{ "target": { "type": "robot", "idOrPattern": "x" }, "primitive": { "name": "*" },
             "allowed": false }] }),
         json!({ "exposure": [{ "server": "d*", "protocol": "mcp", "enabled": true }] }),

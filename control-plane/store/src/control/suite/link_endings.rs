@@ -11,8 +11,14 @@ pub(super) async fn are_recorded_with_their_revocations_until_they_are_done(stor
         let ids: Vec<String> = endings.into_iter().map(|ending| ending.id).collect();
         store.delete_link_endings(&ids).await.unwrap();
     };
-    done(waiting().await).await;
-    assert!(waiting().await.is_empty());
+    // Earlier parts of the suite revoke more than one read returns.
+    loop {
+        let endings = waiting().await;
+        if endings.is_empty() {
+            break;
+        }
+        done(endings).await;
+    }
     let token = revocation("ends-0", "acme", 9_000);
     let user = RevocationRecord {
         kind: "block_user".into(),
