@@ -3,7 +3,7 @@
 //! Owns the pages, and the login of an approver at the issuer of the request's server. Refuses: a decision by GET, from
 //! another page or by a program's token. Keeps no state: address, login and session are sealed texts, and a session is for
 //! one request and for what its token proved. Keeps true: only somebody who may decide sees a request, or decides
-//! (`asp_store::approvals`); a session ends with its token and with a revocation; the arguments are shown without secrets.
+//! (the store refuses others); a session ends with its token and with a revocation; the arguments are shown without secrets.
 
 mod address;
 pub mod notices;

@@ -128,7 +128,10 @@ async fn a_call_waits_for_another_person_and_its_grant_is_used_once() {
         (&*asked.requester, &*asked.scope.approvers, &*asked.scope.approvers_iss),
         ("alice", "finance", "asp-dev")
     );
-    assert_eq!(serde_json::from_str::<Value>(&asked.shown).unwrap(), json!({"message": "pay"}));
+    assert_eq!(
+        serde_json::from_str::<Value>(&asked.shown).unwrap(),
+        json!({"message": "pay", "to": 1, "delayMs": 0})
+    );
     world.decide(&request, true).await;
     let done = result(waiting).await;
     assert_eq!(
@@ -321,8 +324,9 @@ async fn arguments_that_an_approver_cannot_review_are_refused() {
     let long = call_of(&token("alice"), &"x".repeat(20_000)).send(&world.first).await.text;
     assert!(long.contains("nobody can review"), "{long}");
     let mut twice = call_of(&token("alice"), "pay");
-    twice.body["params"]["arguments"] = json!({"message": "TWICE"});
-    let body = twice.body.to_string().replace(r#"{"message":"TWICE"}"#, r#"{"message":"a","message":"b"}"#);
+    // Without a default to fill in, arguments stay the client's text.
+    twice.body["params"]["arguments"] = json!({"message": "TWICE", "to": 1, "delayMs": 0});
+    let body = twice.body.to_string().replace(r#""message":"TWICE""#, r#""message":"a","message":"b""#);
     let headers: Vec<(&str, &str)> =
         twice.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let twice = world.first.send(http::Method::POST, "/policy/mcp", &headers, &body).await.text;
