@@ -3,7 +3,7 @@
 //! Keeps true: every stream of a task has the same events in the same order, under generations that never fall; an event is
 //! published to other gateways before a client gets it (I-3); events that the call's log has dropped, or that a gateway has
 //! lost with the call, are reported as a gap; the end comes once and last; the end of a stream ends no task; nothing is sent
-//! under a token that has expired or was revoked. A client of 1.0 gets the whole task once more at the end; clients of 0.3
+//! under a token that has expired or was revoked but the reason. A client of 1.0 gets the whole task once more at the end; clients of 0.3
 //! accept one task a stream. A call that answers with a message has a stream of this message alone.
 
 use std::collections::VecDeque;
@@ -16,6 +16,7 @@ use asp_call::call::authority::ends_at;
 use asp_call::call::event::Event;
 use asp_call::call::event::log::{LoggedEvent, first_generation};
 use asp_call::call::follower::{CallSnapshot, Follower, FollowerItem};
+use asp_call::call::outcome::{Outcome, Refusal, Withdrawal};
 use asp_call::call::question::Question;
 use asp_call::clock::wait_until;
 use asp_edge::Caller;
@@ -127,7 +128,7 @@ impl TaskStream {
     /// Returns the next item; `None` at the end.
     pub(super) async fn next(&mut self) -> Option<StreamItem> {
         if self.is_over() {
-            return None;
+            return self.withdrawn();
         }
         if let Some(event) = self.due.pop_front() {
             return Some(StreamItem::Event(Box::new(event)));
@@ -146,7 +147,7 @@ impl TaskStream {
             },
         };
         if self.is_over() {
-            return None;
+            return self.withdrawn();
         }
         // The log dropped events that arrived since the previous check.
         let oldest = self.follower.first_retained();
@@ -215,6 +216,22 @@ impl TaskStream {
             self.due.push_back(StreamEvent::Task(task));
         }
         self.due.pop_front().map(|event| StreamItem::Event(Box::new(event)))
+    }
+
+    /// Returns the last event for a caller that is revoked or blocked: why the task was taken from it. Shows nothing else.
+    fn withdrawn(&mut self) -> Option<StreamItem> {
+        self.due.clear();
+        if std::mem::replace(&mut self.ended, true) {
+            return None;
+        }
+        let notice = self.gateway.snapshot()?.revocation(&self.caller)?;
+        let has_ended = |outcome: &Outcome| !matches!(outcome, Outcome::Refused(Refusal::Withdrawn(_)));
+        if self.call.outcome().is_some_and(|outcome| has_ended(&outcome)) {
+            return None;
+        }
+        let refusal = Refusal::Withdrawn(Withdrawal::of_revocation(notice));
+        let update = self.ids.withdrawal_update(&refusal, self.generation.saturating_add(1));
+        Some(StreamItem::Event(Box::new(StreamEvent::Status(update))))
     }
 
     /// Follows the call from the gateway that continues it; false if it cannot be followed here, and its client has to

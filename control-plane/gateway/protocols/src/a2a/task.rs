@@ -10,7 +10,7 @@ use asp_a2a::{
 use asp_call::call::event::log::{LoggedEvent, first_generation};
 use asp_call::call::event::{Amount, Event};
 use asp_call::call::follower::CallSnapshot;
-use asp_call::call::outcome::{Outcome, Output};
+use asp_call::call::outcome::{Outcome, Output, Refusal};
 use asp_call::call::question::{Ask, History, Question};
 use asp_call::call::remote::RemoteCall;
 use asp_call::call::{Call, State};
@@ -314,6 +314,15 @@ impl TaskIds {
         let timestamp = Some(Timestamp(unix_ms()));
         let status = TaskStatus { state, message: Some(self.question(question)), timestamp };
         self.status(status, with_generation(generation))
+    }
+
+    /// Returns the end of a task that was withdrawn from its caller, as a change of the state.
+    pub(super) fn withdrawal_update(&self, refusal: &Refusal, generation: u64) -> TaskStatusUpdate {
+        let message = self.message("end", vec![parts::text(&refusal.public_message())]);
+        let mut metadata = with_generation(generation);
+        metadata.insert("asp/reason", refusal.reason().as_str());
+        let timestamp = Some(Timestamp(unix_ms()));
+        self.status(TaskStatus { state: TaskState::Canceled, message: Some(message), timestamp }, metadata)
     }
 
     /// Returns a change of the state.
