@@ -66,7 +66,7 @@ fn limits_an_org(state: &Path, admin: &dyn Fn() -> Command) {
     let usage = run(admin().args(["limits", "acme", "--usage"]));
     let first = "\n1: 60 calls a minute for each user on echo, up to 60 at once\n  it ";
     assert!(text(&usage.stdout).contains(first), "{} {}", text(&usage.stdout), text(&usage.stderr));
-    let bad = run(admin().args(["limits", "add", "acme", "60/day"]));
+    let bad = run(admin().args(["limits", "add", "acme", "60/week"]));
     assert_eq!(bad.status.code(), Some(64), "{}", text(&bad.stderr));
     let unknown = run(admin().args(["limits", "add", "acme", "1/s on no-such.*"]));
     assert!(!unknown.status.success(), "{}", text(&unknown.stdout));
