@@ -42,7 +42,8 @@ async fn a_refused_token_is_explained_by_the_fault_and_an_unknown_server_by_its_
     let api = with_demo().await;
     let token = api.issuer.client("acme", "alice", AUDIENCE);
     let elsewhere = api.issuer.client("acme", "alice", "https://elsewhere.example");
-    let altered = format!("{}A", token.trim_end_matches('A'));
+    let (signed, signature) = token.rsplit_once('.').unwrap();
+    let altered = format!("{signed}.{}", signature.chars().rev().collect::<String>());
     for (token, fault) in
         [(elsewhere.as_str(), "aud"), (altered.as_str(), "token"), ("x", "token"), ("", "token")]
     {
