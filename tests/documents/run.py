@@ -58,11 +58,11 @@ class Group:
 
 GROUPS = {
     "readme": Group(("README.md",), platform=True, inspector=True),
-    "access": Group(("docs/identity.md", "docs/policy.md"), platform=True),
+    "access": Group(("docs/identity.md", "docs/policy.md", "docs/linked-accounts.md"), platform=True),
     "admin": Group(("docs/admin.md", "docs/audit.md", "docs/usage.md"), platform=True),
     "authors": Group(("docs/plugins.md",), platform=True, inspector=True),
     "callers": Group(("docs/a2a.md", "docs/clients.md", "docs/rest.md", "docs/limits.md"), platform=True, inspector=True),
-    "files": Group(("docs/certificates.md", "docs/databases.md", "docs/operator-lists.md", "docs/settings.md")),
+    "files": Group(("docs/certificates.md", "docs/databases.md", "docs/operator-lists.md", "docs/settings.md", "docs/vault.md")),
     "imports": Group(("docs/upstreams.md",), platform=True),
     "install": Group(("docs/install.md",), end_to_end=False),
     "operators": Group(("docs/operations.md", "docs/upgrade.md", "docs/release.md"), platform=True),
