@@ -12,7 +12,7 @@ use asp_proto::snapshot::{EdgeServer, EdgeSnapshot};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::AdminState;
@@ -51,7 +51,7 @@ pub struct TokenQuestion {
     /// Arguments of the call, as for `POST /api/policy/explain`.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
-    arguments: Option<Value>,
+    arguments: Option<Map<String, Value>>,
 }
 
 fn mcp() -> String {
@@ -126,7 +126,7 @@ pub async fn explain_token(
         server: name,
         primitive,
         protocol,
-        arguments,
+        arguments: arguments.map(Value::Object),
     };
     let Json(explanation) = explain(admin, State(state), Body(question)).await?;
     let Caller { org, user, groups, scopes, wcit, issuer, issued_at, expires_at, .. } = caller;

@@ -5,7 +5,7 @@
 //! only this page knows.
 
 use asp_call::clock::unix_seconds;
-use asp_edge::Caller;
+use asp_edge::{Caller, names};
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::response::Response;
 use http::request::Parts;
@@ -100,10 +100,14 @@ fn tagged(session: &AccountSession, provider: &str) -> String {
     format!("{:032x} {provider}", u128::from_be_bytes(session.id))
 }
 
-/// Returns an issuer at which users can sign in, each with the first of its servers.
+/// Returns the issuers at which users can sign in, each with the first of its servers. The one that stands for all others comes
+/// last: its redirect may not be registered at an issuer that knows the others'.
 fn choices(gateway: &Replica, snapshot: &Snapshot) -> Vec<IssuerChoice> {
     let mut servers: Vec<&VirtualServer> = snapshot.servers().map(|server| &**server).collect();
-    servers.sort_by(|one, other| one.message.name.cmp(&other.message.name));
+    servers.sort_by(|one, other| {
+        let (one, other) = (&one.message.name, &other.message.name);
+        (one == names::ALL_SERVERS, one).cmp(&(other == names::ALL_SERVERS, other))
+    });
     let mut choices: Vec<IssuerChoice> = Vec::new();
     for server in servers.into_iter().filter(|server| !server.message.undiscovered) {
         let Some(front) = Front::of(&gateway.config.public_url, snapshot, server) else { continue };
