@@ -128,7 +128,7 @@ impl TaskStream {
     /// Returns the next item; `None` at the end.
     pub(super) async fn next(&mut self) -> Option<StreamItem> {
         if self.is_over() {
-            return self.withdrawn();
+            return self.refuse_rest();
         }
         if let Some(event) = self.due.pop_front() {
             return Some(StreamItem::Event(Box::new(event)));
@@ -147,7 +147,7 @@ impl TaskStream {
             },
         };
         if self.is_over() {
-            return self.withdrawn();
+            return self.refuse_rest();
         }
         // The log dropped events that arrived since the previous check.
         let oldest = self.follower.first_retained();
@@ -219,7 +219,7 @@ impl TaskStream {
     }
 
     /// Returns the last event for a caller that is revoked or blocked: why the task was taken from it. Shows nothing else.
-    fn withdrawn(&mut self) -> Option<StreamItem> {
+    fn refuse_rest(&mut self) -> Option<StreamItem> {
         self.due.clear();
         if std::mem::replace(&mut self.ended, true) {
             return None;
