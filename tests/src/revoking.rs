@@ -284,7 +284,8 @@ async fn ended_in_worker(runtime: &Runtime, user: &str) -> Result<()> {
     let began = Instant::now();
     let line = format!("ended {user};");
     while !runtime.process.log().contains(&line) {
-        ensure!(began.elapsed() < wait::CONVERGE, "the call of {user} does not end in its worker");
+        let late = || format!("the call of {user} does not end in its worker: {}", runtime.process.tail());
+        ensure!(began.elapsed() < wait::CONVERGE, late());
         sleep(PAUSE).await;
     }
     Ok(())
