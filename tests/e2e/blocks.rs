@@ -1,9 +1,10 @@
 //! Blocks and revocations to the end: new requests are refused everywhere, running calls end, and each says since when and why.
 
 use anyhow::{Result, ensure};
+use asp_e2e::cluster::Cluster;
 use asp_e2e::figures::gauge;
 use asp_e2e::http1;
-use asp_e2e::revoking::{Sample, Site, Work};
+use asp_e2e::revoking;
 use asp_e2e::stores::{Postgres, Redis};
 use asp_e2e::wait;
 use serde_json::{Value, json};
@@ -60,15 +61,15 @@ async fn fifty_revocations_end_what_runs_and_so_do_fifty_without_redis(_: &Share
     let postgres = Postgres::start().await?;
     let mut redis = Redis::start().await?;
     let environment = vec![("ASP_DATABASE_URL", postgres.url()), ("ASP_REDIS_URL", redis.url())];
-    let site = Site::start(environment, 2).await?;
-    let samples = site.samples(0, SAMPLES, AT_ONCE).await?;
-    samples.iter().try_for_each(Sample::judge)?;
-    ensure!(samples.iter().filter(|one| one.work == Work::Plugin).count() >= SAMPLES / 5, "calls in workers");
+    let cluster = Cluster::start_in(environment, 2).await?;
+    for sample in revoking::samples(&cluster, 0, SAMPLES, AT_ONCE).await? {
+        sample.judge()?;
+    }
     redis.process.stop().await?;
-    let samples = site.samples(SAMPLES, SAMPLES, AT_ONCE).await?;
+    let samples = revoking::samples(&cluster, SAMPLES, SAMPLES, AT_ONCE).await?;
     ensure!(samples.len() == SAMPLES, "{} samples", samples.len());
-    samples.iter().try_for_each(Sample::judge)?;
-    for gateway in site.cluster.addresses() {
+    samples.iter().try_for_each(revoking::Sample::judge)?;
+    for gateway in cluster.addresses() {
         for stage in ["stage=\"enforced\"", "stage=\"call\""] {
             let measured = gauge(gateway, "asp_revocation_seconds_count", stage).await?;
             ensure!(measured >= 1.0, "{gateway}: {stage}");
