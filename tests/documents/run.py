@@ -58,7 +58,7 @@ class Group:
 
 GROUPS = {
     "readme": Group(("README.md",), platform=True, inspector=True),
-    "access": Group(("docs/identity.md", "docs/policy.md", "docs/linked-accounts.md"), platform=True),
+    "access": Group(("docs/identity.md", "docs/linked-accounts.md", "docs/policy.md"), platform=True),
     "admin": Group(("docs/admin.md", "docs/audit.md", "docs/usage.md"), platform=True),
     "authors": Group(("docs/plugins.md",), platform=True, inspector=True),
     "callers": Group(("docs/a2a.md", "docs/clients.md", "docs/rest.md", "docs/limits.md"), platform=True, inspector=True),
