@@ -75,20 +75,5 @@ async fn fifty_revocations_end_what_runs_and_so_do_fifty_without_redis(_: &Share
             ensure!(measured >= 1.0, "{gateway}: {stage}");
         }
     }
-    audited(&postgres).await
-}
-
-/// Waits until the audit has one start and one finish of every call, and the end of each that lost its caller.
-async fn audited(postgres: &Postgres) -> Result<()> {
-    const LACKING: &str = "SELECT COUNT(*) FILTER (WHERE event::text LIKE '%\"call.start\"%') \
-         - COUNT(*) FILTER (WHERE event::text LIKE '%\"call.finish\"%') FROM all_call_events";
-    const CANCELLED: &str = "SELECT COUNT(*) FROM all_call_events WHERE event::text LIKE '%\"call.finish\"%' \
-         AND event::text LIKE '%\"outcome\":\"cancelled\"%'";
-    let expected = (2 * SAMPLES).to_string();
-    wait::until("the audit has the end of every call", wait::CONVERGE, || async {
-        let lacking = postgres.ask(LACKING).await.ok()?;
-        let cancelled = postgres.ask(CANCELLED).await.ok()?;
-        (lacking.trim() == "0" && cancelled.trim() == expected).then_some(())
-    })
-    .await
+    Ok(())
 }
