@@ -6,7 +6,6 @@ use asp_e2e::figures::gauge;
 use asp_e2e::http1;
 use asp_e2e::revoking;
 use asp_e2e::stores::{Postgres, Redis};
-use asp_e2e::wait;
 use serde_json::{Value, json};
 
 use crate::message::{modern, rest};
