@@ -64,7 +64,8 @@ pub(crate) struct RefusalContent {
 
 impl RefusalContent {
     pub(crate) fn new(reason: Reason, era: Era, trace: Option<Trace>) -> RefusalContent {
-        let (status, message) = (reason.http_status(era), reason.message());
+        let status = reason.http_status(era);
+        let message = reason.message();
         RefusalContent { reason, status, message, trace, notice: None }
     }
 
@@ -172,7 +173,8 @@ impl ErrorForm {
 
     /// Builds the refusal of a request that is not valid HTTP here, with this HTTP status and message.
     pub fn refuse_http(self, status: u16, message: &'static str, trace: Trace) -> Reply {
-        let (reason, trace) = (Reason::InvalidRequest, Some(trace));
+        let reason = Reason::InvalidRequest;
+        let trace = Some(trace);
         self.write(RefusalContent { reason, status, message, trace, notice: None })
     }
 
@@ -335,12 +337,14 @@ mod tests {
         };
         let body = |form: ErrorForm| serde_json::from_slice::<Value>(&refused(form).body).unwrap();
         let since = "1970-01-01T00:00:01Z";
-        let (mcp, problem) = (body(ErrorForm::Mcp), body(ErrorForm::Problem));
+        let mcp = body(ErrorForm::Mcp);
+        let problem = body(ErrorForm::Problem);
         for found in [&mcp["error"]["data"], &problem] {
             assert_eq!((&found["reason"], &found["revokedSince"]), (&json!("blocked"), &json!(since)));
             assert_eq!(found["revokedReason"], "left \"acme\"");
         }
-        let (a2a, rest) = (body(ErrorForm::A2a), body(ErrorForm::A2aRest));
+        let a2a = body(ErrorForm::A2a);
+        let rest = body(ErrorForm::A2aRest);
         for found in [&a2a["error"]["data"][0], &rest["error"]["details"][0]] {
             assert_eq!(
                 (&found["reason"], &found["metadata"]["revokedSince"]),

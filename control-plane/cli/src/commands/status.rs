@@ -118,7 +118,8 @@ fn failing_upstreams(subscriber: &Value) -> impl Iterator<Item = String> {
 fn degraded_items(subscriber: &Value, listed_off: &BTreeSet<&str>) -> impl Iterator<Item = String> {
     let is_new = move |one: &&Value| text(one, "state") != "off" || !listed_off.contains(text(one, "item"));
     list(subscriber, "degradedItems").filter(is_new).map(|one| {
-        let (source, item) = (text(one, "source"), text(one, "item"));
+        let source = text(one, "source");
+        let item = text(one, "item");
         match text(one, "state") {
             "off" => format!("  off {item} ({source}): {}", text(one, "cause")),
             "changed" => format!(

@@ -243,7 +243,8 @@ fn a_block_stays_above_any_revocation_and_the_order_of_a_list_changes_nothing() 
         reason: format!("at {since_ms}"),
         block,
     };
-    let (early, late) = (entry(5, 5_000, false), entry(9, 9_000, false));
+    let early = entry(5, 5_000, false);
+    let late = entry(9, 9_000, false);
     let (block, second) = (entry(u64::MAX, 6_000, true), entry(u64::MAX, 8_000, true));
     assert_eq!(latest(vec![early.clone(), late.clone()]), std::slice::from_ref(&late));
     let mut all = vec![second, early, block.clone(), late];

@@ -241,7 +241,8 @@ impl Verifier {
         let is_machine = emergency.is_some() || claims.is_of_client(name);
         let texts = claims.others.values().filter_map(Value::as_str);
         let names = std::iter::once(name).chain(texts).map(str::to_owned).collect();
-        let (name, iss) = (name.to_owned(), issuer.iss.clone());
+        let name = name.to_owned();
+        let iss = issuer.iss.clone();
         Ok(Admin { name, role, emergency, groups, names, iss, is_machine })
     }
 }

@@ -324,7 +324,8 @@ impl Gateway {
         let stop = CancellationToken::new();
         let failing: Arc<Mutex<Vec<FailingUpstream>>> = Arc::default();
         let degraded: Arc<Mutex<Vec<DegradedItem>>> = Arc::default();
-        let (upstreams, items) = (Arc::clone(&failing), Arc::clone(&degraded));
+        let upstreams = Arc::clone(&failing);
+        let items = Arc::clone(&degraded);
         let sources = ReportSources {
             failing: Arc::new(move || upstreams.lock().clone()),
             degraded: Arc::new(move || items.lock().clone()),

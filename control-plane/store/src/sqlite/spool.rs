@@ -61,7 +61,8 @@ impl SpooledAudit {
         let waiting = AtomicBool::new(!file.is_empty().await?);
         let org_bytes = OrgBytes::of(max_bytes, file.by_org().await?);
         let adding = Mutex::new(());
-        let (path, patience) = (path.to_owned(), PATIENCE);
+        let path = path.to_owned();
+        let patience = PATIENCE;
         Ok(SpooledAudit { log, file, path, adding, waiting, org_bytes, patience, journals: None })
     }
 

@@ -33,7 +33,7 @@ pub(super) struct World {
     pub(super) edge: String,
     /// Token of alice for the server.
     pub(super) token: String,
-    /// What the gateways send of their spans.
+    /// Spans that the gateways send.
     pub(super) spans: PathBuf,
     /// Between the gateways and the provider's token endpoint.
     tokens: Process,

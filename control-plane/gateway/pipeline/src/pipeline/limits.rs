@@ -267,7 +267,8 @@ fn buckets(
         };
         let drawn = limits::matching(snapshot.limits(org).iter().filter(is_charged), call);
         for limit in drawn {
-            let (level, bucket) = (level(limit), bucket(limit, call));
+            let level = level(limit);
+            let bucket = bucket(limit, call);
             match limit.observe {
                 true => observed.push((level, bucket, org.to_owned())),
                 false => kept.push((level, bucket)),
@@ -303,7 +304,8 @@ fn of_spec(caller: &Caller, primitive: &Primitive, request: RequestKind) -> Vec<
 }
 
 fn bucket(limit: &Limit, call: LimitedCall<'_>) -> Bucket {
-    let (fixed, sliding) = (limit.fixed_window_seconds, limit.sliding_window_seconds);
+    let fixed = limit.fixed_window_seconds;
+    let sliding = limit.sliding_window_seconds;
     let kind = match (limit.concurrent, fixed, sliding) {
         (true, ..) => slot(),
         (_, 1.., _) => BucketKind::Fixed { seconds: fixed.into() },

@@ -38,7 +38,8 @@ fn limit_json(limit: &Limit) -> Value {
         "capacity": capacity,
         "buckets": buckets,
     });
-    let (fixed, sliding) = (limit.fixed_window_seconds, limit.sliding_window_seconds);
+    let fixed = limit.fixed_window_seconds;
+    let sliding = limit.sliding_window_seconds;
     let kind = match (limit.concurrent, fixed, sliding) {
         (true, ..) => json!({ "type": "concurrency" }),
         (_, 1.., _) => json!({ "type": "fixed-window", "windowSeconds": fixed }),

@@ -82,7 +82,8 @@ pub(super) async fn of_blocks_are_listed_by_org_and_outlive_every_prune(
         by_platform: true,
         ..revocation(id, org, FOREVER)
     };
-    let (bob, other) = (of("b1", "block_user", "acme", 7_000), of("b2", "block_org", "other", 7_001));
+    let bob = of("b1", "block_user", "acme", 7_000);
+    let other = of("b2", "block_org", "other", 7_001);
     let token = RevocationRecord { created_at: 7_002, ..revocation("t1", "acme", 7_100) };
     for record in [&bob, &other, &token] {
         store.add_revocation(&change, record).await.unwrap();
