@@ -91,7 +91,8 @@ impl Office {
 
     /// Starts a call of alice.
     fn begin(&self, message: &str) -> JoinHandle<Result<Value>> {
-        let (edge, request) = (self.stack.edge(), echo(&self.alice, message));
+        let edge = self.stack.edge();
+        let request = echo(&self.alice, message);
         tokio::spawn(async move { http1::send(edge, &request).await?.json() })
     }
 

@@ -240,7 +240,8 @@ impl World {
         let began = tokio::time::Instant::now();
         loop {
             let before = self.hub.counts().calls;
-            let (edge, request) = (self.stack.edge(), call.clone());
+            let edge = self.stack.edge();
+            let request = call.clone();
             let calling = tokio::spawn(async move { http1::send(edge, &request).await?.json() });
             wait::until("the service has the call, or it ended", wait::CONVERGE, || async {
                 (self.hub.counts().calls > before || calling.is_finished()).then_some(())

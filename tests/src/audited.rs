@@ -205,7 +205,8 @@ impl Run {
         for (trace, sight) in &self.seen {
             let events = by_trace.get(trace.as_str()).map(Vec::as_slice).unwrap_or_default();
             let of = |kind: &str| events.iter().filter(|event| text(event, "event") == kind).count();
-            let (starts, ends) = (of("call.start"), of("call.finish"));
+            let starts = of("call.start");
+            let ends = of("call.finish");
             let end = events.iter().find(|event| text(event, "event") == "call.finish");
             if let Some(end) = end {
                 *verdict.outcomes.entry(text(end, "outcome").to_owned()).or_default() += 1;

@@ -282,7 +282,9 @@ impl ProxyRequest {
     fn parse(head: &str) -> Option<ProxyRequest> {
         let (line, fields) = head.split_once("\r\n")?;
         let mut words = line.split(' ');
-        let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+        let method = words.next()?;
+        let target = words.next()?;
+        let version = words.next()?;
         if words.next().is_some() || !version.starts_with("HTTP/1.") {
             return None;
         }
@@ -329,7 +331,8 @@ fn exchange(tool: ToolStream, mut registry: TcpStream, first: &[u8]) {
         return tool.shutdown(Shutdown::Both);
     }
     let sending = thread::Builder::new().spawn(move || {
-        let (mut from_tool, mut to_registry) = (from_tool, to_registry);
+        let mut from_tool = from_tool;
+        let mut to_registry = to_registry;
         // Err, here and below: one side has closed the connection.
         let _ = io::copy(&mut from_tool, &mut to_registry);
         let _ = to_registry.shutdown(Shutdown::Write);

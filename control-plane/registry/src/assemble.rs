@@ -246,7 +246,8 @@ impl EdgeChange {
         if Arc::ptr_eq(before, after) {
             return EdgeChange::Nothing;
         }
-        let (exposure, limits) = (&after.exposure, &after.coarse_limits);
+        let exposure = &after.exposure;
+        let limits = &after.coarse_limits;
         if rest(before) != rest(after) {
             EdgeChange::Other
         } else if before.exposure == *exposure && before.coarse_limits == *limits {
@@ -261,7 +262,8 @@ impl EdgeChange {
 
 /// Whether an exception that opens was added, or one that hides was removed.
 fn opens(before: &[OrgExposure], after: &[OrgExposure]) -> bool {
-    let (before, after) = (exceptions(before), exceptions(after));
+    let before = exceptions(before);
+    let after = exceptions(after);
     let opens = |code: u32| code & 1 == 1;
     after.difference(&before).any(|(_, code)| opens(*code))
         || before.difference(&after).any(|(_, code)| !opens(*code))

@@ -124,7 +124,8 @@ pub(crate) fn read_work(row: &impl Columns) -> sqlx::Result<LiveWork> {
 
 /// Reads a request from a row of any database.
 pub(crate) fn read_stop(row: &impl Columns) -> sqlx::Result<StopRequest> {
-    let (id, org) = (row.text("id")?, row.text("org")?);
+    let id = row.text("id")?;
+    let org = row.text("org")?;
     Ok(StopRequest { kind: read_kind(row)?, id, org, at_ms: row.number("at_ms")? })
 }
 

@@ -139,7 +139,8 @@ impl UsageCounts {
     pub fn latency_percentile_us(&self, percent: u64) -> Option<u64> {
         let all: u64 = self.latency.iter().sum();
         let wanted = all.saturating_mul(percent).div_ceil(100).max(1);
-        let (mut seen, mut lower) = (0_u64, 0_u64);
+        let mut seen = 0_u64;
+        let mut lower = 0_u64;
         for (place, count) in self.latency.iter().enumerate() {
             let upper = LATENCY_MS.get(place).copied().unwrap_or(lower);
             if *count > 0 && seen + count >= wanted {
@@ -262,7 +263,8 @@ pub struct UsageGroup {
 impl UsageGroup {
     /// Reads a group from a row of any database.
     pub(crate) fn read(row: &impl Columns) -> sqlx::Result<UsageGroup> {
-        let (name, issuer) = (row.text("name")?, row.text("by_issuer")?);
+        let name = row.text("name")?;
+        let issuer = row.text("by_issuer")?;
         Ok(UsageGroup { name, issuer, counts: UsageCounts::read(row)? })
     }
 }

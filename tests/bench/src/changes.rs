@@ -102,7 +102,8 @@ async fn pushes(cluster: &Cluster, flips: u32) -> Result<Vec<ChangeRow>> {
 async fn in_force_everywhere(places: &[SocketAddr], probe: &Request, status: u16) -> Result<Instant> {
     let mut probing = JoinSet::new();
     for place in places {
-        let (place, probe) = (*place, probe.clone());
+        let place = *place;
+        let probe = probe.clone();
         probing.spawn(async move { in_force(place, &probe, status).await });
     }
     let mut last: Option<Instant> = None;
@@ -175,7 +176,10 @@ impl Changes {
         writeln!(text, "| change | effect | samples | p50 | p99 | longest |\n|---|---|---|---|---|---|")?;
         for ChangeRow { change, effect, ms } in &self.rows {
             let at = |share| percentile(ms, share).map_or("-".to_owned(), |value| format!("{value:.1}"));
-            let (count, p50, p99, longest) = (ms.len(), at(0.5), at(0.99), at(1.0));
+            let count = ms.len();
+            let p50 = at(0.5);
+            let p99 = at(0.99);
+            let longest = at(1.0);
             writeln!(text, "| {change} | {effect} | {count} | {p50} | {p99} | {longest} |")?;
         }
         Ok(())
@@ -184,7 +188,8 @@ impl Changes {
     /// A second for the 99th percentile of each row, five for its longest.
     pub(crate) fn judge(&self) -> Vec<Goal> {
         let goal = |row: &ChangeRow| {
-            let (p50, p99) = (percentile(&row.ms, 0.5)?, percentile(&row.ms, 0.99)?);
+            let p50 = percentile(&row.ms, 0.5)?;
+            let p99 = percentile(&row.ms, 0.99)?;
             let longest = percentile(&row.ms, 1.0)?;
             Some(Goal {
                 goal: format!("{}: {} within 1 s (p99) and 5 s at most", row.change, row.effect),

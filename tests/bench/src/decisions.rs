@@ -56,7 +56,8 @@ pub(crate) async fn measure(plan: &Plan) -> Result<Decisions> {
     for (name, bindings) in [("policy, 10 bindings", 10), ("policy, 10,000 bindings", BINDINGS)] {
         say(name);
         let policy = policy(bindings)?;
-        let (caller, primitive) = (caller(), primitive("tool-5"));
+        let caller = caller();
+        let primitive = primitive("tool-5");
         rows.push(repeated(name, figures, || {
             std::hint::black_box(policy.rule(&caller, &primitive, Protocol::Mcp));
         })?);
@@ -114,7 +115,8 @@ async fn draws(
     let begun = Instant::now();
     let mut running = JoinSet::new();
     for _ in 0..clients {
-        let (counters, buckets) = (counters.clone(), buckets.to_vec());
+        let counters = counters.clone();
+        let buckets = buckets.to_vec();
         running.spawn(async move {
             let mut micros = Vec::new();
             for _ in 0..each {

@@ -306,7 +306,9 @@ impl LinkedTokens {
         if session.is_empty() {
             return;
         }
-        let (links, org, bound) = (Arc::clone(self), org.to_owned(), bound_to_session(session));
+        let links = Arc::clone(self);
+        let org = org.to_owned();
+        let bound = bound_to_session(session);
         tokio::spawn(async move {
             let filter = LinkFilter { org: &org, bound: &bound, ..LinkFilter::default() };
             let ended = match links.store.links(filter, 1).await {

@@ -159,7 +159,8 @@ async fn calls_that_run_hold_a_slot_and_give_it_back_when_they_end() {
     let mut inputs = inputs();
     inputs.limits.push(Limit { concurrent: true, ..star(1) });
     let fixture = Fixture::of(assemble(inputs));
-    let (running, takes) = (remembered(1, 60), fixture.clone());
+    let running = remembered(1, 60);
+    let takes = fixture.clone();
     let running = tokio::spawn(async move { running.send(&takes).await });
     active(&fixture, 1).await;
     let call = Modern::new("demo", &token("bob"), "tools/call", json!({"name": "clock"}));

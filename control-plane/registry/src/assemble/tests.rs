@@ -245,7 +245,8 @@ fn a_block_stays_above_any_revocation_and_the_order_of_a_list_changes_nothing() 
     };
     let early = entry(5, 5_000, false);
     let late = entry(9, 9_000, false);
-    let (block, second) = (entry(u64::MAX, 6_000, true), entry(u64::MAX, 8_000, true));
+    let block = entry(u64::MAX, 6_000, true);
+    let second = entry(u64::MAX, 8_000, true);
     assert_eq!(latest(vec![early.clone(), late.clone()]), std::slice::from_ref(&late));
     let mut all = vec![second, early, block.clone(), late];
     for _ in 0..all.len() {
@@ -258,7 +259,9 @@ fn a_block_stays_above_any_revocation_and_the_order_of_a_list_changes_nothing() 
 fn of_one_tokens_revocations_the_first_is_named() {
     let token =
         |entry: u8, since_ms: u64| RevokedToken { entry: vec![entry; 16], since_ms, reason: String::new() };
-    let (first, again, other) = (token(2, 5), token(2, 9), token(1, 7));
+    let first = token(2, 5);
+    let again = token(2, 9);
+    let other = token(1, 7);
     for list in [vec![first.clone(), again.clone(), other.clone()], vec![other.clone(), again, first.clone()]]
     {
         assert_eq!(earliest(list), [other.clone(), first.clone()]);
@@ -276,7 +279,9 @@ fn exceptions_close_or_open() {
         EdgeSnapshot { revision, digest: vec![1; 32], exposure, ..EdgeSnapshot::default() }
     };
     // The first server over one protocol, and the second: hidden (0) or shown (1).
-    let (hidden, shown, second) = (0b010, 0b011, 0b1011);
+    let hidden = 0b010;
+    let shown = 0b011;
+    let second = 0b1011;
     let nothing = EdgeSnapshot::default();
     for (before, after, expected) in [
         (of(1, "acme", &[hidden]), of(2, "acme", &[hidden]), Nothing),

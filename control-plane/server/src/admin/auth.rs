@@ -253,7 +253,8 @@ impl Admin {
     pub(crate) fn test(name: &str, role: AdminRole) -> Admin {
         let name = name.to_owned();
         let names = vec![name.clone()];
-        let (groups, iss) = (Vec::new(), String::new());
+        let groups = Vec::new();
+        let iss = String::new();
         Admin { name, role, emergency: None, groups, names, iss, is_machine: false }
     }
 }

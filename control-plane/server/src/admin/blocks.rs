@@ -125,7 +125,8 @@ pub async fn add(
     }
     let change = state.change(&admin, Precondition::None);
     let work = {
-        let (state, record) = (Arc::clone(&state), record.clone());
+        let state = Arc::clone(&state);
+        let record = record.clone();
         async move {
             let written = state.admission.add_revocation(platform, &change, &record).await?;
             Ok::<_, AdmissionError>(state.notify_publisher(written))

@@ -108,7 +108,8 @@ pub async fn explain_token(
         None => true,
     };
     let server = published.server(&asked.server).filter(|_| is_there).and_then(|part| part.edge);
-    let (content, revision) = (Arc::clone(&published.edge.content), published.gateways_at());
+    let content = Arc::clone(&published.edge.content);
+    let revision = published.gateways_at();
     let TokenQuestion { token, server: name, primitive, protocol, arguments } = asked;
     let work = move || evaluate(&content, server, &token.0);
     let caller = match permit.with_thread().await?.work(work).await? {

@@ -107,7 +107,8 @@ impl FromRequestParts<Arc<AdminState>> for PlatformRequest {
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<PlatformRequest> {
         let admin = Admin::from_request_parts(parts, state).await?;
-        let (state, headers) = (Arc::clone(state), parts.headers.clone());
+        let state = Arc::clone(state);
+        let headers = parts.headers.clone();
         Ok(PlatformRequest(OrgRequest { admin, state, org: EVERY_ORG.to_owned(), headers }))
     }
 }

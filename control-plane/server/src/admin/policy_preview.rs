@@ -368,7 +368,8 @@ fn read_page<'e>(
     start: i64,
     room: usize,
 ) -> (Vec<AttemptedCall>, Vec<RecordedCall>, Option<i64>) {
-    let (mut attempted, mut counted) = (Vec::new(), Vec::new());
+    let mut attempted = Vec::new();
+    let mut counted = Vec::new();
     for event in events.filter(|event| event.at_ms >= start) {
         let Some(call) = AttemptedCall::read(event.at_ms, &event.event) else { continue };
         if attempted.len() == room {

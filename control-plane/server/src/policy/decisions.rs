@@ -189,7 +189,8 @@ impl<'a> PolicyChange<'a> {
         for groups in worlds {
             let caller = self.caller(call, groups);
             let decide = |policy: &DecidedPolicy| policy.access(&caller, primitive, call);
-            let (from, to) = (decide(&self.now), decide(&self.then));
+            let from = decide(&self.now);
+            let to = decide(&self.then);
             decisions.insert((from, to));
             let is_asked = self.conditions.asks_about(&caller, primitive, call.protocol);
             asks |= is_asked && from != Access::Refused && to != Access::Refused;

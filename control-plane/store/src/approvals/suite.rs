@@ -166,7 +166,8 @@ async fn of_many_that_use_a_grant_one_gets_it<S: ApprovalStore + 'static>(store:
         assert!(store.decide_approval(request.id, &yes()).await.unwrap());
         let mut tries = JoinSet::new();
         for number in 0..8 {
-            let (store, request) = (store.clone(), request.clone());
+            let store = store.clone();
+            let request = request.clone();
             tries.spawn(async move {
                 store.use_approval(request.id, &request.scope, [number; 16]).await.unwrap()
             });

@@ -22,7 +22,8 @@ pub struct EndedLinks {
 impl EndedLinks {
     /// Returns the links that end with a revocation; `None` if it ends none.
     pub fn of(record: &RevocationRecord) -> Option<EndedLinks> {
-        let (org, target) = (record.org.as_str(), record.target.as_str());
+        let org = record.org.as_str();
+        let target = record.target.as_str();
         let (org, subject, provider, token) = match record.kind.as_str() {
             // Without an org it is an admin of the platform, who has no links.
             "user" | "block_user" if !org.is_empty() => (org, target, "", ""),

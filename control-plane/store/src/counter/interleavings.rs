@@ -88,7 +88,8 @@ fn check(admitted: &[Instant], changes: &[Instant], bound: impl Fn(f64, f64) -> 
 /// Draws from one bucket at random gateways and times; returns when calls were admitted, and when availability changed.
 async fn run(random: &mut StdRng, bucket: &Bucket, outages: bool) -> (Vec<Instant>, Vec<Instant>) {
     let fleet = Fleet::of(random.random_range(1..=4));
-    let (mut admitted, mut changes) = (Vec::new(), Vec::new());
+    let mut admitted = Vec::new();
+    let mut changes = Vec::new();
     for _ in 0..300 {
         match random.random_range(0..20) {
             0 if outages => {

@@ -36,7 +36,8 @@ pub async fn run<S: LiveStore>(store: &S) {
 }
 
 async fn a_report_replaces_the_gateways_last_one<S: LiveStore>(store: &S) {
-    let (call, session) = (LiveKind::Call, LiveKind::Session);
+    let call = LiveKind::Call;
+    let session = LiveKind::Session;
     let first = [
         work(call, "c1", "acme", "ann", 20),
         work(call, "c2", "globex", "bob", 10),

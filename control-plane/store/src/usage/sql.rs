@@ -158,7 +158,8 @@ macro_rules! usage_store {
                 }
                 let mut rows = batch.rows.iter().peekable();
                 while let Some((first, _)) = rows.peek() {
-                    let (org, day) = (first.org.clone(), first.day);
+                    let org = first.org.clone();
+                    let day = first.day;
                     let locked = sql::lock_day(&org, day).$words().fetch_one(&mut *transaction).await?;
                     let mut entries = locked.number("entries")?;
                     while let Some((key, counts)) = rows.next_if(|(key, _)| key.org == org && key.day == day)
@@ -201,7 +202,8 @@ macro_rules! usage_store {
                         sql::delete_writers().$words().execute(&mut *transaction).await?;
                         return transaction.commit().await;
                     };
-                    let (org, day) = (row.text("org")?, row.number("day")?);
+                    let org = row.text("org")?;
+                    let day = row.number("day")?;
                     // First the count, whose lock rows are added under.
                     sql::delete_day(&org, day).$words().execute(&mut *transaction).await?;
                     sql::delete_rows(&org, day).$words().execute(&mut *transaction).await?;

@@ -49,13 +49,16 @@ async fn four_gateways_under_overload_admit_what_the_limit_says_and_others_are_u
     let server = Server::start().await.unwrap();
     let gateways = gateways(&server, 4).await;
     let noisy = bucket("noisy", CAPACITY, RATE);
-    let (admitted, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let admitted = Arc::new(AtomicU64::new(0));
+    let asked = Arc::new(AtomicU64::new(0));
     let is_over = Arc::new(AtomicBool::new(false));
     let begun = Instant::now();
     let clients = gateways.iter().flat_map(|gateway| (0..20).map(move |_| gateway.clone()));
     let clients: Vec<_> = clients
         .map(|gateway| {
-            let (admitted, asked, is_over) = (admitted.clone(), asked.clone(), is_over.clone());
+            let admitted = admitted.clone();
+            let asked = asked.clone();
+            let is_over = is_over.clone();
             let noisy = noisy.clone();
             tokio::spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
@@ -94,7 +97,8 @@ async fn of_a_user_at_twice_the_limit_over_three_gateways_half_is_refused() {
     let limit = bucket("user", 200, RATE);
     assert_eq!(gateways[0].take_many("acme", &limit, 200).await.unwrap(), 200);
     let begun = Instant::now();
-    let (mut sent, mut admitted) = (0_u32, 0_u32);
+    let mut sent = 0_u32;
+    let mut admitted = 0_u32;
     while begun.elapsed() < LENGTH {
         let due = 2.0 * RATE * begun.elapsed().as_secs_f64();
         if f64::from(sent) >= due {

@@ -147,7 +147,9 @@ impl KeyRing {
 
 fn parse_line(line: &str) -> Option<LocalKey> {
     let mut words = line.split_ascii_whitespace();
-    let (id, from, key) = (words.next()?, words.next()?, words.next()?);
+    let id = words.next()?;
+    let from = words.next()?;
+    let key = words.next()?;
     let is_id = id.len() <= MAX_ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if words.next().is_some() || !is_id {
         return None;

@@ -39,7 +39,8 @@ async fn after_a_rotation_old_records_open_and_are_outdated_without_a_restart() 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vault-key");
     // Two processes with one file.
-    let (here, there) = (vault(&path), vault(&path));
+    let here = vault(&path);
+    let there = vault(&path);
     let old = here.seal(&PLACE, b"token").await.unwrap();
     there.open(&PLACE, &old).await.unwrap();
     let new_key = rotate(&path, 0).unwrap();
@@ -67,7 +68,8 @@ async fn wait_until_current(key: &KeyDescription) {
 async fn a_key_that_is_not_known_yet_is_looked_for_in_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vault-key");
-    let (here, there) = (vault(&path), vault(&path));
+    let here = vault(&path);
+    let there = vault(&path);
     let old = here.seal(&PLACE, b"token").await.unwrap();
     there.open(&PLACE, &old).await.unwrap();
     let new_key = rotate(&path, 0).unwrap();

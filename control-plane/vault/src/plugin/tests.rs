@@ -153,7 +153,8 @@ async fn a_plugin_that_is_not_well_has_no_current_key() {
 #[tokio::test]
 async fn records_used_recently_open_without_the_plugin_and_others_do_not() {
     let running = Running::start();
-    let (used, unused) = (running.vault(), running.vault());
+    let used = running.vault();
+    let unused = running.vault();
     let sealed = used.seal(&PLACE, b"token").await.unwrap();
     let other = unused.seal(&PLACE, b"token").await.unwrap();
     running.stop().await;

@@ -23,7 +23,8 @@ fn service(kms: &Kms, arn: &str) -> AwsKms {
 async fn a_record_opens_at_its_place_in_every_process() {
     let kms = Kms::start().await.unwrap();
     let arn = kms.create_key().await.unwrap();
-    let (here, there) = (vault(service(&kms, &arn), Vec::new()), vault(service(&kms, &arn), Vec::new()));
+    let here = vault(service(&kms, &arn), Vec::new());
+    let there = vault(service(&kms, &arn), Vec::new());
     here.check().await.unwrap();
     let sealed = here.seal(&PLACE, b"token").await.unwrap();
     assert_eq!(key_id_of(&sealed), Some(format!("aws:{arn}")));
@@ -70,7 +71,8 @@ async fn records_move_from_the_local_file_to_the_service_as_they_are_used() {
 async fn records_used_recently_open_without_the_service_and_others_do_not() {
     let mut kms = Kms::start().await.unwrap();
     let arn = kms.create_key().await.unwrap();
-    let (used, unused) = (vault(service(&kms, &arn), Vec::new()), vault(service(&kms, &arn), Vec::new()));
+    let used = vault(service(&kms, &arn), Vec::new());
+    let unused = vault(service(&kms, &arn), Vec::new());
     let sealed = used.seal(&PLACE, b"token").await.unwrap();
     let other = unused.seal(&PLACE, b"token").await.unwrap();
     kms.process.signal(Signal::KILL).unwrap();

@@ -33,7 +33,8 @@ async fn no_record_is_refused_while_keys_are_rotated() {
     };
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
-        let (running, file) = (running.clone(), file.clone());
+        let running = running.clone();
+        let file = file.clone();
         tasks.spawn(async move {
             let mut sealed = Vec::new();
             for _ in 0..RECORDS {

@@ -73,15 +73,19 @@ impl fmt::Display for RevocationNotice {
 /// calendar, in eras of 400 years (146,097 days) that begin in March.
 fn rfc3339(ms: u64) -> String {
     let seconds = ms / 1_000;
-    let (days, time) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let days = seconds / 86_400 + 719_468;
+    let time = seconds % 86_400;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * march_month + 2) / 5 + 1;
     let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (time / 3_600, time / 60 % 60, time % 60);
+    let hour = time / 3_600;
+    let minute = time / 60 % 60;
+    let second = time % 60;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 

@@ -66,7 +66,8 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
         receiver,
     };
     let addresses = cluster.addresses();
-    let (people, gateways) = (&people, &addresses);
+    let people = &people;
+    let gateways = &addresses;
     let taken = stream::iter(0..SAMPLES).map(|number| async move {
         let gateway = gateways.iter().cycle().nth(number % GATEWAYS).context("a gateway")?;
         sample(people, *gateway, number).await
@@ -92,7 +93,8 @@ fn hold(sheet: &mut Sheet, what: &str, values: impl Iterator<Item = f64>) -> Res
 async fn sample(people: &People, gateway: SocketAddr, number: usize) -> Result<Sample> {
     let message = format!("payment {number};");
     let call = echo(&people.alice, &message);
-    let (began, began_at) = (Instant::now(), SystemTime::now());
+    let began = Instant::now();
+    let began_at = SystemTime::now();
     let calling = tokio::spawn(async move { http1::send(gateway, &call).await?.json() });
     let open = listed(people, &message).await?;
     let until_listed = began.elapsed().as_secs_f64();

@@ -9,7 +9,8 @@ use asp_xds::failing_upstreams::FailingUpstream;
 
 /// Returns the sources of a gateway's reports.
 pub(super) fn sources(gateway: &Arc<Gateway>) -> ReportSources {
-    let (failing, degraded) = (Arc::clone(gateway), Arc::clone(gateway));
+    let failing = Arc::clone(gateway);
+    let degraded = Arc::clone(gateway);
     ReportSources {
         failing: Arc::new(move || list_failing(&failing)),
         degraded: Arc::new(move || list_degraded(&degraded)),

@@ -130,7 +130,8 @@ impl UsageMeter {
 
     /// Adds the tokens of a model that a call asked.
     pub fn add_model_tokens(&self, call: &Call, tokens_in: u64, tokens_out: u64) {
-        let (tokens_in, tokens_out) = (tokens_in.min(MAX_TOKENS), tokens_out.min(MAX_TOKENS));
+        let tokens_in = tokens_in.min(MAX_TOKENS);
+        let tokens_out = tokens_out.min(MAX_TOKENS);
         let cost_micros = self.price.of(tokens_in, tokens_out);
         let counts = UsageCounts { tokens_in, tokens_out, cost_micros, ..UsageCounts::default() };
         self.add(key(call), &counts);

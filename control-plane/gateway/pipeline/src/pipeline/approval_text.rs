@@ -26,7 +26,8 @@ pub(super) fn reviewable_text(arguments: &Json) -> Result<String, Refusal> {
 /// TR36), become escapes (RFC 8259 section 7), and white space between values cannot push some of them out of sight.
 fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    let (mut in_string, mut is_escaped) = (false, false);
+    let mut in_string = false;
+    let mut is_escaped = false;
     for character in text.chars() {
         if !in_string && character.is_ascii_whitespace() {
             if !shown.ends_with(' ') {

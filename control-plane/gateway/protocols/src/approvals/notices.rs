@@ -143,7 +143,8 @@ async fn attempt(gateway: &Replica, webhook: &ApprovalWebhook, approval: &Approv
     let request = request.body(body_text);
     let answer = async {
         let response = send_for(&approval.request.scope.org, request).await?;
-        let (status, asked) = (response.status(), retry_after(response.headers()));
+        let status = response.status();
+        let asked = retry_after(response.headers());
         // For the connection alone; a longer answer ends it.
         let _ = body(response, MAX_ANSWER).await;
         Ok::<_, reqwest::Error>((status, asked))
@@ -184,7 +185,8 @@ fn notice(approval: &Approval, address: &str) -> Value {
 async fn signature(gateway: &Replica, audience: &str, approval: &Approval, body: &str) -> Option<String> {
     let keys = gateway.card_keys.signers().await;
     let key = keys.iter().find(|key| key.public().algorithm() == CardAlgorithm::Es256)?;
-    let (issuer, now) = (&gateway.config.public_url, unix_seconds());
+    let issuer = &gateway.config.public_url;
+    let now = unix_seconds();
     let header = json!({
         "alg": "ES256", "typ": JWT_TYPE, "kid": key.public().kid(), "jku": format!("{issuer}{KEYS}"),
     });

@@ -94,7 +94,8 @@ impl ApproverSession {
         let mut caller = caller.clone();
         caller.groups.retain(|group| *group == pending.group);
         caller.scopes.clear();
-        let (approval, expires) = (pending.approval, unix_seconds() + LIFE);
+        let approval = pending.approval;
+        let expires = unix_seconds() + LIFE;
         seal(sealer, b"session", &ApproverSession { approval, caller, id: random_text(), expires })
     }
 

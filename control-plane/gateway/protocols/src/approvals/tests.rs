@@ -89,7 +89,8 @@ fn a_form_belongs_to_the_session_that_it_was_made_for() {
         )
         .unwrap()
     };
-    let (own, other) = (session([3; 16]), session([3; 16]));
+    let own = session([3; 16]);
+    let other = session([3; 16]);
     let ticket = own.form(&sealer()).unwrap();
     assert!(own.is_own_form(&sealer(), &ticket));
     assert!(!other.is_own_form(&sealer(), &ticket), "another login");

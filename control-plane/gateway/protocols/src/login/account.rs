@@ -105,7 +105,8 @@ fn tagged(session: &AccountSession, provider: &str) -> String {
 fn choices(gateway: &Replica, snapshot: &Snapshot) -> Vec<IssuerChoice> {
     let mut servers: Vec<&VirtualServer> = snapshot.servers().map(|server| &**server).collect();
     servers.sort_by(|one, other| {
-        let (one, other) = (&one.message.name, &other.message.name);
+        let one = &one.message.name;
+        let other = &other.message.name;
         (one == names::ALL_SERVERS, one).cmp(&(other == names::ALL_SERVERS, other))
     });
     let mut choices: Vec<IssuerChoice> = Vec::new();

@@ -57,7 +57,8 @@ pub(crate) fn begin(
     verifier: &str,
 ) -> Option<Response> {
     let asked = page.login_request()?;
-    let (challenge, client) = (code::hash(verifier), code::hash(PAGES));
+    let challenge = code::hash(verifier);
+    let client = code::hash(PAGES);
     Some(authorize::begin_for_page(&asked, (redirect, state), challenge, client))
 }
 
@@ -72,7 +73,8 @@ pub(crate) async fn complete(
     let shown = Redemption { code, verifier, client_id: PAGES, redirect: Some(redirect) };
     let of_issuer = code::redeem(&asked, &shown).map_err(|_| REFUSED)?;
     let token = token::redeem(&asked, of_issuer, verifier, PAGES).await?;
-    let (snapshot, server) = (page.snapshot, page.server);
+    let snapshot = page.snapshot;
+    let server = page.server;
     let verified = snapshot.edge.verified(&server.message.name, token.expose(), unix_seconds());
     let caller = match verified {
         Ok(caller) => Arc::new(caller),

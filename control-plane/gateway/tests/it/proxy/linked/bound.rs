@@ -57,7 +57,8 @@ async fn a_link_of_medium_risk_ends_with_its_session() {
     let world = World::start().await;
     let gateway = world.of_medium_risk();
     let connect = || Legacy::connect(&gateway, "demo", "alice", "2025-11-25", json!({}));
-    let (client, other) = (connect().await, connect().await);
+    let client = connect().await;
+    let other = connect().await;
     let params = || json!({"name": "echo", "arguments": {"message": "m"}});
     let asked = client.request(2, "tools/call", params()).await;
     let link = world.link_at(&asked.text).await;

@@ -40,7 +40,8 @@ fn ends(log: &MemoryAudit) -> Vec<Value> {
 #[tokio::test]
 async fn a_call_of_a_killed_gateway_ends_once_and_as_unknown() {
     let log = Arc::new(MemoryAudit::default());
-    let (first, second) = (LostCalls::default(), LostCalls::default());
+    let first = LostCalls::default();
+    let second = LostCalls::default();
     let one = Audit::new(log.clone(), Counter::default());
     let other = Audit::new(log.clone(), Counter::default());
     log.append(&[
