@@ -310,7 +310,9 @@ async fn ends_with_what_it_started(
 /// Waits for a line, as long as it takes to start something on a busy machine.
 pub(crate) async fn said(dev: &Process, text: &str) -> Result<()> {
     let seen = || async { dev.log().contains(text).then_some(()) };
-    wait::until(text, wait::START, seen).await.with_context(|| dev.tail())
+    wait::until(text, wait::START, seen)
+        .await
+        .with_context(|| format!("no line with `{text}`: {}", dev.tail()))
 }
 
 async fn programs_read_json_alone_and_find_how_tokens_are_minted(_: &Shared) -> Result<()> {
@@ -376,7 +378,8 @@ async fn refused_times(dev: &Process, times: usize) -> Result<()> {
         let refused = lines.iter().filter(|line| line.starts_with("not applied: "));
         (refused.count() >= times).then_some(())
     };
-    wait::until("it is not applied", wait::START, seen).await.with_context(|| dev.tail())
+    let waited = wait::until("it is not applied", wait::START, seen).await;
+    waited.with_context(|| format!("{times} loads are not refused: {}", dev.tail()))
 }
 
 async fn node_from_an_empty_folder_to_a_call_and_an_edit(_: &Shared) -> Result<()> {

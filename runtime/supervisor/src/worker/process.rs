@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::cause::{Cause, FullHeap};
@@ -49,6 +50,8 @@ const END_WITHIN: Duration = Duration::from_secs(1);
 pub const EXIT_WITHIN: Duration = Duration::from_secs(2);
 /// The same for a process that did not start. It may be healthy, and wait for input that never comes.
 const UNSTARTED_EXIT_WITHIN: Duration = Duration::from_millis(250);
+/// Time limit for logging the last output of a process that did not start.
+const LOGGED_WITHIN: Duration = Duration::from_secs(1);
 /// Time limit for reaping a killed process, which is gone at once unless the kernel is busy with it.
 const REAP_WITHIN: Duration = Duration::from_secs(5);
 
@@ -91,6 +94,8 @@ pub struct Process {
     home: WorkerHome,
     lease: Lease,
     logs: Arc<logs::Meter>,
+    /// Readers of its output; they end when the pipes are closed.
+    followers: Vec<JoinHandle<u64>>,
     /// Whether its many processes are being killed.
     thinned: bool,
     /// Report of `worker-init` on the start.
@@ -224,6 +229,7 @@ impl Machine {
             },
             home,
             lease,
+            followers: Vec::new(),
             thinned: false,
             report,
             egress,
@@ -305,6 +311,8 @@ impl Process {
             // Err: the kernel is busy with it. Its unlinked files are freed with it.
             let _ = timeout(UNSTARTED_EXIT_WITHIN, self.exited()).await;
         }
+        // Its calls learn that the reason is in its output.
+        self.finish_logs().await;
         match self.report.fault() {
             Some(fault) if fault.host => {
                 return (Cause::Host, Some(format!("build the sandbox ({}): {}", fault.step, fault.error)));
@@ -409,11 +417,23 @@ impl Process {
 
     fn follow_logs(&mut self, aside: &Handle) {
         if let Some(pipe) = self.child.stdout.take() {
-            aside.spawn(logs::follow(pipe, "stdout", self.logs()));
+            self.followers.push(aside.spawn(logs::follow(pipe, "stdout", self.logs())));
         }
         if let Some(pipe) = self.child.stderr.take() {
-            aside.spawn(logs::follow(pipe, "stderr", self.logs()));
+            self.followers.push(aside.spawn(logs::follow(pipe, "stderr", self.logs())));
         }
+    }
+
+    /// Waits until everything that the ended process wrote is logged, unless something else holds its pipes open.
+    async fn finish_logs(&mut self) {
+        let rest = async {
+            for follower in self.followers.drain(..) {
+                // Err: the executor is ending.
+                let _ = follower.await;
+            }
+        };
+        // Err: the rest is logged later.
+        let _ = timeout(LOGGED_WITHIN, rest).await;
     }
 
     async fn hand_over_token(&mut self) -> io::Result<()> {
