@@ -1,11 +1,11 @@
 //! Blocks and revocations to the end: new requests are refused everywhere, running calls end, and each says since when and why.
 
-use anyhow::{Result, ensure};
-use asp_e2e::cluster::Cluster;
+use anyhow::{Context, Result, ensure};
 use asp_e2e::figures::gauge;
 use asp_e2e::http1;
-use asp_e2e::revoking;
+use asp_e2e::revoking::{Sample, Site, TRACES, Work};
 use asp_e2e::stores::{Postgres, Redis};
+use asp_e2e::wait;
 use serde_json::{Value, json};
 
 use crate::message::{modern, rest};
@@ -60,19 +60,43 @@ async fn fifty_revocations_end_what_runs_and_so_do_fifty_without_redis(_: &Share
     let postgres = Postgres::start().await?;
     let mut redis = Redis::start().await?;
     let environment = vec![("ASP_DATABASE_URL", postgres.url()), ("ASP_REDIS_URL", redis.url())];
-    let cluster = Cluster::start_in(environment, 2).await?;
-    for sample in revoking::samples(&cluster, 0, SAMPLES, AT_ONCE).await? {
-        sample.judge()?;
-    }
+    let site = Site::start(environment, 2).await?;
+    let samples = site.samples(0, SAMPLES, AT_ONCE).await?;
+    samples.iter().try_for_each(Sample::judge)?;
+    ensure!(samples.iter().filter(|one| one.work == Work::Plugin).count() >= SAMPLES / 5, "calls in workers");
     redis.process.stop().await?;
-    let samples = revoking::samples(&cluster, SAMPLES, SAMPLES, AT_ONCE).await?;
+    let samples = site.samples(SAMPLES, SAMPLES, AT_ONCE).await?;
     ensure!(samples.len() == SAMPLES, "{} samples", samples.len());
-    samples.iter().try_for_each(revoking::Sample::judge)?;
-    for gateway in cluster.addresses() {
+    samples.iter().try_for_each(Sample::judge)?;
+    for gateway in site.cluster.addresses() {
         for stage in ["stage=\"enforced\"", "stage=\"call\""] {
             let measured = gauge(gateway, "asp_revocation_seconds_count", stage).await?;
             ensure!(measured >= 1.0, "{gateway}: {stage}");
         }
+    }
+    audited(&postgres).await
+}
+
+/// Waits until the audit has one start and one finish of every call, and each sampled call among those that were cancelled. A
+/// probe that runs at the moment of its caller's revocation is cancelled too, so that others are not counted.
+async fn audited(postgres: &Postgres) -> Result<()> {
+    const UNEVEN: &str = "SELECT COUNT(*) FROM (SELECT substring(event from '\"call\":\"([^\"]*)\"') FROM all_call_events \
+         GROUP BY 1 HAVING COUNT(*) FILTER (WHERE event LIKE '%\"event\":\"call.start\"%') <> 1 \
+         OR COUNT(*) FILTER (WHERE event LIKE '%\"event\":\"call.finish\"%') <> 1) AS uneven";
+    let cancelled = format!(
+        "SELECT COUNT(*) FROM all_call_events WHERE event LIKE '%\"event\":\"call.finish\"%' \
+         AND event LIKE '%\"outcome\":\"cancelled\"%' AND event LIKE '%\"trace\":\"{TRACES}%'"
+    );
+    let figures = format!(
+        "SELECT ({UNEVEN}) || ' calls without one start and one finish, ' || ({cancelled}) || ' cancelled'"
+    );
+    let expected = format!("0 calls without one start and one finish, {} cancelled", 2 * SAMPLES);
+    let complete = wait::until("the audit has the end of every call", wait::CONVERGE, || async {
+        let found = postgres.ask(&figures).await.ok()?;
+        (found.trim() == expected).then_some(())
+    });
+    if let Err(late) = complete.await {
+        return Err(late).context(postgres.ask(&figures).await?);
     }
     Ok(())
 }

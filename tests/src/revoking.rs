@@ -29,6 +29,10 @@ const TOKEN: &str = "2h";
 const PAUSE: Duration = Duration::from_millis(25);
 /// Tokens that are minted at once; each is a process.
 const MINTED_AT_ONCE: usize = 4;
+/// Progress of a call that runs. A call that waits for a worker reports progress too, and would end without having begun.
+const COUNTED: &str = "counted ";
+/// First digits of the traces of the calls that are sampled: probes have another trace.
+pub const TRACES: &str = "5a3e";
 
 /// Loss of the right to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,8 +251,8 @@ async fn sample(
     let runtime = runtime.filter(|_| is_of_plugin);
     let work = if runtime.is_some() { Work::Plugin } else { Work::Builtin };
     // A minute, so that only its loss ends it in time.
-    let call = work.call(token, user, (100, 600));
-    let opened = http1::open(*place, &call, "notifications/progress").await?;
+    let call = traced(work.call(token, user, (100, 600)), *number);
+    let opened = http1::open(*place, &call, COUNTED).await?;
     let api = SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin));
     let write = loss.write(root, token, user);
     let requested = Instant::now();
@@ -303,6 +307,14 @@ async fn refused(place: SocketAddr, probe: &Request, loss: Loss) -> Result<(Valu
         ensure!(is_in_time, "{place} does not refuse: {} {}", answer.status, answer.text());
         sleep(PAUSE).await;
     }
+}
+
+/// Gives the call of a sample a trace of its own.
+fn traced(mut call: Request, number: usize) -> Request {
+    call.headers.retain(|(name, _)| name != "traceparent");
+    let parent = format!("00-{TRACES}{:028x}-b7ad6b7169203331-01", number + 1);
+    call.headers.push(("traceparent".to_owned(), parent.into_bytes()));
+    call
 }
 
 fn count(token: &str, to: u64, delay_ms: u64) -> Request {
