@@ -14,13 +14,15 @@ use asp_e2e::stores::{Postgres, Redis};
 use asp_e2e::wait;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::sheet::Sheet;
 
 const SAMPLES: usize = 100;
 /// Calls that wait at the same time; a caller may have 20 open requests.
 const AT_ONCE: usize = 5;
+/// Between two calls, because each decision is a write and an org may write about once a second.
+const EVERY: Duration = Duration::from_millis(1_100);
 const GATEWAYS: usize = 2;
 /// Bound in seconds.
 const P99: f64 = 2.0;
@@ -68,7 +70,12 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
     let addresses = cluster.addresses();
     let people = &people;
     let gateways = &addresses;
-    let taken = stream::iter(0..SAMPLES).map(|number| async move {
+    let due = (0..SAMPLES).scan(Instant::now(), |due, number| {
+        *due += EVERY;
+        Some((number, *due))
+    });
+    let taken = stream::iter(due).map(|(number, due)| async move {
+        sleep_until(due).await;
         let gateway = gateways.iter().cycle().nth(number % GATEWAYS).context("a gateway")?;
         sample(people, *gateway, number).await
     });
