@@ -1,7 +1,7 @@
 //! The network of pip and npm: the registries of the account, by a proxy for as long as the tool runs.
 //!
-//! Keeps true: an address in a lock or in a declared dependency leads to no other service. If the account has a proxy of its own, that
-//! proxy decides instead.
+//! Keeps true: an address in a lock, a declared dependency or a fetched package leads to no other service. If the account has a proxy
+//! of its own, that proxy decides instead.
 
 use std::process::Command;
 use std::time::Duration;
