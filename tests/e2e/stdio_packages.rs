@@ -107,12 +107,20 @@ const LEFT_OUT: [&str; 6] = [
     "trigger-sampling-request-async",
 ];
 
+/// Command lines of [`npm`] with which it installed something.
+const NPM_LINES: &str = "npm-lines";
+/// Variables that name a proxy of the account, which would decide what npm reaches.
+const PROXIES: [&str; 6] =
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+
 /// An `npm` whose registry has the reference server alone.
 fn npm(folder: &Path) -> Result<()> {
     let program = tool::everything_js()?;
     let modules = program.ancestors().find(|path| path.ends_with("node_modules")).context("node_modules")?;
     let script = format!(
-        "#!/bin/sh\nwhile [ \"$1\" != --prefix ]; do shift; done\nmkdir -p \"$2\" && cp -r '{}' \"$2/node_modules\"\n",
+        "#!/bin/sh\n[ \"$1\" = install ] || exit 1\necho \"$*\" >> '{}'\n\
+         while [ \"$1\" != --prefix ]; do shift; done\nmkdir -p \"$2\" && cp -r '{}' \"$2/node_modules\"\n",
+        folder.join(NPM_LINES).display(),
         modules.display()
     );
     fs::write(folder.join("npm"), script)?;
@@ -193,6 +201,9 @@ async fn a_package_of_npm_is_imported_by_one_command_and_its_key_is_a_secret(_: 
     let mut command = importing(&out, &[&arguments[..], &LEFT_OUT].concat())?;
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH")?);
     command.env("PATH", path).env("ASP_STATE_DIR", &state).env("API_KEY", "hunter2");
+    for variable in PROXIES {
+        command.env_remove(variable);
+    }
     let (done, said) = run(&mut command).await?;
     ensure!(done && said.contains("1 servers imported, 0 left out"), "{said}");
     ensure!(said.contains("start the platform with ASP_SECRETS=") && !said.contains("hunter2"), "{said}");
@@ -201,6 +212,13 @@ async fn a_package_of_npm_is_imported_by_one_command_and_its_key_is_a_secret(_: 
     let secrets: Value = serde_json::from_str(&fs::read_to_string(state.join("secrets.json"))?)?;
     let expected = json!({"everything.API_KEY": {"value": "hunter2", "for": ["everything/*"]}});
     ensure!(secrets == expected, "{secrets}");
+    // npm reaches the registries of the account alone, as in builds of plugins.
+    let line = fs::read_to_string(folder.path().join(NPM_LINES))?;
+    for part in
+        ["--ignore-scripts", "--proxy=http://127.0.0.1:", "-- @modelcontextprotocol/server-everything\n"]
+    {
+        ensure!(line.contains(part), "{part}: {line}");
+    }
     Ok(())
 }
 

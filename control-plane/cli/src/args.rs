@@ -362,7 +362,7 @@ pub struct DiffArgs {
     pub sarif: bool,
 }
 
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct JsonArgs {
     /// Prints JSON
     #[arg(long)]

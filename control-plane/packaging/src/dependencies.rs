@@ -7,6 +7,7 @@
 
 mod network;
 mod node;
+mod packages;
 mod python;
 
 use std::fs;
@@ -19,6 +20,8 @@ use anyhow::{Context, Result, bail};
 use asp_command::print;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
+
+pub use packages::{install_npm_package, install_pypi_package};
 
 /// Name of the cache's folder in the platform's directory of the user's caches.
 const CACHE: &str = "dependencies";

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use asp_command::parent_death::die_with_parent;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 /// Time between SIGTERM and SIGKILL, in which a package manager removes incomplete files.
@@ -61,14 +60,6 @@ pub fn run(command: &mut Command, name: &str, limit: Duration, stop: &Cancellati
             )
         }
     }
-}
-
-/// Works like [`run`] without blocking; dropping the future stops the tool.
-pub async fn run_async(mut command: Command, name: &'static str, limit: Duration) -> Result<String> {
-    let stop = CancellationToken::new();
-    let _ends = stop.clone().drop_guard();
-    let running = spawn_blocking(move || run(&mut command, name, limit, &stop));
-    running.await.with_context(|| format!("run {name}"))?
 }
 
 fn wait(child: &mut Child, limit: Duration, stop: &CancellationToken) -> io::Result<End> {

@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::JsonArgs;
+
 #[derive(Clone, Debug, Subcommand)]
 pub enum ApprovalsCommand {
     /// Lists requests for approval, latest first
@@ -32,9 +34,8 @@ pub struct ApprovalsListArgs {
     /// Shows only requests before this one: the number at the start of a line
     #[arg(long, value_name = "NUMBER")]
     pub before: Option<i64>,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -42,9 +43,8 @@ pub struct ApprovalsShowArgs {
     /// Id of the request, as `asp approvals list` shows it
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -55,7 +55,6 @@ pub struct ApprovalsDecideArgs {
     /// Reason for the audit
     #[arg(long)]
     pub reason: Option<String>,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }

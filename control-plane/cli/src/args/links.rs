@@ -21,9 +21,8 @@ pub struct LinksListArgs {
     /// Number of accounts
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -35,9 +34,8 @@ Examples:
 pub struct LinksRemoveArgs {
     #[command(flatten)]
     pub filter: LinksFilterArgs,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }
 
 /// Filter of linked accounts
@@ -111,9 +109,8 @@ pub struct LinkProviderAddArgs {
     /// Days after which a link ends [default: 90]
     #[arg(long, value_name = "DAYS")]
     pub ttl_days: Option<u32>,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -121,7 +118,6 @@ pub struct LinkProviderNameArgs {
     /// Name of the provider
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }

@@ -2,6 +2,9 @@
 
 use clap::Args;
 
+use super::JsonArgs;
+use super::usage::CallFilterArgs;
+
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -12,12 +15,8 @@ pub struct CallsArgs {
     /// Only calls of this org
     #[arg(long)]
     pub org: Option<String>,
-    /// Only calls of users of this name
-    #[arg(long)]
-    pub user: Option<String>,
-    /// Only calls at this server
-    #[arg(long, value_name = "NAME")]
-    pub server: Option<String>,
+    #[command(flatten)]
+    pub filter: CallFilterArgs,
     /// Only calls of this primitive: its id, with or without `@version`
     #[arg(long, value_name = "ID")]
     pub primitive: Option<String>,
@@ -27,9 +26,8 @@ pub struct CallsArgs {
     /// Number of calls
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -56,7 +54,6 @@ pub struct SessionsArgs {
     /// Number of sessions
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }

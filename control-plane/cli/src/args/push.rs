@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::JsonArgs;
+
 #[derive(Clone, Debug, Subcommand)]
 pub enum PushCommand {
     /// Lists push notifications that were not received, latest first
@@ -25,9 +27,8 @@ pub struct PushListArgs {
     /// Shows only notifications before this one: the number at the start of a line
     #[arg(long, value_name = "NUMBER")]
     pub before: Option<i64>,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -35,7 +36,6 @@ pub struct PushIdArgs {
     /// Number of the notification, as `asp push list` shows it
     #[arg(value_name = "NUMBER")]
     pub id: i64,
-    /// Prints JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: JsonArgs,
 }

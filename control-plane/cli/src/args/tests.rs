@@ -72,3 +72,13 @@ fn a_mistyped_command_or_option_is_answered_with_the_one_that_was_meant() {
         assert!(fault.contains("tip: ") && fault.contains(meant), "{line:?}: {fault}");
     }
 }
+
+#[test]
+fn a_call_to_cancel_is_named_by_its_id_alone() {
+    let refused = |line: &[&str]| super::help::command().try_get_matches_from(line).is_err();
+    assert!(!refused(&["asp", "calls", "--cancel", "c-1", "--org", "acme"]));
+    for filter in ["--user", "--server", "--primitive"] {
+        assert!(refused(&["asp", "calls", "--cancel", "c-1", filter, "x"]), "{filter}");
+        assert!(refused(&["asp", "usage", "--unused", "30d", filter, "x"]), "{filter}");
+    }
+}

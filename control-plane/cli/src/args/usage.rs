@@ -2,6 +2,8 @@
 
 use clap::Args;
 
+use super::JsonArgs;
+
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
@@ -27,12 +29,8 @@ pub struct UsageArgs {
     /// Last day [default: today]
     #[arg(long, value_name = "DAY")]
     pub until: Option<String>,
-    /// Only calls of users of this name
-    #[arg(long)]
-    pub user: Option<String>,
-    /// Only calls at this server
-    #[arg(long, value_name = "NAME")]
-    pub server: Option<String>,
+    #[command(flatten)]
+    pub filter: CallFilterArgs,
     /// Only calls of the primitive with this id
     #[arg(long, value_name = "ID")]
     pub primitive: Option<String>,
@@ -42,7 +40,16 @@ pub struct UsageArgs {
     /// Number of lines
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
-    /// Prints JSON
+    #[command(flatten)]
+    pub output: JsonArgs,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct CallFilterArgs {
+    /// Only calls of users of this name
     #[arg(long)]
-    pub json: bool,
+    pub user: Option<String>,
+    /// Only calls at this server
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
 }

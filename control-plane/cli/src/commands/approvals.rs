@@ -15,11 +15,11 @@ pub fn run(command: &ApprovalsCommand) -> Result<(), Failure> {
         match command {
             ApprovalsCommand::List(args) => {
                 let page = api.get(&list_path(args)?).await?.accepted()?;
-                answer::rows(&page, args.json, line);
+                answer::rows(&page, args.output.json, line);
             }
             ApprovalsCommand::Show(args) => {
                 let found = api.get(&api_path(&["api", "approvals", &args.id])).await?.accepted()?;
-                answer::show(&found, args.json, &details(&found));
+                answer::show(&found, args.output.json, &details(&found));
             }
             ApprovalsCommand::Approve(args) => decide(&api, args, "approve").await?,
             ApprovalsCommand::Deny(args) => decide(&api, args, "deny").await?,
@@ -32,7 +32,7 @@ async fn decide(api: &AdminClient, args: &ApprovalsDecideArgs, decision: &str) -
     let path = api_path(&["api", "approvals", &args.id, "decision"]);
     let body = json!({ "decision": decision, "reason": args.reason.as_deref().unwrap_or_default() });
     let decided = api.post(&path, &body).await?.accepted()?;
-    answer::show(&decided, args.json, &format!("{}: {}", args.id, text(&decided, "state")));
+    answer::show(&decided, args.output.json, &format!("{}: {}", args.id, text(&decided, "state")));
     Ok(())
 }
 
@@ -72,6 +72,7 @@ fn details(request: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::JsonArgs;
 
     fn request() -> Value {
         json!({"number": 7, "id": "0192", "createdAt": "2026-01-02T03:04:05.000Z", "org": "acme", "state": "denied",
@@ -98,7 +99,7 @@ mod tests {
             state: state.into(),
             limit: 5,
             before: None,
-            json: false,
+            output: JsonArgs::default(),
         };
         assert_eq!(
             list_path(&args(false, "pending")).unwrap(),

@@ -28,13 +28,13 @@ pub fn run(command: &LinksCommand) -> Result<(), Failure> {
                 let mut asked = parts(&args.filter);
                 asked.push(("limit", args.limit.to_string()));
                 let links = api.get(&with_query("/api/links", &asked)?).await?.accepted()?;
-                answer::rows(&links, args.json, line);
+                answer::rows(&links, args.output.json, line);
             }
             LinksCommand::Remove(args) => {
                 let path = with_query("/api/links", &parts(&args.filter))?;
                 let done = api.delete(&path).await?.accepted()?;
                 let words = format!("{} linked accounts were removed", number(&done, "removed"));
-                answer::show(&done, args.json, &words);
+                answer::show(&done, args.output.json, &words);
             }
         }
         Ok(())
@@ -78,7 +78,7 @@ pub fn run_provider(command: &LinkProviderCommand) -> Result<(), Failure> {
             let path = api_path(&["api", "link-providers", &args.name]);
             block_on(async { api.delete(&path).await?.accepted() })?;
             let deleted = json!({ "name": args.name, "deleted": true });
-            answer::show(&deleted, args.json, &format!("{} was deleted", args.name));
+            answer::show(&deleted, args.output.json, &format!("{} was deleted", args.name));
             Ok(())
         }
     }
@@ -95,8 +95,8 @@ fn add(args: &LinkProviderAddArgs) -> Result<(), Failure> {
         provider_line(&stored),
         args.name
     );
-    answer::show(&stored, args.json, &words);
-    if args.primitives.is_empty() && !args.json {
+    answer::show(&stored, args.output.json, &words);
+    if args.primitives.is_empty() && !args.output.json {
         print::note("no primitive may use it yet: name some with --for");
     }
     Ok(())
@@ -194,6 +194,7 @@ fn provider_line(provider: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::JsonArgs;
 
     fn args(name: &str) -> LinkProviderAddArgs {
         LinkProviderAddArgs {
@@ -208,7 +209,7 @@ mod tests {
             origin: Vec::new(),
             scope: Vec::new(),
             ttl_days: None,
-            json: false,
+            output: JsonArgs::default(),
         }
     }
 

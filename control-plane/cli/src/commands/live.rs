@@ -8,31 +8,34 @@ use serde_json::{Value, json};
 use super::answer::{self, number, show, text};
 use super::client::{AdminClient, api_path, block_on, with_query};
 use crate::args::live::{CallsArgs, SessionsArgs};
+use crate::args::usage::CallFilterArgs;
 
 /// Filters by their names in the API.
 type Filters<'a> = [(&'static str, &'a Option<String>); 4];
 
 /// Lists running calls, or cancels one.
 pub fn calls(args: &CallsArgs) -> Result<(), Failure> {
+    let as_json = args.output.json;
     if let Some(id) = &args.cancel {
-        return stop("calls", id, &args.org, args.json, "its gateway cancels it within about a second");
+        return stop("calls", id, &args.org, as_json, "its gateway cancels it within about a second");
     }
-    let CallsArgs { org, user, server, primitive, .. } = args;
+    let CallsArgs { org, filter: CallFilterArgs { user, server }, primitive, .. } = args;
     let filters = [("org", org), ("user", user), ("server", server), ("primitive", primitive)];
-    list("calls", filters, args.limit, args.json)
+    list("calls", filters, args.limit, as_json)
 }
 
 /// Lists open sessions, or ends one.
 pub fn sessions(args: &SessionsArgs) -> Result<(), Failure> {
+    let as_json = args.output.json;
     if let Some(id) = &args.end {
-        return stop("sessions", id, &args.org, args.json, "every gateway ends it within about a second");
+        return stop("sessions", id, &args.org, as_json, "every gateway ends it within about a second");
     }
     let SessionsArgs { org, user, server, .. } = args;
     list(
         "sessions",
         [("org", org), ("user", user), ("server", server), ("primitive", &None)],
         args.limit,
-        args.json,
+        as_json,
     )
 }
 

@@ -15,19 +15,19 @@ pub fn run(command: &PushCommand) -> Result<(), Failure> {
         match command {
             PushCommand::List(args) => {
                 let page = api.get(&list_path(args)?).await?.accepted()?;
-                answer::rows(&page, args.json, line);
+                answer::rows(&page, args.output.json, line);
             }
             PushCommand::Show(args) => {
                 let letter = api.get(&path(args.id, None)).await?.accepted()?;
-                answer::show(&letter, args.json, &line(&letter));
+                answer::show(&letter, args.output.json, &line(&letter));
             }
             PushCommand::Replay(args) => {
                 let done = api.post(&path(args.id, Some("replay")), &Value::Null).await?.accepted()?;
-                answer::show(&done, args.json, &format!("{} is sent again", args.id));
+                answer::show(&done, args.output.json, &format!("{} is sent again", args.id));
             }
             PushCommand::Drop(args) => {
                 let done = api.delete(&path(args.id, None)).await?.accepted()?;
-                answer::show(&done, args.json, &format!("{} was deleted", args.id));
+                answer::show(&done, args.output.json, &format!("{} was deleted", args.id));
             }
         }
         Ok(())
@@ -61,6 +61,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::args::JsonArgs;
 
     #[test]
     fn a_line_has_the_number_for_the_other_commands_and_the_reason() {
@@ -76,7 +77,8 @@ mod tests {
     fn paths_name_the_notification_and_the_query_is_escaped() {
         assert_eq!(path(7, None), "/api/push/dead-letters/7");
         assert_eq!(path(7, Some("replay")), "/api/push/dead-letters/7/replay");
-        let args = PushListArgs { org: Some("a&b".into()), limit: 5, before: Some(9), json: false };
+        let args =
+            PushListArgs { org: Some("a&b".into()), limit: 5, before: Some(9), output: JsonArgs::default() };
         assert_eq!(list_path(&args).unwrap(), "/api/push/dead-letters?limit=5&before=9&org=a%26b");
     }
 }

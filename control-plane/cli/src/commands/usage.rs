@@ -25,8 +25,8 @@ pub fn run(args: &UsageArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let answer = block_on(async { api.get(&path).await?.accepted() })?;
     let words = if args.unused.is_some() { describe_unused(&answer) } else { table(&answer) };
-    show(&answer, args.json, &words);
-    if args.unused.is_none() && is(&answer, "more") && !args.json {
+    show(&answer, args.output.json, &words);
+    if args.unused.is_none() && is(&answer, "more") && !args.output.json {
         print::note(&format!("there are more than {} groups; --limit shows up to 1000", args.limit));
     }
     Ok(())
@@ -39,8 +39,8 @@ fn path(args: &UsageArgs, now_ms: u64) -> Result<String, Failure> {
         ("org", args.org.clone()),
         ("from", since),
         ("to", args.until.clone()),
-        ("user", args.user.clone()),
-        ("server", args.server.clone()),
+        ("user", args.filter.user.clone()),
+        ("server", args.filter.server.clone()),
         ("primitive", args.primitive.clone()),
     ];
     query.extend(given.into_iter().filter_map(|(name, value)| Some((name, value?))));

@@ -1,16 +1,14 @@
 //! Packages from npm and PyPI, as folders of stdio MCP servers: the code at one exact version, and a `manifest.json`.
 //!
-//! Keeps true: nothing of a package runs while it is fetched (no install scripts, no git, no builds from source); a folder is replaced as
-//! a whole or not at all; a version that is there stays until changes are accepted.
+//! Keeps true: a package is installed as the dependencies of plugins are (`asp_packaging::dependencies`): nothing of it runs, and npm
+//! and pip reach the registries of the account alone; a folder is replaced as a whole or not at all; a version that is there stays
+//! until changes are accepted.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use asp_packaging::languages::Languages;
-use asp_packaging::tool::{self, NPM_RUNS_NOTHING};
+use asp_packaging::dependencies::{install_npm_package, install_pypi_package};
 use serde_json::{Map, Value, json};
 
 use super::command::{PackageCommand, PackageRegistry};
@@ -20,9 +18,6 @@ const MANIFEST: &str = "manifest.json";
 const SITE: &str = "site-packages";
 /// Script that starts a Python package.
 const START: &str = "asp_start.py";
-const ENV_PYTHON: &str = "ASP_PLUGIN_PYTHON";
-/// Timeout of a download with everything that a package needs.
-const FETCH: Duration = Duration::from_secs(600);
 
 /// Code of a package, and the first words of its command line.
 struct PackageCode {
@@ -52,15 +47,11 @@ pub(super) async fn fetch(
             command.name
         );
     }
-    let python = match command.registry {
-        PackageRegistry::Npm => None,
-        PackageRegistry::PyPi => Some(python().await?),
-    };
     let work = asp_packaging::work(plugins)?;
     let fresh = work.path().join("package");
-    let code = match python {
-        None => npm(command, &fresh).await?,
-        Some(python) => pypi(command, &fresh, &python).await?,
+    let code = match command.registry {
+        PackageRegistry::Npm => npm(command, &fresh).await?,
+        PackageRegistry::PyPi => pypi(command, &fresh).await?,
     };
     write_manifest(&fresh, command, &code, variables)?;
     if folder.exists() {
@@ -101,21 +92,23 @@ fn present(folder: &Path, command: &PackageCommand, accept: bool) -> Option<Pack
     (text("/server/type") == Some(kind) && (is_exact || (is_open && !accept))).then_some(code)
 }
 
-async fn python() -> Result<PathBuf> {
-    let found = Languages::find_async().await.environment;
-    let python = found.into_iter().find(|(name, _)| name == ENV_PYTHON).map(|(_, path)| PathBuf::from(path));
-    python.with_context(|| format!("packages of PyPI need the Python of plugins: set {ENV_PYTHON}"))
+/// Returns the package as its registry's tool names it.
+fn tool_name(command: &PackageCommand) -> String {
+    let PackageCommand { registry, name, version, extras, .. } = command;
+    let version = version.as_deref();
+    match registry {
+        PackageRegistry::Npm => format!("{name}{}", version.map(|v| format!("@{v}")).unwrap_or_default()),
+        PackageRegistry::PyPi => {
+            let extras = if extras.is_empty() { String::new() } else { format!("[{extras}]") };
+            format!("{name}{extras}{}", version.map(|v| format!("=={v}")).unwrap_or_default())
+        }
+    }
 }
 
-/// Installs a package of npm without its install scripts.
+/// Installs a package of npm.
 async fn npm(command: &PackageCommand, folder: &Path) -> Result<PackageCode> {
     fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    tool::run_async(npm_install(command, folder), "npm", FETCH).await?;
-    // It says where npm got each part from, and the same code is to make the same package everywhere.
-    let list = folder.join("node_modules/.package-lock.json");
-    if list.exists() {
-        fs::remove_file(&list).with_context(|| format!("remove {}", list.display()))?;
-    }
+    install_npm_package(&tool_name(command), folder).await?;
     let package = format!("node_modules/{}", command.name);
     let text =
         fs::read_to_string(folder.join(&package).join("package.json")).context("read its package.json")?;
@@ -128,16 +121,6 @@ async fn npm(command: &PackageCommand, folder: &Path) -> Result<PackageCode> {
         kind: "node",
         script: format!("{package}/{}", script.trim_start_matches("./")),
     })
-}
-
-/// Returns the command that installs a package of npm.
-fn npm_install(command: &PackageCommand, folder: &Path) -> Command {
-    let version = command.version.as_deref().map(|version| format!("@{version}")).unwrap_or_default();
-    let mut npm = Command::new("npm");
-    npm.args(["install", "--omit=dev", "--no-audit", "--no-fund", "--no-bin-links", "--no-save"]);
-    npm.args(NPM_RUNS_NOTHING);
-    npm.arg("--prefix").arg(folder).arg("--").arg(format!("{}{version}", command.name));
-    npm
 }
 
 /// Returns the script of the program that npx would run.
@@ -156,10 +139,10 @@ fn npm_program(package: &Value, command: &PackageCommand) -> Result<String> {
 }
 
 /// Installs a package of PyPI from wheels, and writes the script that starts its program.
-async fn pypi(command: &PackageCommand, folder: &Path, python: &Path) -> Result<PackageCode> {
+async fn pypi(command: &PackageCommand, folder: &Path) -> Result<PackageCode> {
     let site = folder.join(SITE);
     fs::create_dir_all(&site).with_context(|| format!("create {}", site.display()))?;
-    tool::run_async(pip_install(command, &site, python), "pip", FETCH).await?;
+    install_pypi_package(&tool_name(command), &site).await?;
     let (version, programs) = python_package(&site, &command.name)?;
     let program = command.program.as_deref().unwrap_or(&command.name);
     let only = programs.first().filter(|_| programs.len() == 1 && command.program.is_none());
@@ -170,26 +153,6 @@ async fn pypi(command: &PackageCommand, folder: &Path, python: &Path) -> Result<
     let script = format!("import sys\n\nfrom {module} import {first}\n\nsys.exit({function}())\n");
     fs::write(folder.join(START), script).context("write the script that starts it")?;
     Ok(PackageCode { version, kind: "python", script: START.to_owned() })
-}
-
-/// Returns the command that installs a package of PyPI from wheels. Python is isolated, so that no module of the current
-/// directory, which may be a stranger's, takes the place of pip.
-fn pip_install(command: &PackageCommand, site: &Path, python: &Path) -> Command {
-    let extras = if command.extras.is_empty() { String::new() } else { format!("[{}]", command.extras) };
-    let version = command.version.as_deref().map(|version| format!("=={version}")).unwrap_or_default();
-    let mut pip = Command::new(python);
-    pip.args([
-        "-I",
-        "-m",
-        "pip",
-        "install",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--no-compile",
-        "--only-binary=:all:",
-    ]);
-    pip.arg("--target").arg(site).arg("--").arg(format!("{}{extras}{version}", command.name));
-    pip
 }
 
 /// Returns version and programs (name, `module:function`) of an installed package, from its metadata (PyPA core metadata and
@@ -269,23 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn no_module_of_the_current_directory_takes_the_place_of_pip() {
-        let command =
-            PackageCommand { extras: "cli".to_owned(), ..command(PackageRegistry::PyPi, Some("1.2")) };
-        let pip = pip_install(&command, Path::new("site"), Path::new("python"));
-        let words: Vec<&str> = pip.get_args().filter_map(|word| word.to_str()).collect();
-        assert_eq!(words.get(..4), Some(["-I", "-m", "pip", "install"].as_slice()));
-        assert!(words.ends_with(&["--target", "site", "--", "@a/kit[cli]==1.2"]), "{words:?}");
-    }
-
-    #[test]
-    fn npm_runs_neither_scripts_nor_git() {
-        let npm = npm_install(&command(PackageRegistry::Npm, Some("1")), Path::new("folder"));
-        let words: Vec<&str> = npm.get_args().filter_map(|word| word.to_str()).collect();
-        for option in ["--ignore-scripts", "--allow-git=none", "--git=/dev/null"] {
-            assert!(words.contains(&option), "{option}");
-        }
-        assert!(words.ends_with(&["--prefix", "folder", "--", "@a/kit@1"]), "{words:?}");
+    fn a_package_is_named_as_its_tool_names_it() {
+        let of = |registry, version, extras: &str| {
+            tool_name(&PackageCommand { extras: extras.to_owned(), ..command(registry, version) })
+        };
+        assert_eq!(of(PackageRegistry::Npm, None, ""), "@a/kit");
+        assert_eq!(of(PackageRegistry::Npm, Some("^1"), ""), "@a/kit@^1");
+        assert_eq!(of(PackageRegistry::PyPi, None, ""), "@a/kit");
+        assert_eq!(of(PackageRegistry::PyPi, Some("1.2"), "cli,x"), "@a/kit[cli,x]==1.2");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::network::RegistryNetwork;
 use super::{FETCH, network, write_lock};
 use crate::registries::Registries;
 use crate::tool::NPM_RUNS_NOTHING;
@@ -20,6 +21,11 @@ use crate::tool::NPM_RUNS_NOTHING;
 const PACKAGE: &str = "package.json";
 const LOCK: &str = "package-lock.json";
 const MODULES: &str = "node_modules";
+/// List of what npm installed, below [`MODULES`]. It says where npm got each part from, and the same packages are to make the same
+/// files everywhere.
+const INSTALLED: &str = ".package-lock.json";
+/// Options with the URL of a proxy.
+const PROXY_OPTIONS: [&str; 2] = ["--proxy", "--https-proxy"];
 /// The shim, which the runtime provides.
 const SHIM: &str = "@asp/plugin";
 /// Parts of `package.json` on which the installed packages depend.
@@ -80,13 +86,25 @@ pub(super) fn install(folder: &Path, lock: &str, into: &Path, stop: &Cancellatio
     npm(into, &["ci", "--omit=dev", "--no-bin-links", "--prefer-offline"], stop)?;
     let modules = into.join(MODULES);
     fs::create_dir_all(&modules).with_context(|| format!("create {}", modules.display()))?;
-    // npm's list says where it got each part from, and the same lock is to make the same files everywhere.
-    for file in [into.join(PACKAGE), into.join(LOCK), modules.join(".package-lock.json")] {
-        if file.is_file() {
-            fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))?;
-        }
-    }
-    Ok(())
+    [into.join(PACKAGE), into.join(LOCK), modules.join(INSTALLED)].iter().try_for_each(|file| remove(file))
+}
+
+/// Installs a package (`name`, `name@version`) with everything that it needs into `node_modules` of the folder, an absolute path.
+pub(super) fn fetch(package: &str, folder: &Path, work: &Path, stop: &CancellationToken) -> Result<()> {
+    // Without it npm reads the settings of a project around its folder.
+    write(&work.join(PACKAGE), "{}")?;
+    let network = RegistryNetwork::start(Registries::of_npm(work, stop))?;
+    let mut npm = fetch_command(package, folder, work, &network);
+    network.run(&mut npm, "npm", (FETCH, stop))?;
+    remove(&folder.join(MODULES).join(INSTALLED))
+}
+
+fn fetch_command(package: &str, folder: &Path, work: &Path, network: &RegistryNetwork) -> Command {
+    let mut npm = npm_command(work, &["install", "--omit=dev", "--no-bin-links", "--no-save"]);
+    npm.arg("--prefix").arg(folder);
+    network.confine(&mut npm, &PROXY_OPTIONS);
+    npm.arg("--").arg(package);
+    npm
 }
 
 /// Returns the packages that `package.json`, or the first entry of a lock, asks for, each with its range.
@@ -144,8 +162,8 @@ fn production_lock(lock: &Value, package: &Value) -> Result<Value> {
 
 fn npm(folder: &Path, arguments: &[&str], stop: &CancellationToken) -> Result<()> {
     let registries = Registries::of_npm(folder, stop);
-    let options = ["--proxy", "--https-proxy"];
-    network::run(&mut npm_command(folder, arguments), "npm", registries, &options, (FETCH, stop)).map(drop)
+    let mut npm = npm_command(folder, arguments);
+    network::run(&mut npm, "npm", registries, &PROXY_OPTIONS, (FETCH, stop)).map(drop)
 }
 
 fn npm_command(folder: &Path, arguments: &[&str]) -> Command {
@@ -157,6 +175,13 @@ fn npm_command(folder: &Path, arguments: &[&str]) -> Command {
 fn read(path: &Path) -> Result<Value> {
     let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))
+}
+
+fn remove(file: &Path) -> Result<()> {
+    match file.is_file() {
+        true => fs::remove_file(file).with_context(|| format!("remove {}", file.display())),
+        false => Ok(()),
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -178,6 +203,19 @@ mod tests {
         for option in ["--ignore-scripts", "--allow-git=none", "--git=/dev/null"] {
             assert!(words.contains(&option), "{option}");
         }
+    }
+
+    #[test]
+    fn a_fetched_package_is_an_operand_behind_the_proxy_and_runs_nothing() {
+        let network = RegistryNetwork::start(Registries::of([])).unwrap();
+        let npm = fetch_command("@a/kit@1", Path::new("/folder"), Path::new("work"), &network);
+        let words: Vec<&str> = npm.get_args().filter_map(|word| word.to_str()).collect();
+        for option in NPM_RUNS_NOTHING {
+            assert!(words.contains(&option), "{option}");
+        }
+        assert!(words.windows(2).any(|pair| pair == ["--prefix", "/folder"]), "{words:?}");
+        assert!(words.ends_with(&["--", "@a/kit@1"]), "{words:?}");
+        assert_eq!(npm.get_current_dir(), Some(Path::new("work")));
     }
 
     fn value(text: &str) -> Value {

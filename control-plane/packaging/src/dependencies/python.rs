@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -90,6 +90,23 @@ pub(super) fn install(lock: &str, into: &Path, work: &Path, stop: &CancellationT
     pip.args(["--no-deps", "--require-hashes", "--target"]).arg(&site);
     run_pip(&mut pip, stop)?;
     remove_scripts(&site)
+}
+
+/// Installs a package (`name[extras]==version`) with everything that it needs into `site`, an absolute path.
+pub(super) fn fetch(requirement: &str, site: &Path, work: &Path, stop: &CancellationToken) -> Result<()> {
+    check_requirement(requirement)?;
+    let mut pip = pip(requirement, work, stop)?;
+    pip.arg("--target").arg(site);
+    run_pip(&mut pip, stop)?;
+    remove_scripts(site)
+}
+
+/// Rejects what is not one requirement that an index answers.
+fn check_requirement(requirement: &str) -> Result<()> {
+    if requirement.contains(['\r', '\n', '\\', '#']) || name_of(requirement).is_none() {
+        bail!("`{requirement}` is not a package's name with its version");
+    }
+    Ok(())
 }
 
 /// Returns the declared requirements, one an element.
@@ -274,6 +291,27 @@ mod tests {
         ] {
             let fault = requirements(other, "requirements.txt").unwrap_err().to_string();
             assert!(fault.starts_with(&format!("requirements.txt: `{other}` is not")), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_package_to_fetch_is_one_requirement() {
+        for good in ["kit", "mcp-server_time==2026.10.19", "kit[cli,x]==1.2", "kit[cli]"] {
+            assert!(check_requirement(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "-e .",
+            "--index-url=https://example.org",
+            "./kit",
+            "kit\n--index-url https://example.org",
+            "kit[cli,\nx]==1",
+            "kit \\",
+            "kit # x",
+            "kit --config-settings=a",
+            "kit @ https://example.org/kit.whl",
+        ] {
+            assert!(check_requirement(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! A change keeps what it removes and stores for its undo, and an undo is one write.
 
-use super::{change, limit, revocation};
+use super::policy::limit;
+use super::{change, revocation};
 use crate::control::sql::ControlStore;
 use crate::control::{
     AuditQuery, BindingRecord, Change, ExposureRecord, ListChange, ListDifference, Precondition, StoreError,
