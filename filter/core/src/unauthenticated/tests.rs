@@ -106,7 +106,7 @@ fn without_a_rate_or_a_network_nobody_is_limited() {
     let state = UnauthenticatedLimits::default();
     let known = || Some(client(1));
     let unlimited = Meter { rate: 0, ..meter(&state, &known, START_MS) };
-    let nobody = || None;
+    let nobody = || None::<Network>;
     let of_nobody = meter(&state, &nobody, START_MS);
     for _ in 0..2 * BURST {
         assert!(unlimited.take(UnauthenticatedKind::BadToken).is_ok());
@@ -138,11 +138,11 @@ fn a_credential_counts_until_it_is_accepted_and_again_once_it_is_refused() {
 }
 
 /// Status, `grpc-status`, and whether the request is given back.
-type Settled = (&'static str, Option<&'static str>, bool);
+type SettleCase = (&'static str, Option<&'static str>, bool);
 
 #[test]
 fn only_answers_that_refuse_the_credential_count() {
-    let cases: [Settled; 10] = [
+    let cases: [SettleCase; 10] = [
         ("401", None, false),
         ("429", None, false),
         ("200", Some("16"), false),
