@@ -52,6 +52,7 @@ impl Platform {
             default_agent: String::new(),
             agent_hosts: Vec::new(),
             all_servers: false,
+            unauthenticated_rate: 0,
         };
         Platform {
             builder: Builder::new(Compiler::new(config)),

@@ -10,6 +10,7 @@
 //! | a team takes tokens that are for another service | [`teams::a_server_takes_no_token_for_an_audience_that_its_issuer_does_not_list`] |
 //! | unknown opaque tokens lock known callers out | [`floods::a_flood_of_unknown_opaque_tokens_keeps_no_known_caller_out`]; streams that are reset: `control-plane/gateway/tests/it/issuers/asked.rs`, `a_client_that_goes_away_leaves_no_open_question_behind` |
 //! | an org registers a certificate that it has seen | [`certificates::a_certificate_that_was_seen_makes_nobody_its_machine`] |
+//! | floods without a valid token cost checks and keep a valid token out | [`floods::a_flood_without_a_valid_token_ends_at_the_edge_and_a_valid_token_beside_it_does_not`] |
 //! | logins at one server starve those of others | [`floods::a_slow_issuer_and_a_flood_of_refreshes_hold_up_no_other_login`] |
 //! | a machine approves its own call | [`machines::a_machine_approves_none_of_its_own_calls`] |
 //! | a spec uses another team's private service | [`deputies::a_teams_spec_acts_as_its_callers_at_no_service_of_another_team`]; models' keys: `control-plane/gateway/tests/it/delegates/model.rs`, `a_key_serves_the_delegates_that_the_operator_names` |

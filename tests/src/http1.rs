@@ -1,12 +1,12 @@
 //! A raw HTTP/1.1 client: sends exactly the bytes it is given, so that a test can be as wrong as it
 //! wants, and reads one response.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 /// Hang guard of one exchange.
@@ -117,22 +117,29 @@ pub async fn exchange(address: SocketAddr, bytes: &[u8], no_body: bool) -> Resul
 /// A connection for one request after the other. The first request opens it, and so does one after a failure.
 pub struct Connection {
     address: SocketAddr,
+    /// The client's own address, where it matters.
+    local: Option<IpAddr>,
     stream: Option<TcpStream>,
 }
 
 impl Connection {
     pub fn to(address: SocketAddr) -> Connection {
-        Connection { address, stream: None }
+        Connection { address, local: None, stream: None }
+    }
+
+    /// The same from an address of this machine, such as any of 127.0.0.0/8.
+    pub fn from(local: IpAddr, address: SocketAddr) -> Connection {
+        Connection { local: Some(local), ..Connection::to(address) }
     }
 
     /// Sends a request and reads the response.
     pub async fn send(&mut self, request: &Request) -> Result<Response> {
-        let address = self.address;
+        let (address, local) = (self.address, self.local);
         let open = self.stream.take();
         let work = async {
             let mut stream = match open {
                 Some(stream) => stream,
-                None => TcpStream::connect(address).await.with_context(|| format!("connect to {address}"))?,
+                None => connect(local, address).await.with_context(|| format!("connect to {address}"))?,
             };
             // The end of a long request does not wait for an acknowledgement.
             stream.set_nodelay(true)?;
@@ -148,6 +155,13 @@ impl Connection {
         self.stream = (!closes).then_some(stream);
         Ok(response)
     }
+}
+
+async fn connect(local: Option<IpAddr>, address: SocketAddr) -> std::io::Result<TcpStream> {
+    let Some(local) = local else { return TcpStream::connect(address).await };
+    let socket = if local.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.bind(SocketAddr::new(local, 0))?;
+    socket.connect(address).await
 }
 
 /// A response that is still being sent.

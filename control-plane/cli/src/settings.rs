@@ -117,6 +117,10 @@ pub struct Settings {
     /// Concurrency of Envoy; coarse limits are divided by it
     #[arg(long, env = "ASP_EDGE_WORKERS", default_value_t = 2, value_parser = number(1..=1_024_u32))]
     pub edge_workers: u32,
+    /// Requests per second without a valid credential that one client address may send, of each kind; 0 for no limit
+    /// (docs/limits.md)
+    #[arg(long, env = "ASP_UNAUTHENTICATED_RATE", default_value_t = 50, value_parser = number(0..=100_000_u32))]
+    pub unauthenticated_rate: u32,
     #[command(flatten)]
     pub listen: Listen,
     #[command(flatten)]

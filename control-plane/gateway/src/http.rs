@@ -10,8 +10,8 @@ use asp_call::call::HeldMemory;
 use asp_call::clock::unix_ms;
 use asp_call::digest::PeerKey;
 use asp_edge::{
-    Caller, Era, ErrorForm, MACHINE_ISSUER, PathKind, PendingBody, Reason, Reply, RequestFacts, Step, Trace,
-    Verdict, reply,
+    Caller, Era, ErrorForm, MACHINE_ISSUER, Network, PathKind, PendingBody, Reason, Reply, RequestFacts,
+    Step, Trace, Verdict, reply,
 };
 use asp_pipeline::pipeline::entitlement::identify;
 use asp_protocols::refusal_mark::RefusalMark;
@@ -113,7 +113,8 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             return log_refusal(&gateway, reply(refusal), "", &parts.uri);
         }
     };
-    let offered = RequestCredentials { headers: &headers, certificate: shown, peer };
+    let network = proof::direct_network(&parts, gateway.config.in_mesh);
+    let offered = RequestCredentials { headers: &headers, certificate: shown, peer, network };
     match evaluate(&gateway, &offered, body, trace).await {
         Err(refusal) => {
             if let Some(reason) = refusal.reason {
@@ -183,6 +184,8 @@ struct RequestCredentials<'a> {
     /// Certificate that the client presented to an Envoy of the platform.
     certificate: Option<ClientCertificate>,
     peer: PeerKey,
+    /// Network of a client that sent the request without an Envoy in between.
+    network: Option<Network>,
 }
 
 impl RequestCredentials<'_> {
@@ -216,11 +219,11 @@ async fn evaluate(
     let headers = offered.headers;
     let mut snapshot = in_force(gateway, trace)?;
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
-    let mut step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
+    let mut step = on_headers(gateway, offered, &snapshot, end_of_stream, trace);
     if let Some(issuer) = proof::unknown_key_of(&step) {
         // Boxed, so that the state of every request does not include this rare wait.
         snapshot = Box::pin(proof::with_newest_keys(gateway, snapshot, issuer)).await;
-        step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
+        step = on_headers(gateway, offered, &snapshot, end_of_stream, trace);
     }
     // Before the body, so that a caller unknown to every issuer cannot make a gateway hold one.
     let caller = match proof::unverified(&step) {
@@ -267,6 +270,19 @@ async fn evaluate(
         },
     };
     proved(gateway, admit(since, verdict, body)?, caller, offered)
+}
+
+/// Evaluates the headers of a new request, within the limits of unauthenticated ones.
+fn on_headers(
+    gateway: &Gateway,
+    offered: &RequestCredentials<'_>,
+    snapshot: &Snapshot,
+    end_of_stream: bool,
+    trace: Trace,
+) -> Step {
+    let network = || offered.network;
+    let edge = gateway.edge();
+    edge.on_headers_from(&network, &snapshot.edge, offered.headers, end_of_stream, &env(trace))
 }
 
 /// Completes a request that the edge left unauthenticated with the caller found here; refuses it if there is none.

@@ -59,6 +59,8 @@ pub struct EdgeInputs<'a> {
     pub default_agent: &'a str,
     /// Whether the server `all` stands for all others ([`all_servers()`]).
     pub all_servers: bool,
+    /// Requests per second of one client network and kind without a valid credential; 0 for no limit.
+    pub unauthenticated_rate: u32,
     /// Ratio of a coarse limit to its exact limit; with many workers a larger one is used.
     pub coarse_multiple: f64,
 }
@@ -94,6 +96,7 @@ pub fn edge(inputs: EdgeInputs<'_>) -> EdgeSnapshot {
         revoked_through: inputs.revoked_through,
         revocations_apart: true,
         all_servers: inputs.all_servers,
+        unauthenticated_rate: inputs.unauthenticated_rate,
         public_url: inputs.public_url.to_owned(),
         dev: inputs.dev,
         default_agent: inputs.default_agent.to_owned(),
@@ -218,11 +221,13 @@ fn rest(edge: &EdgeSnapshot) -> impl PartialEq {
         revoked_through,
         revocations_apart,
         all_servers,
+        unauthenticated_rate,
         regions,
     } = edge;
     let entries = (servers, issuers, routes, regions);
     let revocations = (revoked, revoked_before, revoked_through, revocations_apart);
-    (entries, revocations, (workers, public_url, dev, all_servers, default_agent))
+    let settings = (workers, public_url, dev, all_servers, unauthenticated_rate, default_agent);
+    (entries, revocations, settings)
 }
 
 /// The difference between the current and the next edge snapshot, by how long edges may wait for it.

@@ -152,6 +152,7 @@ mod tests {
             default_agent: String::new(),
             agent_hosts: Vec::new(),
             all_servers: false,
+            unauthenticated_rate: 0,
         });
         let apply = async |terms: Terms, version: &str| {
             let text = format!(

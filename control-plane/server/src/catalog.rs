@@ -57,6 +57,8 @@ pub struct StaticConfig {
     pub agent_hosts: Vec<(String, Vec<String>)>,
     /// Whether the server `all` stands for all others.
     pub all_servers: bool,
+    /// Requests per second of one client network and kind without a valid credential; 0 for no limit.
+    pub unauthenticated_rate: u32,
 }
 
 impl StaticConfig {
@@ -71,6 +73,7 @@ impl StaticConfig {
             upstreams: self.upstreams.clone(),
             default_agent: self.default_agent.clone(),
             all_servers: self.all_servers,
+            unauthenticated_rate: self.unauthenticated_rate,
             ..BasePart::default()
         };
         base.issuers.sort_by(|a, b| a.name.cmp(&b.name));

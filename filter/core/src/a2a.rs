@@ -127,6 +127,7 @@ impl RefusalContent {
             reason: Some(self.reason),
             cause: None,
             org: None,
+            limited: None,
             trace: self.trace,
         }
     }

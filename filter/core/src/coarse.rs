@@ -104,7 +104,7 @@ impl CoarseLimits {
 }
 
 /// Returns a quota of `rate` requests per second; `None` if that is not a positive number.
-fn quota(rate: f64, burst: u32) -> Option<Quota> {
+pub(crate) fn quota(rate: f64, burst: u32) -> Option<Quota> {
     if !rate.is_finite() || rate <= 0.0 {
         return None;
     }
@@ -177,6 +177,11 @@ impl Buckets {
         self.take_all(covers.map(|rule| (self.key(rule.bucket_of(subject)), rule.quota)), now_ms)
     }
 
+    /// Takes one request from a bucket; the error is the number of seconds to wait, at least 1.
+    pub(crate) fn take_draw(&self, draw: Draw, now_ms: u64) -> Result<(), u64> {
+        self.take_all(std::iter::once(draw), now_ms)
+    }
+
     /// Takes one request from each bucket, or from none of them.
     fn take_all(&self, draws: impl Iterator<Item = Draw>, now_ms: u64) -> Result<(), u64> {
         let mut taken = Vec::new();
@@ -202,13 +207,14 @@ impl Buckets {
     }
 
     /// Gives back one request that was taken from a bucket.
-    fn give_back(&self, (key, quota): Draw) {
+    pub(crate) fn give_back(&self, (key, quota): Draw) {
         if let Some(bucket) = slot(&mut self.sets(), key).filter(|bucket| bucket.key == key) {
             bucket.arrival = bucket.arrival.saturating_sub(quota.replenish_interval().into());
         }
     }
 
-    fn key(&self, of: impl Hash) -> u64 {
+    /// Returns the key of a bucket. It differs between processes, so that nobody can choose two that are equal.
+    pub(crate) fn key(&self, of: impl Hash) -> u64 {
         self.state.hash_one(of).max(1)
     }
 
@@ -257,7 +263,7 @@ impl Clock for RequestClock {
 }
 
 /// One request to take from the bucket of this key.
-type Draw = (u64, Quota);
+pub(crate) type Draw = (u64, Quota);
 
 /// Rate limiter for keys such as a peer's address or a client's id, in memory of fixed size. As with coarse limits, a
 /// flood of keys makes it laxer, never stricter.
@@ -277,7 +283,7 @@ impl Budget {
     /// Takes one request of `key` at `now_ms` (milliseconds since any fixed time); the error is the number of seconds to
     /// wait, at least 1.
     pub fn take(&self, key: impl Hash, now_ms: u64) -> Result<(), u64> {
-        self.buckets.take_all(std::iter::once((self.buckets.key(key), self.quota)), now_ms)
+        self.buckets.take_draw((self.buckets.key(key), self.quota), now_ms)
     }
 
     /// Gives back one request of `key` that turned out not to count.

@@ -53,7 +53,16 @@ pub(crate) fn preflight(origin: &str, requested: Option<&[u8]>) -> Reply {
         ("access-control-max-age", MAX_AGE_SECONDS.to_owned()),
         ("vary", "origin, access-control-request-headers".to_owned()),
     ];
-    Reply { status: 204, headers, body: Vec::new(), reason: None, cause: None, org: None, trace: None }
+    Reply {
+        status: 204,
+        headers,
+        body: Vec::new(),
+        reason: None,
+        cause: None,
+        org: None,
+        limited: None,
+        trace: None,
+    }
 }
 
 /// Whether `byte` is a lower-case `tchar` of RFC 9110 section 5.6.2.

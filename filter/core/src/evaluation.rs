@@ -23,20 +23,24 @@ use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
 use crate::token::{self, Hashing, LEEWAY_SECONDS, RequestCredential, TokenRefusal, Tokens};
 use crate::trace::Trace;
+use crate::unauthenticated::{CredentialAttempt, Network, UnauthenticatedKind, UnauthenticatedLimits};
 use crate::verdict::{
     BodyContent, EdgeRole, Env, Forward, HeaderChanges, PendingBody, RequestFacts, Step, Verdict,
 };
 use crate::{grpc, modern, rest, route};
 
+mod unauthenticated;
+
 /// Maximum body size, in bytes, of a request to a root path or to a public document: nothing larger than a form is read
 /// there.
 const PUBLIC_MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// State that outlives a request: verified tokens and coarse buckets, both bounded. Threads may share it.
+/// State that outlives a request: verified tokens, and the buckets of limits, all bounded. Threads may share it.
 pub struct Edge {
     role: EdgeRole,
     tokens: Tokens,
     buckets: Buckets,
+    unauthenticated: UnauthenticatedLimits,
 }
 
 impl Edge {
@@ -46,7 +50,12 @@ impl Edge {
             // The gateway evaluates running calls again, after further revocations.
             EdgeRole::Gateway => Hashing::Always,
         };
-        Edge { role, tokens: Tokens::new(hashing), buckets: Buckets::default() }
+        Edge {
+            role,
+            tokens: Tokens::new(hashing),
+            buckets: Buckets::default(),
+            unauthenticated: UnauthenticatedLimits::default(),
+        }
     }
 
     /// Evaluates the headers: the name (see [`crate::Header`]) and value of each, owned or borrowed.
@@ -57,13 +66,33 @@ impl Edge {
         end_of_stream: bool,
         env: &Env,
     ) -> Step {
-        let judged = Evaluation { edge: self, snapshot, env }.headers(&Headers::read(headers), end_of_stream);
+        self.on_headers_from(&nobody, snapshot, headers, end_of_stream, env)
+    }
+
+    /// Does the same as [`Edge::on_headers`], and limits requests without a valid credential from the network that `network`
+    /// returns; `None` limits nobody.
+    pub fn on_headers_from<N: AsRef<str>, V: AsRef<[u8]>>(
+        &self,
+        network: &dyn Fn() -> Option<Network>,
+        snapshot: &Snapshot,
+        headers: &[(N, V)],
+        end_of_stream: bool,
+        env: &Env,
+    ) -> Step {
+        let evaluation = Evaluation { edge: self, snapshot, env, network };
+        let judged = evaluation.headers(&Headers::read(headers), end_of_stream);
         judged.unwrap_or_else(|reply| Step::Decided(Verdict::Reply(reply)))
+    }
+
+    /// Settles a request that was forwarded with [`RequestFacts::attempt`]: by the status of its response, and by
+    /// `grpc-status` if the response's headers have it.
+    pub fn settle(&self, attempt: &CredentialAttempt, status: &[u8], grpc_status: Option<&[u8]>) {
+        self.unauthenticated.settle(attempt, status, grpc_status);
     }
 
     /// Evaluates the whole body of a request for which [`Edge::on_headers`] asked for it.
     pub fn on_body(&self, snapshot: &Snapshot, pending: PendingBody, body: &[u8], env: &Env) -> Verdict {
-        let judged = Evaluation { edge: self, snapshot, env }.body(pending, body);
+        let judged = Evaluation { edge: self, snapshot, env, network: &nobody }.body(pending, body);
         judged.unwrap_or_else(Verdict::Reply)
     }
 
@@ -76,13 +105,13 @@ impl Edge {
         caller: Arc<Caller>,
         env: &Env,
     ) -> Result<RequestFacts, Reply> {
-        Evaluation { edge: self, snapshot, env }.admit(admitted, caller)
+        Evaluation { edge: self, snapshot, env, network: &nobody }.admit(admitted, caller)
     }
 
     /// Returns the refusal of a request that was forwarded unverified and for which no caller was found; `reason` says
     /// whether it carried a credential ([`Reason::TokenInvalid`]) or none ([`Reason::TokenMissing`]).
     pub fn unproved(&self, snapshot: &Snapshot, admitted: &RequestFacts, reason: Reason, env: &Env) -> Reply {
-        Evaluation { edge: self, snapshot, env }.unproved(admitted, reason)
+        Evaluation { edge: self, snapshot, env, network: &nobody }.unproved(admitted, reason)
     }
 
     /// Returns the refusal of a body longer than `PendingBody::max_body`.
@@ -96,6 +125,12 @@ struct Evaluation<'a> {
     edge: &'a Edge,
     snapshot: &'a Snapshot,
     env: &'a Env,
+    /// Returns the network by which a request without a valid credential is limited.
+    network: &'a dyn Fn() -> Option<Network>,
+}
+
+fn nobody() -> Option<Network> {
+    None
 }
 
 impl Evaluation<'_> {
@@ -122,7 +157,7 @@ impl Evaluation<'_> {
         };
         let mut admitted = RequestFacts::of(&target, &errors, max_body);
         if target.path_kind != PathKind::Public {
-            self.identify(server, headers, &errors, &mut admitted)?;
+            self.authenticate(server, headers, &errors, &mut admitted)?;
             let caller = admitted.caller.as_deref();
             let home = self.home_cluster(headers, &errors, &admitted);
             if let Some(cluster) = home.map_err(|reply| reply.of_caller(caller))? {
@@ -222,13 +257,21 @@ impl Evaluation<'_> {
             RequestCredential::Bearer(token)
                 if accepts.jwt && (!accepts.opaque || token::looks_like_jwt(token)) =>
             {
-                match self.edge.tokens.evaluate(self.snapshot.trust(server), token, self.env.now_ms / 1000) {
+                let (trust, now) = (self.snapshot.trust(server), self.env.now_ms / 1000);
+                match self.edge.tokens.evaluate_within(Some(&self.meter()), trust, token, now) {
                     Ok(caller) => admitted.caller = Some(caller),
                     Err(TokenRefusal { unknown_key_of: Some(issuer), .. })
                         if server.issuers.contains(&issuer) =>
                     {
                         admitted.unverified = true;
                         admitted.unknown_key_of = Some(issuer);
+                    }
+                    Err(TokenRefusal { retry_after: Some(seconds), .. }) => {
+                        return Err(unauthenticated::limited(
+                            errors,
+                            UnauthenticatedKind::Signature,
+                            seconds,
+                        ));
                     }
                     Err(TokenRefusal { reason: reason @ Reason::UpstreamUnavailable, .. }) => {
                         return Err(errors.refuse(reason));

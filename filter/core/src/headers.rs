@@ -13,6 +13,9 @@ const INTERNAL_PREFIX: &str = "x-asp-";
 /// know.
 pub const PEER_HEADER: &str = "x-asp-peer";
 
+/// Envoy's header about the certificate that its client presented.
+const CERTIFICATE: &str = "x-forwarded-client-cert";
+
 /// Headers whose grammar has no comma.
 const WITHOUT_COMMA: [&str; 4] = ["host", "origin", "authorization", "content-type"];
 /// List headers, which may be repeated; the last value counts, and only in a preflight.
@@ -33,6 +36,8 @@ pub(crate) struct Headers<'a> {
     pub(crate) mcp_method: Option<&'a [u8]>,
     pub(crate) mcp_name: Option<&'a [u8]>,
     pub(crate) affinity_cookie: Option<&'a [u8]>,
+    /// The client's certificate as Envoy describes it. It proves nothing here; it tells credentials apart.
+    pub(crate) certificate: Option<&'a [u8]>,
     pub(crate) preflight_method: Option<&'a [u8]>,
     pub(crate) preflight_headers: Option<&'a [u8]>,
     /// Set by the edge of another region that has passed the request on.
@@ -54,6 +59,7 @@ impl<'a> Headers<'a> {
                 ":path" => view.path = value,
                 ":authority" => authority = Some(value),
                 "cookie" => view.cookies(value),
+                CERTIFICATE => view.certificate = Some(value),
                 name if name.starts_with(INTERNAL_PREFIX) => {
                     if !view.internal.iter().any(|known| known == name) {
                         view.internal.push(name.to_owned());

@@ -1,7 +1,7 @@
 //! Evaluation of one request, shared by the edge filter (wasm in Envoy) and the gateway.
 //!
 //! Owns: the snapshot index, the path, Origin and Host rules, the token rules (RFC 8725), the envelope scan, exposure,
-//! coarse limits, affinity, routes and every refusal that the edge gives. Refuses: I/O, clocks, randomness and hosts of
+//! coarse limits, limits of unauthenticated requests, affinity, routes and every refusal that the edge gives. Refuses: I/O, clocks, randomness and hosts of
 //! its own; all of them come in through [`Env`]. Invariant I-1: the edge accelerates, the gateway decides. Both run
 //! this code, so a request that never passed the filter is refused exactly as one that did.
 //!
@@ -38,6 +38,7 @@ pub mod snapshot;
 pub mod testkit;
 mod token;
 mod trace;
+mod unauthenticated;
 mod verdict;
 
 pub use caller::Caller;
@@ -55,4 +56,5 @@ pub use revocation::{RecentList, RevocationNotice};
 pub use snapshot::{Changes, Snapshot};
 pub use token::{Cause, LEEWAY_SECONDS, MAX_LISTED, check_use};
 pub use trace::Trace;
+pub use unauthenticated::{CredentialAttempt, Network, UnauthenticatedKind};
 pub use verdict::{EdgeRole, Env, Forward, Header, PendingBody, RequestFacts, Step, Verdict};

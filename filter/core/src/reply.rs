@@ -11,6 +11,7 @@ use crate::reason::{Era, Reason};
 use crate::revocation::RevocationNotice;
 use crate::token::Cause;
 use crate::trace::Trace;
+use crate::unauthenticated::UnauthenticatedKind;
 
 /// Response headers that a browser client may read.
 const EXPOSED: &str = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, location, preference-applied, \
@@ -28,6 +29,8 @@ pub struct Reply {
     pub cause: Option<Cause>,
     /// Org of the caller of a refused request whose token was verified, for the operator's metrics; never sent.
     pub org: Option<String>,
+    /// Kind of the limit of unauthenticated requests that refuses this one, for the operator's metrics; never sent.
+    pub limited: Option<UnauthenticatedKind>,
     /// Trace of the request; `None` for a preflight, and for Envoy's own refusals.
     pub trace: Option<Trace>,
 }
@@ -106,6 +109,7 @@ impl RefusalContent {
             reason: Some(reason),
             cause: None,
             org: None,
+            limited: None,
             trace,
         }
     }

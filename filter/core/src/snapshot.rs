@@ -41,6 +41,7 @@ pub struct Snapshot {
     dev: bool,
     /// Whether the server `all` stands for all others.
     all_servers: bool,
+    unauthenticated_rate: u32,
     servers: Arc<HashMap<Arc<str>, Arc<Server>>>,
     agent_hosts: Arc<AgentHosts>,
     /// Empty if there is none. The server need not exist.
@@ -100,6 +101,7 @@ impl Snapshot {
             public_url: message.public_url.into(),
             dev: message.dev,
             all_servers: message.all_servers,
+            unauthenticated_rate: message.unauthenticated_rate,
         })
     }
 
@@ -252,6 +254,11 @@ impl Snapshot {
 
     pub(crate) fn limits(&self) -> &CoarseLimits {
         &self.limits
+    }
+
+    /// Returns the requests per second of one network and kind without a valid credential; 0 for no limit.
+    pub(crate) fn unauthenticated_rate(&self) -> u32 {
+        self.unauthenticated_rate
     }
 
     pub(crate) fn routes(&self) -> &Routes {

@@ -16,6 +16,7 @@ use siphasher::sip128::SipHasher24;
 use crate::caller::{Caller, hex};
 use crate::reason::Reason;
 use crate::revocation::Revocations;
+use crate::unauthenticated::{Meter, UnauthenticatedKind};
 
 pub(crate) mod claims;
 mod compact;
@@ -106,7 +107,18 @@ impl Tokens {
         token: &str,
         now: u64,
     ) -> Result<Arc<Caller>, TokenRefusal> {
-        let verified = self.verified(trust.issuers, token)?;
+        self.evaluate_within(None, trust, token, now)
+    }
+
+    /// Does the same as [`Tokens::evaluate`], and checks no new signature once too many failed.
+    pub(crate) fn evaluate_within(
+        &self,
+        meter: Option<&Meter<'_>>,
+        trust: ServerTrust<'_>,
+        token: &str,
+        now: u64,
+    ) -> Result<Arc<Caller>, TokenRefusal> {
+        let verified = self.verified(meter, trust.issuers, token)?;
         let caller = &verified.caller;
         if !trust.of_server.iter().any(|name| *name == caller.issuer) {
             return Err(Cause { claim: "iss", fault: "is not an issuer of this server" }.into());
@@ -133,7 +145,12 @@ impl Tokens {
     }
 
     /// Returns the token's lasting facts, from the cache or by checking its signature.
-    fn verified(&self, issuers: &Issuers, token: &str) -> Result<Arc<VerifiedToken>, TokenRefusal> {
+    fn verified(
+        &self,
+        meter: Option<&Meter<'_>>,
+        issuers: &Issuers,
+        token: &str,
+    ) -> Result<Arc<VerifiedToken>, TokenRefusal> {
         if token.len() > compact::MAX_TOKEN_BYTES {
             return Err(Reason::TokenInvalid.into());
         }
@@ -144,7 +161,7 @@ impl Tokens {
             None => {}
         }
         // The lock is not held here: two threads may verify the same token, but never wait for each other.
-        match self.verify(issuers, token) {
+        match self.verify(meter, issuers, token) {
             Ok(verified) => {
                 let verified = Arc::new(verified);
                 self.cache().put_good(key, Arc::clone(&verified));
@@ -152,6 +169,7 @@ impl Tokens {
             }
             Err(VerifyError::Cheap) => Err(Reason::TokenInvalid.into()),
             Err(VerifyError::UnknownKey(issuer)) => Err(TokenRefusal::unknown_key(issuer)),
+            Err(VerifyError::TooMany(seconds)) => Err(TokenRefusal::too_many(seconds)),
             Err(VerifyError::Costly(cause)) => {
                 self.cache().put_bad(key, cause);
                 Err(TokenRefusal::invalid(cause))
@@ -159,15 +177,26 @@ impl Tokens {
         }
     }
 
-    fn verify(&self, issuers: &Issuers, token: &str) -> Result<VerifiedToken, VerifyError> {
+    fn verify(
+        &self,
+        meter: Option<&Meter<'_>>,
+        issuers: &Issuers,
+        token: &str,
+    ) -> Result<VerifiedToken, VerifyError> {
         let parts = compact::parse(token).ok_or(VerifyError::Cheap)?;
         let iss = parts.claims.get("iss").and_then(|iss| iss.as_str()).ok_or(VerifyError::Cheap)?;
         let issuer = issuers.by_iss(iss).ok_or(VerifyError::Cheap)?;
         let key = header_key(&parts, issuer)?;
+        let taken = meter.map(|meter| meter.take(UnauthenticatedKind::Signature)).transpose();
+        let taken = taken.map_err(VerifyError::TooMany)?;
         let signed = parts.signed.as_bytes();
         let good = jsonwebtoken::crypto::verify(parts.signature, signed, &key.decoding, key.algorithm);
         if !good.unwrap_or(false) {
             return Err(VerifyError::Costly(None));
+        }
+        // Only checks that fail count.
+        if let Some(meter) = meter {
+            meter.give_back(taken.flatten());
         }
         let costly = |cause| VerifyError::Costly(Some(cause));
         if !issuer::is_access_token(parts.header.get("typ").and_then(Value::as_str)) {
@@ -193,6 +222,8 @@ enum VerifyError {
     Cheap,
     /// The named issuer may have created a key since its keys were fetched.
     UnknownKey(String),
+    /// Refusal to check, for this number of seconds: too many checks for this client failed.
+    TooMany(u64),
     /// Bad signature, or claims under a good one that can never become acceptable.
     Costly(Option<Cause>),
 }

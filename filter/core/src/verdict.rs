@@ -11,6 +11,7 @@ use crate::path::{PathKind, RequestTarget};
 use crate::reason::{Era, Reason};
 use crate::reply::{ErrorForm, ErrorFormat, Reply};
 use crate::trace::Trace;
+use crate::unauthenticated::CredentialAttempt;
 
 /// Header as the host provides it: lower-case name (including the pseudo-headers `:method`, `:path` and `:authority`)
 /// and the raw value, which need not be UTF-8.
@@ -113,6 +114,8 @@ pub struct RequestFacts {
     /// Name of the issuer whose key the token names, if that key is not known here yet: the token stays
     /// [`RequestFacts::unverified`] until the issuer's keys were fetched again.
     pub unknown_key_of: Option<String>,
+    /// Credential that only the gateway can verify, at an edge: the response settles it ([`crate::Edge::settle`]).
+    pub attempt: Option<CredentialAttempt>,
     pub era: Era,
     /// Result of scanning a JSON-RPC body, if it was read here.
     pub envelope: Option<Envelope>,
@@ -132,6 +135,7 @@ impl RequestFacts {
             caller: None,
             unverified: false,
             unknown_key_of: None,
+            attempt: None,
             era: errors.era,
             envelope: None,
             origin: errors.origin.clone(),

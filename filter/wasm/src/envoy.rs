@@ -15,12 +15,12 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::UNIX_EPOCH;
 
-use asp_edge::{Reason, Reply, SnapshotError};
+use asp_edge::{Reason, Reply, SnapshotError, UnauthenticatedKind};
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, BufferType, ContextType, LogLevel, MapType, MetricType, Status};
 
-use crate::host::{Host, MAX_ORGS, OTHER_ORGS, VerdictLabel, org_metric};
+use crate::host::{Host, MAX_ORGS, OTHER_ORGS, VerdictLabel, limited_metric, org_metric};
 use crate::request::{Flow, Request};
 use crate::shared::{self, SharedValue};
 use crate::signature;
@@ -47,6 +47,7 @@ struct MetricIds {
     forward: Option<u32>,
     answer: Option<u32>,
     refuse: Vec<(Reason, Option<u32>)>,
+    limited: Vec<(UnauthenticatedKind, Option<u32>)>,
     /// Gauge of the revision in force in the worker that was configured last.
     revision: Option<u32>,
     /// Gauge of the revision of the recent revocations, likewise.
@@ -66,6 +67,7 @@ impl MetricIds {
             forward: define(VerdictLabel::Forward),
             answer: define(VerdictLabel::Answer),
             refuse: Reason::ALL.map(|reason| (reason, define(VerdictLabel::Refuse(reason)))).to_vec(),
+            limited: UnauthenticatedKind::ALL.map(|kind| (kind, counter(&limited_metric(kind)))).to_vec(),
             revision: gauge("asp_edge_snapshot_revision"),
             revocations: gauge("asp_edge_revocations_revision"),
             orgs: RefCell::default(),
@@ -84,6 +86,10 @@ impl MetricIds {
         let id = hostcalls::define_metric(MetricType::Counter, &org_metric(org)).ok();
         orgs.insert(org.to_owned(), id);
         id
+    }
+
+    fn id_of_limited(&self, kind: UnauthenticatedKind) -> Option<u32> {
+        self.limited.iter().find(|(known, _)| *known == kind)?.1
     }
 
     fn id(&self, counted: VerdictLabel) -> Option<u32> {
@@ -214,6 +220,11 @@ impl HttpContext for Stream {
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
         VM.with(|vm| action(self.request.on_trailers(vm, &Envoy)))
     }
+
+    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+        VM.with(|vm| self.request.on_response(vm, &Envoy));
+        Action::Continue
+    }
 }
 
 fn action(flow: Flow) -> Action {
@@ -297,6 +308,10 @@ impl Host for Envoy {
         String::from_utf8(address).ok()
     }
 
+    fn response_header(&self, name: &str) -> Option<Vec<u8>> {
+        hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten()
+    }
+
     fn count(&self, counted: VerdictLabel) {
         if let Some(id) = METRICS.with(|metrics| metrics.id(counted)) {
             let _ = hostcalls::increment_metric(id, 1);
@@ -305,6 +320,12 @@ impl Host for Envoy {
 
     fn count_refusal_of(&self, org: &str) {
         if let Some(id) = METRICS.with(|metrics| metrics.id_of_org(org)) {
+            let _ = hostcalls::increment_metric(id, 1);
+        }
+    }
+
+    fn count_limited(&self, kind: UnauthenticatedKind) {
+        if let Some(id) = METRICS.with(|metrics| metrics.id_of_limited(kind)) {
             let _ = hostcalls::increment_metric(id, 1);
         }
     }

@@ -1,8 +1,8 @@
 //! Host functions that the filter needs from Envoy, as one trait, so that the glue runs natively in tests.
 
-use asp_edge::Reply;
+use asp_edge::{Reply, UnauthenticatedKind};
 
-/// Host calls of a request. All are made only while the request's headers are held back.
+/// Host calls of a request. All but one are made only while the request's headers are held back.
 pub trait Host {
     /// Returns the whole header map as Envoy serializes it ([`crate::map`]); fetched once per request.
     fn headers(&self) -> Vec<u8>;
@@ -22,10 +22,14 @@ pub trait Host {
     fn now_ms(&self) -> u64;
     /// Returns the client address as Envoy sees it, `ip:port`; `None` if this stream has none.
     fn peer(&self) -> Option<String>;
+    /// Returns a header of the response, while the response's headers are held back.
+    fn response_header(&self, name: &str) -> Option<Vec<u8>>;
     /// Counts a verdict.
     fn count(&self, verdict: VerdictLabel);
     /// Counts a refusal of a caller of this org.
     fn count_refusal_of(&self, org: &str);
+    /// Counts a refusal by the limit of unauthenticated requests of this kind.
+    fn count_limited(&self, kind: UnauthenticatedKind);
 }
 
 /// Maximum number of orgs whose refusals a VM counts by name; Envoy never frees a metric.
@@ -49,6 +53,11 @@ pub fn org_metric(org: &str) -> String {
         }
     }
     format!("asp_edge_org_refusals_total.{label}")
+}
+
+/// Returns the name of the metric of refusals by a limit of unauthenticated requests.
+pub fn limited_metric(kind: UnauthenticatedKind) -> String {
+    format!("asp_edge_unauthenticated_refusals_total.{}", kind.as_str())
 }
 
 /// Verdict label of the metric.

@@ -1,11 +1,14 @@
 //! One request in the filter: headers, then body or trailers.
 //!
 //! Owns the pause: headers are held back while a body is read, and the same routine evaluates the whole body whether
-//! data or trailers end it (an HTTP/2 request may end with either). The response is never touched.
+//! data or trailers end it (an HTTP/2 request may end with either). The response is never changed; its status is read if
+//! only the gateway could verify the request's credential.
 
 use std::rc::Rc;
 
-use asp_edge::{Env, Forward, PEER_HEADER, PendingBody, Reply, Snapshot, Step, Trace, Verdict};
+use asp_edge::{
+    CredentialAttempt, Env, Forward, Network, PEER_HEADER, PendingBody, Reply, Snapshot, Step, Trace, Verdict,
+};
 
 use crate::host::{Host, VerdictLabel};
 use crate::map;
@@ -27,6 +30,8 @@ pub enum Request {
     Body { snapshot: Rc<Snapshot>, pending: Box<PendingBody>, size: usize },
     /// Forwarded: all further data passes.
     Passed,
+    /// Forwarded in the same way; the response tells whether the gateway accepted the credential.
+    Unproved(CredentialAttempt),
     /// Answered: no further data passes.
     Answered,
 }
@@ -37,7 +42,8 @@ impl Request {
         let map = host.headers();
         let headers = map::pairs(&map);
         let env = env(vm, host, &headers);
-        let step = vm.edge.on_headers(&snapshot, &headers, end_of_stream, &env);
+        let network = || host.peer().and_then(|peer| Network::parse(&peer));
+        let step = vm.edge.on_headers_from(&network, &snapshot, &headers, end_of_stream, &env);
         match step {
             Step::NeedBody(pending) => {
                 *self = Request::Body { snapshot, pending, size: 0 };
@@ -66,6 +72,15 @@ impl Request {
         }
     }
 
+    /// Handles the headers of the response.
+    pub fn on_response(&mut self, vm: &Vm, host: &impl Host) {
+        if let Request::Unproved(attempt) = self {
+            let [status, grpc_status] = [":status", "grpc-status"].map(|name| host.response_header(name));
+            vm.edge.settle(attempt, status.as_deref().unwrap_or_default(), grpc_status.as_deref());
+            *self = Request::Passed;
+        }
+    }
+
     fn finish(&mut self, vm: &Vm, host: &impl Host) -> Flow {
         let Request::Body { snapshot, pending, size } = std::mem::replace(self, Request::Answered) else {
             return self.settled();
@@ -81,7 +96,7 @@ impl Request {
         match verdict {
             Verdict::Forward(forward) => {
                 pass(host, &forward);
-                *self = Request::Passed;
+                *self = forward.admitted.attempt.map_or(Request::Passed, Request::Unproved);
             }
             Verdict::Reply(reply) => {
                 answer(vm, host, &reply);
@@ -93,7 +108,7 @@ impl Request {
 
     fn settled(&self) -> Flow {
         match self {
-            Request::Passed => Flow::Continue,
+            Request::Passed | Request::Unproved(_) => Flow::Continue,
             Request::Headers | Request::Body { .. } | Request::Answered => Flow::Pause,
         }
     }
@@ -122,6 +137,9 @@ fn answer(vm: &Vm, host: &impl Host, reply: &Reply) {
     host.count(reply.reason.map_or(VerdictLabel::Answer, VerdictLabel::Refuse));
     if let Some(org) = &reply.org {
         host.count_refusal_of(org);
+    }
+    if let Some(kind) = reply.limited {
+        host.count_limited(kind);
     }
     vm.refusals.note(host, reply);
     host.respond(reply);

@@ -1,16 +1,16 @@
 //! Floods of those who have proved nothing, and an issuer that is slow: whoever is known is served beside them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Context, Result, ensure};
-use asp_e2e::http1::{self, Response};
+use anyhow::{Context, Result, bail, ensure};
+use asp_e2e::http1::{self, Connection, Request, Response};
 use asp_e2e::wait;
 use futures::future::try_join_all;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::specs::{self, ECHO};
-use super::{World, jwk};
+use super::specs::{self, ECHO, OF_COMPANY};
+use super::{CORPORATE, World, jwk};
 use crate::trial::{Shared, trials};
 
 /// Unknown tokens that are sent at a time, and most of these batches: more than a client address may show, also on a
@@ -21,11 +21,15 @@ const BATCHES: usize = 20;
 const TURNS: usize = 16;
 /// Refreshes of one client: more than it may send at once and in the seconds that they take.
 const REFRESHES: usize = 200;
+/// Most requests of a flood of one client: six times what a worker of Envoy lets one address send at once, because it
+/// refills the bucket meanwhile.
+const FLOOD: usize = 3_000;
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
 trials! { attacks:
     a_flood_of_unknown_opaque_tokens_keeps_no_known_caller_out,
     a_slow_issuer_and_a_flood_of_refreshes_hold_up_no_other_login,
+    a_flood_without_a_valid_token_ends_at_the_edge_and_a_valid_token_beside_it_does_not,
 }
 
 /// Tokens that nobody has given out, each asked about at its issuer.
@@ -102,6 +106,49 @@ async fn a_slow_issuer_and_a_flood_of_refreshes_hold_up_no_other_login(shared: &
     ensure!(flood.iter().all(|answer| [200, 429].contains(&answer.status)), "served, or told to wait");
     ensure!(world.issuer.count("/token") < REFRESHES, "what is refused reaches no issuer");
     Ok(())
+}
+
+/// Clients of one address without a token, and with a bad one. They have an address of their own, since others attack too.
+async fn a_flood_without_a_valid_token_ends_at_the_edge_and_a_valid_token_beside_it_does_not(
+    shared: &Shared,
+) -> Result<()> {
+    let world = shared.attacked().await?;
+    let tools = [specs::tool("flooded.say", "read_only", ECHO)];
+    world.stored("flooded", &specs::server("flooded", OF_COMPANY, &tools)).await?;
+    let valid = specs::call("flooded", "flooded.say", &world.token(&CORPORATE, json!({})));
+    world.carried_out(&valid).await?;
+    let edge = world.stack.envoy.address;
+    for (kind, authorization) in [("anonymous", None), ("bad_token", Some("Bearer x"))] {
+        let mut request =
+            Request { method: "GET".into(), target: "/flooded/mcp".into(), ..Request::default() };
+        let header = authorization.map(|value| ("authorization".to_owned(), value.as_bytes().to_vec()));
+        request.headers.extend(header);
+        // One connection, because each worker of Envoy counts by itself.
+        let mut client = Connection::from(IpAddr::from([127, 0, 0, 99]), edge);
+        let refused = flood(&mut client, &request).await.with_context(|| kind.to_owned())?;
+        ensure!(refused.reason().as_deref() == Some("rate_limited"), "{kind}: {}", refused.text());
+        ensure!(refused.header("retry-after") == Some("1"), "{kind}: {:?}", refused.headers);
+        let answer = client.send(&valid).await?;
+        ensure!(super::is_carried_out(&answer), "{kind}: {} {}", answer.status, answer.text());
+        let answer = Connection::from(IpAddr::from([127, 0, 0, 98]), edge).send(&request).await?;
+        ensure!(answer.status == 401, "{kind} of another address: {} {}", answer.status, answer.text());
+        let metric = format!("asp_edge_unauthenticated_refusals_total.{kind}");
+        let counted = world.stack.envoy.stats(&metric).await?;
+        ensure!(counted.values().sum::<u64>() > 0, "{metric} counts nothing");
+    }
+    Ok(())
+}
+
+/// Sends a request again and again, and returns the first answer that is not 401.
+async fn flood(client: &mut Connection, request: &Request) -> Result<Response> {
+    for _ in 0..FLOOD {
+        let answer = client.send(request).await?;
+        if answer.status != 401 {
+            ensure!(answer.status == 429, "{} {}", answer.status, answer.text());
+            return Ok(answer);
+        }
+    }
+    bail!("{FLOOD} requests were evaluated")
 }
 
 /// A client that is registered at a server which stands before its issuer.

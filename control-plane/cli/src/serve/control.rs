@@ -323,6 +323,7 @@ fn compiler(process: &Process, trust: Trust) -> Compiler {
         default_agent: process.settings.default_agent.clone().unwrap_or_default(),
         agent_hosts: process.settings.agent_hosts.clone(),
         all_servers: process.settings.dev || process.settings.all_servers,
+        unauthenticated_rate: process.settings.unauthenticated_rate,
     })
 }
 

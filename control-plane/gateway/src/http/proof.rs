@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::digest::PeerKey;
-use asp_edge::{Caller, KEY_PREFIX, PEER_HEADER, Reason, Reply, RequestFacts, Step, Verdict};
+use asp_edge::{Caller, KEY_PREFIX, Network, PEER_HEADER, Reason, Reply, RequestFacts, Step, Verdict};
 use asp_identity::issuers::introspection::NoCaller;
 use asp_peer::{Identity, Role};
 use asp_pipeline::pipeline::entitlement::{MachineCredential, machine};
@@ -162,6 +162,15 @@ pub(super) fn peer_key(parts: &Parts, in_mesh: bool) -> PeerKey {
     }
 }
 
+/// Returns the network of a client that is connected without an Envoy, which has limits of its own; `None` for an Envoy, for
+/// any peer in a mesh, and for this machine, where an Envoy without a certificate may run.
+pub(super) fn direct_network(parts: &Parts, in_mesh: bool) -> Option<Network> {
+    let is_envoy = parts.extensions.get::<Identity>().is_some_and(|peer| peer.role == Role::Envoy);
+    let ConnectInfo(connected) = parts.extensions.get::<ConnectInfo<SocketAddr>>()?;
+    let address = connected.ip().to_canonical();
+    (!in_mesh && !is_envoy && !address.is_loopback()).then(|| Network::of(address))
+}
+
 /// Returns the key as text, to reserve memory by the client's network.
 pub(super) fn network(key: &PeerKey) -> String {
     format!("{:032x}", u128::from_be_bytes(*key))
@@ -199,6 +208,16 @@ mod tests {
         let key = |header| peer_key(&parts("10.0.0.7:5", header), true);
         assert_ne!(key(Some("198.51.100.1:9")), key(Some("198.51.100.2:9")));
         assert_eq!(key(Some("x")), key(None), "what is no address is the proxy's");
+    }
+
+    #[test]
+    fn only_a_client_without_an_envoy_is_limited_by_the_gateway() {
+        let of = |connected, in_mesh| direct_network(&parts(connected, Some("203.0.113.9:1")), in_mesh);
+        assert_eq!(of("198.51.100.1:5", false), Network::parse("198.51.100.1"));
+        assert_eq!(of("198.51.100.1:5", true), None);
+        for local in ["127.0.0.1:5", "[::1]:5", "[::ffff:127.0.0.1]:5"] {
+            assert_eq!(of(local, false), None, "{local}");
+        }
     }
 
     #[test]

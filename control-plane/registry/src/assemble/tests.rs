@@ -313,6 +313,7 @@ fn only_the_revision_and_the_digest_change_nothing() {
         EdgeSnapshot { workers: 3, ..edge.clone() },
         EdgeSnapshot { public_url: "https://a.example".into(), ..edge.clone() },
         EdgeSnapshot { revoked_through: 1, ..edge.clone() },
+        EdgeSnapshot { unauthenticated_rate: 1, ..edge.clone() },
     ] {
         assert!(!differs_only_in_revision(&edge, &other), "{other:?}");
         assert_eq!(change(&edge, &other), Other, "{other:?}");

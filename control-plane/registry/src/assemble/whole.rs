@@ -157,6 +157,7 @@ fn coarse_limits(inputs: &Inputs) -> Vec<CoarseLimit> {
         workers: inputs.workers,
         default_agent: "",
         all_servers: inputs.all_servers,
+        unauthenticated_rate: 0,
         coarse_multiple: inputs.coarse_multiple,
     })
 }

@@ -202,6 +202,7 @@ impl Api {
             default_agent: String::new(),
             agent_hosts: Vec::new(),
             all_servers: false,
+            unauthenticated_rate: 0,
         };
         let trust = config.trust.clone();
         let kept_trust = trust.clone();

@@ -445,6 +445,7 @@ impl Builder {
             workers: self.compiler.config.workers,
             default_agent: &self.base.default_agent,
             all_servers: self.base.all_servers,
+            unauthenticated_rate: self.base.unauthenticated_rate,
             coarse_multiple: asp_registry::DEFAULT_COARSE_MULTIPLE,
         })
     }

@@ -45,6 +45,7 @@ pub(super) fn config(dev: bool) -> StaticConfig {
         default_agent: String::new(),
         agent_hosts: Vec::new(),
         all_servers: false,
+        unauthenticated_rate: 0,
     }
 }
 

@@ -33,6 +33,7 @@ impl Topic {
             default_agent: String::new(),
             agent_hosts: Vec::new(),
             all_servers: false,
+            unauthenticated_rate: 0,
         });
         let usage: Arc<Usage> = Arc::default();
         let source = StoreSource::new(Arc::clone(&store), compiler.clone(), Arc::clone(&usage));

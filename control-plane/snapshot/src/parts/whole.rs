@@ -52,6 +52,7 @@ pub fn split(mut snapshot: GatewaySnapshot) -> BTreeMap<String, SnapshotPart> {
         routes: edge.routes,
         regions: snapshot.regions,
         all_servers: edge.all_servers,
+        unauthenticated_rate: edge.unauthenticated_rate,
     };
     add(BASE.to_owned(), Part::Base(base));
     let through = edge.revoked_through;

@@ -11,6 +11,7 @@ use crate::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
 use crate::verdict::Forward;
 
 mod apart;
+mod floods;
 
 const NOW: u64 = 2_000_000_000;
 const PUBLIC_URL: &str = "https://mcp.example.com";

@@ -68,6 +68,7 @@ impl Snapshot {
         self.public_url = base.public_url.as_str().into();
         self.dev = base.dev;
         self.all_servers = base.all_servers;
+        self.unauthenticated_rate = base.unauthenticated_rate;
         self.default_agent = base.default_agent.as_str().into();
         self.issuers = Arc::new(Issuers::index(&base.issuers)?);
         self.routes = Arc::new(Routes::index(&base.routes)?);

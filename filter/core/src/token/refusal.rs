@@ -25,6 +25,8 @@ pub(crate) struct TokenRefusal {
     pub(crate) unknown_key_of: Option<String>,
     /// Details of the revocation of a token whose signature and claims are good.
     pub(crate) notice: Option<RevocationNotice>,
+    /// Seconds to wait, if the token was not checked because too many checks for its client failed.
+    pub(crate) retry_after: Option<u64>,
     /// Org of a valid token that is revoked, or whose holder is blocked.
     pub(crate) org: Option<String>,
 }
@@ -33,6 +35,11 @@ impl TokenRefusal {
     /// Refuses a token whose key an issuer with fetched keys does not have yet.
     pub(crate) fn unknown_key(issuer: String) -> TokenRefusal {
         TokenRefusal { unknown_key_of: Some(issuer), ..TokenRefusal::from(Reason::TokenInvalid) }
+    }
+
+    /// Refuses to check a token for this number of seconds.
+    pub(crate) fn too_many(seconds: u64) -> TokenRefusal {
+        TokenRefusal { retry_after: Some(seconds), ..TokenRefusal::from(Reason::RateLimited) }
     }
 
     /// Refuses an invalid token with this cause.
@@ -51,7 +58,7 @@ impl TokenRefusal {
 
 impl From<Reason> for TokenRefusal {
     fn from(reason: Reason) -> TokenRefusal {
-        TokenRefusal { reason, cause: None, unknown_key_of: None, notice: None, org: None }
+        TokenRefusal { reason, cause: None, unknown_key_of: None, notice: None, retry_after: None, org: None }
     }
 }
 

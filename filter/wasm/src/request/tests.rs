@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use asp_edge::Reason;
+use asp_edge::{Reason, UnauthenticatedKind};
 use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Protocol, Route};
 use prost::Message;
 
@@ -20,6 +20,8 @@ struct Recorder {
     replies: RefCell<Vec<Reply>>,
     counted: RefCell<Vec<VerdictLabel>>,
     refused_orgs: RefCell<Vec<String>>,
+    limited: RefCell<Vec<UnauthenticatedKind>>,
+    response: Vec<(&'static str, &'static str)>,
     body_reads: Cell<u32>,
     informed: RefCell<Vec<String>>,
     warned: RefCell<Vec<String>>,
@@ -62,6 +64,13 @@ impl Host for Recorder {
     }
     fn count_refusal_of(&self, org: &str) {
         self.refused_orgs.borrow_mut().push(org.to_owned());
+    }
+    fn count_limited(&self, kind: UnauthenticatedKind) {
+        self.limited.borrow_mut().push(kind);
+    }
+    fn response_header(&self, name: &str) -> Option<Vec<u8>> {
+        let found = self.response.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value.as_bytes().to_vec())
     }
 }
 
@@ -194,6 +203,52 @@ fn a_request_is_judged_by_the_snapshot_it_began_with() {
     vm.configure(&empty.encode_to_vec()).unwrap();
     host.body.replace(LIST.into());
     assert_eq!(request.on_body(&vm, &host, LIST.len(), true), Flow::Continue);
+}
+
+/// A VM with one server, of opaque tokens, at a rate of one a second, so of ten at once.
+fn vm_of_opaque() -> Vm {
+    let server = EdgeServer {
+        name: "opaque".into(),
+        protocols: vec![Protocol::Mcp as i32],
+        default_allow: true,
+        schemes: vec![AuthScheme::Opaque as i32],
+        max_body_bytes: 1000,
+        ..EdgeServer::default()
+    };
+    let snapshot = EdgeSnapshot {
+        revision: 1,
+        public_url: "https://h".into(),
+        servers: vec![server],
+        unauthenticated_rate: 1,
+        ..EdgeSnapshot::default()
+    };
+    let vm = Vm::default();
+    vm.configure(&snapshot.encode_to_vec()).unwrap();
+    vm
+}
+
+#[test]
+fn the_response_tells_whether_a_credential_counts_that_only_the_gateway_can_verify() {
+    let vm = vm_of_opaque();
+    let answered = |authorization: &str, status: &'static str| {
+        let pairs = [(":method", "GET"), (":path", "/opaque/mcp"), ("authorization", authorization)];
+        let headers = map::tests::serialized(&pairs.map(|(name, value)| (name, value.as_bytes())));
+        let host = Recorder { headers, response: vec![(":status", status)], ..Recorder::default() };
+        let mut request = Request::default();
+        let flow = request.on_headers(&vm, &host, true);
+        request.on_response(&vm, &host);
+        assert_eq!(request.on_trailers(&vm, &host), flow, "the response changes nothing");
+        (flow, host.limited.take())
+    };
+    assert_eq!(answered("Bearer good", "200"), (Flow::Continue, vec![]));
+    for _ in 0..10 {
+        assert_eq!(answered("Bearer bad", "401"), (Flow::Continue, vec![]));
+    }
+    let refused = (Flow::Pause, vec![UnauthenticatedKind::Unverified]);
+    assert_eq!(answered("Bearer bad", "401"), refused);
+    assert_eq!(answered("Bearer other", "200"), refused);
+    assert_eq!(answered("Bearer good", "401"), (Flow::Continue, vec![]));
+    assert_eq!(answered("Bearer good", "200"), refused, "refused since");
 }
 
 #[test]

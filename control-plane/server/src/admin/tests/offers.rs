@@ -207,6 +207,7 @@ async fn what_was_switched_on_before_there_were_offers_opens_nothing_and_is_foun
         default_agent: String::new(),
         agent_hosts: Vec::new(),
         all_servers: false,
+        unauthenticated_rate: 0,
     });
     let vain =
         async || crate::catalog::offers::ineffective_exposures(&compiler, &api.store.load().await.unwrap());

@@ -35,6 +35,7 @@ fn started(store: &Arc<ControlStore>, issuer: &TestIssuer) -> StoreSource {
         default_agent: String::new(),
         agent_hosts: Vec::new(),
         all_servers: false,
+        unauthenticated_rate: 0,
     };
     StoreSource::new(Arc::clone(store), Compiler::new(config), Arc::default())
 }
