@@ -347,6 +347,8 @@ pub enum Disapproval {
     Denied,
     #[error("is void, because the policy has changed since it was requested: call again")]
     Outdated,
+    #[error("is void, because the person who gave it has been blocked or revoked since: call again")]
+    ApproverRevoked,
 }
 
 impl Refusal {
