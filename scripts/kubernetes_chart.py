@@ -1,6 +1,6 @@
 """The Helm chart of k8s/chart, made of what kustomize renders for overlays/prod-restricted; scripts/check-k8s asks for it.
 
-Written by hand are Chart.yaml, values.yaml, and the templates of what an installation gives: settings.yaml, secrets.yaml. Every other
+Written by hand are Chart.yaml, values.yaml, and the templates of what an installation gives: settings.yaml, secrets.yaml, kafka.yaml. Every other
 template is made here, so that both ways to install give the same objects; with ci/values.yaml the chart renders what the overlay does.
 """
 
@@ -33,6 +33,24 @@ BLOCKS = {
 - name: ASP_S3_SECRET_ACCESS_KEY
   valueFrom: { secretKeyRef: { name: @secret@, key: secret-access-key } }
 {{- end }}""".replace("@secret@", '{{ .Values.objectStore.existingSecret | default "asp-s3" }}'),
+    "kafka": """{{- if .Values.kafka.enabled }}
+- name: ASP_KAFKA_BROKERS
+  value: {{ required "kafka.brokers: host:port of each" .Values.kafka.brokers | quote }}
+- name: ASP_KAFKA_ORGS
+  value: {{ required "kafka.orgs: the orgs in which the topic may revoke" .Values.kafka.orgs | quote }}
+{{- with .Values.kafka.topic }}
+- { name: ASP_KAFKA_TOPIC, value: {{ . | quote }} }
+{{- end }}
+{{- with .Values.kafka.group }}
+- { name: ASP_KAFKA_GROUP, value: {{ . | quote }} }
+{{- end }}
+{{- with .Values.kafka.existingSecret }}
+- name: ASP_KAFKA_USER
+  valueFrom: { secretKeyRef: { name: {{ . }}, key: user } }
+- name: ASP_KAFKA_PASSWORD
+  valueFrom: { secretKeyRef: { name: {{ . }}, key: password } }
+{{- end }}
+{{- end }}""",
     "credentials_env": """{{- if .Values.credentials.existingSecret }}
 - { name: ASP_CREDENTIALS, value: /etc/asp/credentials/credentials.json }
 {{- end }}""",
@@ -97,6 +115,8 @@ def pods(name, template):
         entries = container.get("env", [])
         if any(each["name"] == "ASP_S3_URL" for each in entries):
             container["env"] = [each for each in entries if not each["name"].startswith("ASP_S3_")] + [{"name": "@@block s3@@"}]
+    if name == "asp-control":
+        inside["containers"][0]["env"].append({"name": "@@block kafka@@"})
     if name == "asp-gateway":
         own = inside["containers"][0]
         own["env"].append({"name": "@@block credentials_env@@"})

@@ -208,6 +208,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .merge(with_token)
         .fallback(|| async { Problem::not_found() })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
+        .layer(axum::middleware::from_fn(request::refuse_nul))
         .layer(axum::middleware::from_fn(in_flight::track))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), refusals::audit))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), check_host))

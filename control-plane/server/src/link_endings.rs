@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_platform::clock;
-use asp_store::control::EndedLinks;
 use asp_store::control::sql::ControlStore;
+use asp_store::control::{EndedLinks, MAX_LINK_ENDINGS};
 use asp_store::linked_accounts::{LinkFilter, LinkedAccounts, bound_to_token};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 /// Interval at which a control plane looks for endings.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Maximum number of endings of one look; more follow once these are settled.
+/// Number of endings that are read and deleted at once; a look goes on with the next ones.
 const AT_ONCE: u32 = 1_000;
 /// Time in milliseconds after which an ending is settled. Gateways know of a revocation within a second.
 const SETTLED_MS: u64 = 5_000;
@@ -31,7 +31,7 @@ pub async fn run(store: Arc<ControlStore>, links: Arc<dyn LinkedAccounts>, stop:
 struct LinkEnder<'a> {
     store: &'a ControlStore,
     links: &'a dyn LinkedAccounts,
-    /// Ids of endings that were done and are not settled; at most [`AT_ONCE`].
+    /// Ids of endings that were done and are not settled; at most [`MAX_LINK_ENDINGS`].
     begun: HashSet<String>,
 }
 
@@ -53,12 +53,32 @@ impl LinkEnder<'_> {
         }
     }
 
-    /// Ends the links of the oldest endings, and deletes those that are settled.
+    /// Ends the links of all endings, the oldest first, and deletes those that are settled.
     async fn look(&mut self) -> anyhow::Result<()> {
-        let waiting = self.store.link_endings(AT_ONCE).await?;
+        let mut unsettled = HashSet::new();
+        let mut last: Option<EndedLinks> = None;
+        loop {
+            let mut page = self.store.link_endings_after(last.as_ref(), AT_ONCE).await?;
+            let settled = self.end_each(&page).await?;
+            self.store.delete_link_endings(&settled).await?;
+            let settled: HashSet<String> = settled.into_iter().collect();
+            let left = page.iter().map(|ending| &ending.id).filter(|id| !settled.contains(*id));
+            unsettled.extend(left.cloned());
+            last = page.pop();
+            if last.is_none() {
+                break;
+            }
+        }
+        self.begun.retain(|id| unsettled.contains(id));
+        Ok(())
+    }
+
+    /// Ends the links of these endings, without those that were ended before and are not settled; returns the ids of the settled
+    /// ones.
+    async fn end_each(&mut self, endings: &[EndedLinks]) -> anyhow::Result<Vec<String>> {
         let now = clock::now_ms();
         let mut settled = Vec::new();
-        for ending in &waiting {
+        for ending in endings {
             // No new link is bound to a revoked token: its caller is refused.
             let is_settled = !ending.token.is_empty() || ending.created_at + SETTLED_MS <= now;
             if !is_settled && self.begun.contains(&ending.id) {
@@ -75,15 +95,11 @@ impl LinkEnder<'_> {
             }
             if is_settled {
                 settled.push(ending.id.clone());
-            } else {
+            } else if self.begun.len() < MAX_LINK_ENDINGS {
                 self.begun.insert(ending.id.clone());
             }
         }
-        self.store.delete_link_endings(&settled).await?;
-        let left = waiting.iter().map(|ending| &ending.id).filter(|id| !settled.contains(id));
-        let left: HashSet<&String> = left.collect();
-        self.begun.retain(|id| left.contains(id));
-        Ok(())
+        Ok(settled)
     }
 }
 
@@ -100,4 +116,60 @@ async fn end(links: &dyn LinkedAccounts, ending: &EndedLinks) -> anyhow::Result<
         return Ok(0);
     }
     Ok(links.remove_links(filter).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_store::control::{Change, RevocationRecord};
+    use asp_store::linked_accounts::suite;
+    use asp_store::sqlite::SqliteCalls;
+
+    use super::*;
+
+    fn revocation(user: &str, at: u64) -> RevocationRecord {
+        RevocationRecord {
+            id: format!("r-{user}"),
+            kind: "user".into(),
+            org: "acme".into(),
+            target: user.into(),
+            issuer: String::new(),
+            reason: String::new(),
+            created_at: at,
+            until: at + 1_000_000,
+            by_platform: false,
+        }
+    }
+
+    /// Endings that are not settled do not hold up the others, however many they are.
+    #[tokio::test]
+    async fn one_look_ends_the_links_of_more_endings_than_it_reads_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ControlStore::in_memory().await.unwrap();
+        let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+        let users: Vec<String> = (0..AT_ONCE + 50).map(|number| format!("user-{number:0>5}")).collect();
+        let [first, .., last] = users.as_slice() else { panic!("there are some") };
+        for (id, user) in [(1, first.as_str()), (2, last.as_str()), (3, "somebody")] {
+            let hour = Duration::from_secs(3_600);
+            let key = suite::key(user, "github");
+            calls.put_link([id; 16], &key, &suite::tokens("sealed", 1), hour).await.unwrap();
+        }
+        let now = clock::now_ms();
+        // Nothing settles while the test runs.
+        let later = now + 3_600_000;
+        for user in &users {
+            let change = Change::unconditional("admin", later);
+            store.add_revocation(&change, &revocation(user, now)).await.unwrap();
+        }
+        let mut ender = LinkEnder { store: &store, links: &calls, begun: HashSet::new() };
+        ender.look().await.unwrap();
+        let left = calls.links(LinkFilter::default(), 10).await.unwrap();
+        assert_eq!(left.iter().map(|link| link.key.subject.as_str()).collect::<Vec<_>>(), ["somebody"]);
+        assert_eq!(ender.begun.len(), users.len());
+        assert_eq!(store.link_endings(2_000).await.unwrap().len(), users.len(), "each is repeated later");
+        // Another control plane has settled one.
+        let id = format!("r-{first}");
+        store.delete_link_endings(std::slice::from_ref(&id)).await.unwrap();
+        ender.look().await.unwrap();
+        assert!(ender.begun.len() == users.len() - 1 && !ender.begun.contains(&id));
+    }
 }

@@ -36,6 +36,21 @@ pub enum Level {
 }
 
 impl Level {
+    const ALL: [Level; 7] = [
+        Level::Concurrency,
+        Level::Primitive,
+        Level::User,
+        Level::Group,
+        Level::Tenant,
+        Level::Server,
+        Level::Global,
+    ];
+
+    /// Whether a level has this name.
+    pub fn is_name(name: &str) -> bool {
+        Level::ALL.iter().any(|level| level.as_str() == name)
+    }
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Level::Concurrency => "concurrency",

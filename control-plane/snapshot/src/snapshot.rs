@@ -96,6 +96,11 @@ impl Snapshot {
         self.edge.revocation(caller).or_else(|| is_gone().then(RevocationNotice::default))
     }
 
+    /// Returns how a user's tokens issued at that Unix second are revoked, or how the user or org is blocked.
+    pub fn user_revocation(&self, org: &str, user: &str, issued_at: u64) -> Option<RevocationNotice> {
+        self.edge.user_revocation(org, user, issued_at)
+    }
+
     /// Returns how gateways use an issuer for introspection, login and token exchange.
     pub fn access(&self, issuer: &str) -> Option<&IssuerAccess> {
         self.access.get(issuer)

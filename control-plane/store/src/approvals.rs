@@ -195,6 +195,9 @@ pub trait ApprovalStore: Send + Sync {
     /// Uses a grant for a call; false unless it is approved, unused, not expired and of this scope.
     async fn use_approval(&self, id: ApprovalId, scope: &GrantScope, call: CallId) -> Result<bool>;
 
+    /// Ends an unused grant before its time, as if it had expired; false if there is none.
+    async fn end_grant(&self, id: ApprovalId) -> Result<bool>;
+
     /// Takes an open request back that this call has stored.
     async fn withdraw_approval(&self, id: ApprovalId, call: CallId) -> Result<bool>;
 

@@ -87,17 +87,16 @@ impl Revocations {
 
     /// Returns how a caller's token is revoked: its user or org is blocked, it was issued too early, or one of its `marks`
     /// is listed. Marks cost four hashes, so they are not computed while nothing is listed.
-    pub(crate) fn find<'a, M: AsRef<[Mark]>>(
-        &'a self,
+    pub(crate) fn find<M: AsRef<[Mark]>>(
+        &self,
         marks: impl FnOnce() -> M,
         caller: &Caller,
     ) -> Option<RevocationNotice> {
-        let lists = [Some(&*self.base), self.recent.as_ref().map(|recent| recent.entries())];
-        let before = |listed: &'a RevocationList| listed.before(&caller.org, &caller.user, caller.issued_at);
-        let before: Vec<&RevocationNotice> = lists.into_iter().flatten().filter_map(before).collect();
-        if let Some(notice) = before.iter().find(|notice| notice.is_block).or(before.first()) {
-            return Some((*notice).clone());
+        let before = self.find_before(&caller.org, &caller.user, caller.issued_at);
+        if before.is_some() {
+            return before;
         }
+        let lists = [Some(&*self.base), self.recent.as_ref().map(|recent| recent.entries())];
         if lists.iter().flatten().all(|listed| listed.has_no_marks()) {
             return None;
         }
@@ -105,6 +104,14 @@ impl Revocations {
         let has_mark = |mark: &&Mark| lists.iter().flatten().any(|listed| listed.has_mark(mark));
         let mark = marks.as_ref().iter().find(has_mark)?;
         Some(self.recent.as_ref().and_then(|recent| recent.detail(mark)).cloned().unwrap_or_default())
+    }
+
+    /// Returns how a user's tokens issued at that Unix second are revoked, or how the user or org is blocked.
+    pub(crate) fn find_before(&self, org: &str, user: &str, issued_at: u64) -> Option<RevocationNotice> {
+        let lists = [Some(&*self.base), self.recent.as_ref().map(|recent| recent.entries())];
+        let before = lists.into_iter().flatten().filter_map(|listed| listed.before(org, user, issued_at));
+        let before: Vec<&RevocationNotice> = before.collect();
+        before.iter().find(|notice| notice.is_block).or(before.first()).map(|notice| (*notice).clone())
     }
 
     /// Returns the time of the newest recent revocation, in Unix milliseconds; 0 if none is known.

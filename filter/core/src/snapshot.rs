@@ -178,6 +178,12 @@ impl Snapshot {
         self.revocation(caller).is_some()
     }
 
+    /// Returns how a user's tokens issued at that Unix second are revoked, or how the user or org is blocked: for somebody
+    /// whose token is not at hand.
+    pub fn user_revocation(&self, org: &str, user: &str, issued_at: u64) -> Option<RevocationNotice> {
+        self.revocations.find_before(org, user, issued_at)
+    }
+
     /// Returns how the caller's token is invalid by now, in the cases of [`Snapshot::revoked`].
     pub fn revocation(&self, caller: &Caller) -> Option<RevocationNotice> {
         if caller.issuer.is_empty() {

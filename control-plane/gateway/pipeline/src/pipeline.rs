@@ -10,6 +10,7 @@ mod approval_text;
 mod approval_wait;
 pub mod approvals;
 pub mod approve;
+mod approver_standing;
 mod caller_input;
 mod deprecation;
 pub mod entitlement;

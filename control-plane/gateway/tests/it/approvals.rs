@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_gateway::gateway::Gateway;
-use asp_proto::snapshot::{AuthScheme, Binding, GatewaySnapshot, MachineKey, Protocol, TargetKind};
+use asp_proto::snapshot::{
+    AuthScheme, Binding, GatewaySnapshot, MachineKey, Protocol, RevokedBefore, TargetKind,
+};
 use asp_registry::{Inputs, assemble};
 use asp_runtime_client::runtimes::Runtimes;
 use asp_store::approvals::{
@@ -224,6 +226,50 @@ async fn a_grant_is_void_after_a_change_of_the_policy() {
     assert!(text(&refused).contains("the policy has changed"), "{refused}");
     let granted = world.store.approval(request.request.id).await.unwrap().unwrap();
     assert_eq!(granted.state, ApprovalState::Approved, "nothing has used it");
+}
+
+#[tokio::test]
+async fn a_grant_is_void_once_its_approver_is_blocked_or_revoked() {
+    let revoked = |user: &str, not_after_iat: u64, block: bool| RevokedBefore {
+        org: "acme".into(),
+        user: user.into(),
+        not_after_iat,
+        block,
+        ..RevokedBefore::default()
+    };
+    let later = now() + 60;
+    for (by, entry, is_void) in [
+        ("dev:bob@acme", revoked("bob", u64::MAX, true), true),
+        ("bob@acme", revoked("bob", u64::MAX, true), true),
+        ("dev:bob@acme", revoked("bob", later, false), true),
+        ("dev:bob@acme", revoked("bob", now() - 60, false), false),
+        ("dev:bobby@acme", revoked("bob", u64::MAX, true), false),
+        ("dev:bob@acme", RevokedBefore { org: "globex".into(), ..revoked("bob", later, true) }, false),
+    ] {
+        let world = World::start(snapshot()).await;
+        let waiting = call(&world.first, "pay");
+        let request = world.request().await;
+        let inputs = Inputs { revision: 2, bindings: vec![by_finance()], ..inputs() };
+        let changed = assemble(Inputs { revoked_before: vec![entry], ..inputs });
+        world.first.gateway.apply(changed).unwrap();
+        let decision = ApprovalDecision { approved: true, by: by.into(), reason: String::new() };
+        assert!(world.store.decide_approval(request.request.id, &decision).await.unwrap());
+        let done = result(waiting).await;
+        assert_eq!(done["isError"], is_void, "{by}: {done}");
+        let state = world.store.approval(request.request.id).await.unwrap().unwrap().state;
+        if !is_void {
+            assert_eq!(state, ApprovalState::Used, "{by}");
+            continue;
+        }
+        assert!(text(&done).contains("the person who gave it has been blocked or revoked"), "{by}: {done}");
+        assert_eq!(state, ApprovalState::Expired, "{by}: no later call finds it");
+        // Another person can approve the next call.
+        let again = call(&world.first, "pay");
+        let next = world.request().await;
+        let decision = ApprovalDecision { by: "dev:dora@acme".into(), ..decision };
+        assert!(world.store.decide_approval(next.request.id, &decision).await.unwrap());
+        assert_eq!(result(again).await["isError"], false, "{by}");
+    }
 }
 
 #[tokio::test]

@@ -44,6 +44,7 @@ async fn the_specs_own_limit_is_a_tool_error_with_the_time_to_wait() {
     assert_eq!(result["isError"], true);
     assert_eq!(result["_meta"]["asp/reason"], "rate_limited");
     assert_eq!(result["_meta"]["asp/limit"], "primitive");
+    assert_eq!(result["_meta"]["asp/remaining"], 0);
     assert!(result["_meta"]["asp/retryAfterMs"].as_u64().unwrap() > 0);
     assert!(result.get("structuredContent").is_none());
     // Lists and other primitives are not touched by it.
@@ -206,6 +207,7 @@ async fn other_methods_get_an_error_with_data() {
     assert_eq!(answer["error"]["code"], -32000);
     assert_eq!(answer["error"]["data"]["reason"], "rate_limited");
     assert!(answer["error"]["data"]["retryAfterMs"].as_u64().unwrap() > 0);
+    assert_eq!(answer["error"]["data"]["remaining"], 0);
 }
 
 /// A call that runs so long, with as many values where no schema looks.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use asp_platform::clock;
+use asp_snapshot::limits::EVERY_ORG;
 use asp_store::audit::AuditQuery;
 use asp_store::control::LimitRecord;
 use axum::Json;
@@ -50,6 +51,7 @@ pub struct OrgLimitUsage {
     calls: u64,
     /// Number of calls that a limit refused.
     rate_limited: u64,
+    /// The limits of the org, then those of all orgs together
     limits: Vec<LimitUsage>,
 }
 
@@ -60,6 +62,8 @@ pub struct LimitUsage {
     limit: RateLimit,
     /// The limit in words
     words: String,
+    /// Whether it is a limit of all orgs together. It is counted by the calls of this org alone, so it may have refused more
+    of_all_orgs: bool,
     /// Calls and callers that the limit counts; a caller is a user or machine of one issuer
     calls: u64,
     callers: u64,
@@ -96,20 +100,30 @@ pub async fn get(
             let parsed = limit_line::parse(&line);
             let mut limit = parsed.map_err(|fault| Problem::params(format!("limit: {fault}")))?;
             name_checks::resolve(&state, &org, vec![&mut limit.primitive]).await?;
-            vec![limit]
+            vec![(org.clone(), limit)]
         }
-        None => state.store.limits(&org).await?.value,
+        None => stored(&state, &org).await?,
     };
     let (since, mut recorded) = last_day(&state, &org).await?;
     let permit = permit.with_thread().await?;
     permit
         .work(move || {
             recorded.sort_by_key(|call| call.at_ms);
-            let limits = limits.into_iter().filter_map(|limit| usage(&org, limit, &recorded)).collect();
+            let limits = limits.into_iter().filter_map(|(of, limit)| usage(&of, limit, &recorded)).collect();
             let rate_limited = recorded.iter().filter(|call| call.was_limited).count() as u64;
             Json(OrgLimitUsage { since, calls: recorded.len() as u64, rate_limited, limits })
         })
         .await
+}
+
+/// Returns the stored limits that calls of an org draw from, each with the org that it is of: its own, and those of all orgs.
+async fn stored(state: &AdminState, org: &str) -> Result<Vec<(String, LimitRecord)>> {
+    let mut limits = Vec::new();
+    for of in [org, EVERY_ORG] {
+        let stored = state.store.limits(of).await?.value;
+        limits.extend(stored.into_iter().map(|limit| (of.to_owned(), limit)));
+    }
+    Ok(limits)
 }
 
 /// Reads the calls of the last day, newest first; returns the time since when they are complete.
@@ -142,6 +156,7 @@ pub(super) fn usage(org: &str, limit: LimitRecord, recorded: &[RecordedCall]) ->
     let sum = |of: fn(&CallerCount) -> u64| counts.values().map(of).sum::<u64>();
     Some(LimitUsage {
         words: describe(&limit),
+        of_all_orgs: org == EVERY_ORG,
         limit: ratelimits::entry(limit),
         calls: sum(|count| count.calls),
         callers: counts.len() as u64,

@@ -8,9 +8,10 @@ use asp_store::control::Precondition;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -19,6 +20,19 @@ use super::problem::{Code, Problem, Result};
 
 /// Maximum time from a request's headers to the end of its body: 4 MiB at some 70 KB per second.
 const WITHIN: Duration = Duration::from_secs(60);
+
+/// Middleware that refuses a NUL in the path or the query: PostgreSQL cannot hold one, and no name has one.
+pub async fn refuse_nul(request: Request, next: Next) -> Response {
+    if has_nul(request.uri()) {
+        return Problem::params("neither the path nor a parameter may have a NUL (%00)").into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether the path or the query has a NUL. A URI has it only in its percent-encoding (RFC 3986 section 2.1).
+fn has_nul(uri: &Uri) -> bool {
+    uri.path().contains("%00") || uri.query().is_some_and(|query| query.contains("%00"))
+}
 
 /// The parameters of a path; a name that is not text gets 404.
 pub struct Path<T>(pub T);

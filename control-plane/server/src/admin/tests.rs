@@ -27,6 +27,7 @@ mod limit_usage;
 mod links;
 mod live;
 mod machines;
+mod nul;
 mod offers;
 mod orgs;
 mod placement;

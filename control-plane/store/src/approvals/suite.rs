@@ -68,6 +68,7 @@ pub async fn run<S: ApprovalStore + 'static>(store: Arc<S>) {
     a_grant_fits_its_own_scope_once(&*store).await;
     a_request_is_decided_once(&*store).await;
     equal_requests_are_one_while_it_is_open_or_granted(&*store).await;
+    an_ended_grant_is_void_and_expires_once(&*store).await;
     of_many_that_use_a_grant_one_gets_it(store.clone()).await;
     a_notification_is_claimed_once_and_ends_with_the_decision(&*store).await;
     requests_are_bounded_and_listed(&*store).await;
@@ -153,6 +154,21 @@ async fn equal_requests_are_one_while_it_is_open_or_granted<S: ApprovalStore>(st
     assert!(!store.decide_approval(second.id, &yes()).await.unwrap(), "it was withdrawn");
     assert_eq!(store.request_approval(&third, false).await.unwrap(), RequestReceipt::Stored(third.id));
     assert!(store.withdraw_approval(third.id, CALL).await.unwrap());
+}
+
+async fn an_ended_grant_is_void_and_expires_once<S: ApprovalStore>(store: &S) {
+    let [ended, again] = [1, 2].map(|number| request("ended", number));
+    store.request_approval(&ended, false).await.unwrap();
+    assert!(!store.end_grant(ended.id).await.unwrap(), "an open request is no grant");
+    assert!(store.decide_approval(ended.id, &yes()).await.unwrap());
+    assert!(store.end_grant(ended.id).await.unwrap());
+    assert!(!store.end_grant(ended.id).await.unwrap(), "it has ended");
+    assert_eq!(state(store, &ended).await, ApprovalState::Expired);
+    assert!(!store.use_approval(ended.id, &ended.scope, CALL).await.unwrap());
+    let expired = store.expire_approvals(10).await.unwrap();
+    assert_eq!(expired.iter().map(|one| one.request.id).collect::<Vec<_>>(), [ended.id]);
+    assert_eq!(store.request_approval(&again, false).await.unwrap(), RequestReceipt::Stored(again.id));
+    assert!(store.withdraw_approval(again.id, CALL).await.unwrap());
 }
 
 /// The race of two gateways for one grant.

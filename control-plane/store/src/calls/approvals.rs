@@ -145,6 +145,12 @@ impl<D: CallsDatabase> ApprovalStore for D {
         Ok(changes(self, of_scope(text, scope).bind(id).bind(call)).await?)
     }
 
+    async fn end_grant(&self, id: ApprovalId) -> Result<bool> {
+        let text = "UPDATE approvals SET expires_ms = now_ms() \
+             WHERE id = $1 AND state = 'approved' AND expires_ms > now_ms()";
+        Ok(changes(self, statement!(text, id)).await?)
+    }
+
     async fn withdraw_approval(&self, id: ApprovalId, call: CallId) -> Result<bool> {
         let text = "UPDATE approvals SET state = 'withdrawn', notify_ms = 0 \
              WHERE id = $1 AND call_id = $2 AND state = 'pending'";

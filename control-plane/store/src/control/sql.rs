@@ -40,6 +40,7 @@ mod servers;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -77,6 +78,8 @@ pub struct ControlStore {
     writers: Arc<WriteQueue>,
     writing: &'static str,
     snapshot: &'static str,
+    /// Number of events of topics that this process may record before it counts them again.
+    event_room: AtomicUsize,
     /// Timeouts of operations; `None` for a file, which always answers.
     timeouts: Option<OperationTimeouts>,
     /// Keeps an in-memory database alive, which ends with its last connection: the pool closes a connection whose
@@ -112,6 +115,7 @@ impl ControlStore {
             writers,
             writing: WRITE,
             snapshot: SNAPSHOT,
+            event_room: AtomicUsize::new(0),
             timeouts: None,
             _holder: holder.map(Mutex::new),
         }
@@ -128,6 +132,7 @@ impl ControlStore {
             writers: WriteQueue::new(WRITES_OF_POSTGRES),
             writing: WRITE_OF_POSTGRES,
             snapshot: SNAPSHOT_OF_POSTGRES,
+            event_room: AtomicUsize::new(0),
             timeouts: Some(timeouts),
             _holder: None,
         }

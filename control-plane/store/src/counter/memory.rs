@@ -1,6 +1,6 @@
 //! Counters of one process.
 //!
-//! Keeps true: the table is bounded, and no tenant uses up the capacity of another; only full buckets are forgotten;
+//! Keeps true: the table is bounded, and no tenant uses up the guaranteed capacity of another; only full buckets are forgotten;
 //! the buckets of a tenant without capacity are counted as one, which admits no more than each of them would; no call
 //! holds the table for longer than it takes to forget a bounded number of buckets.
 
@@ -17,12 +17,17 @@ use super::{Bucket, BucketKind, CounterError, Counters, DrawOutcome, UNCOUNTED, 
 
 /// Buckets guaranteed to each tenant: more than one call draws from.
 const OWN: usize = 16;
+/// Buckets guaranteed to each of the first [`MAX_SHARES`] tenants that need more than [`OWN`]: a bucket for each of many users.
+const SHARE: usize = 1_000;
+/// Maximum number of tenants with a share: orgs with many users at one gateway without Redis.
+const MAX_SHARES: usize = 100;
 /// Maximum number of further buckets of all tenants together.
 const MAX_SHARED: usize = 100_000;
 /// Maximum number of buckets of one tenant: a quarter of the shared ones, for limits with a bucket per user or token.
 const MAX_OF_TENANT: usize = MAX_SHARED / 4;
-/// Maximum number of buckets in total: the shared ones and the guaranteed ones of 10,000 tenants. About 85 MB.
-const MAX_BUCKETS: usize = MAX_SHARED + 10_000 * OWN;
+/// Maximum number of buckets outside of shares: the shared ones and the guaranteed ones of 10,000 tenants. With all shares it is
+/// 360,000 buckets, about 120 MB.
+const MAX_REST: usize = MAX_SHARED + 10_000 * OWN;
 /// Maximum number of tenants, each with at least the level of its merged buckets.
 const MAX_TENANTS: usize = 100_000;
 /// Maximum number of full buckets that a call forgets if it finds no capacity: more than it draws from.
@@ -63,8 +68,12 @@ struct BucketTable {
     full: BTreeSet<(Instant, Arc<str>, Option<Arc<str>>)>,
     /// Number of buckets of all tenants.
     count: usize,
-    /// Number of buckets beyond [`OWN`] of each tenant.
+    /// Number of buckets beyond the guaranteed ones of each tenant.
     shared: usize,
+    /// Number of tenants with a share.
+    shares: usize,
+    /// Number of buckets within shares.
+    in_shares: usize,
 }
 
 /// Buckets of one tenant.
@@ -75,6 +84,15 @@ struct Tenant {
     /// Time at which the merged buckets, for which there was no capacity, are full. A draw from one of them is a draw
     /// from all, so that each admits at most what it would alone.
     merged_until: Option<Instant>,
+    /// Whether the first [`SHARE`] buckets are guaranteed, until there are no more than [`OWN`].
+    has_share: bool,
+}
+
+impl Tenant {
+    /// Returns how many of so many buckets are beyond the guaranteed ones.
+    fn beyond(&self, count: usize) -> usize {
+        count.saturating_sub(if self.has_share { SHARE } else { OWN })
+    }
 }
 
 struct Level {
@@ -212,10 +230,36 @@ impl BucketTable {
         let full_at = level.state.full_at(bucket, now);
         level.full_at = full_at;
         if is_new {
-            self.count += 1;
-            self.shared += usize::from(known.levels.len() > OWN);
+            self.added(tenant);
         }
         self.schedule((name, Some(key)), (!is_new).then_some(before), full_at);
+    }
+
+    /// Counts a new bucket of a tenant, which gets a share with its first bucket beyond [`OWN`].
+    fn added(&mut self, tenant: &str) {
+        let Some(known) = self.tenants.get_mut(tenant) else { return };
+        let count = known.levels.len();
+        if count == OWN + 1 && self.shares < MAX_SHARES {
+            known.has_share = true;
+            self.shares += 1;
+            self.in_shares += OWN;
+        }
+        self.count += 1;
+        self.in_shares += usize::from(known.has_share && count <= SHARE);
+        self.shared += usize::from(known.beyond(count) > 0);
+    }
+
+    /// Counts a removed bucket of a tenant, which has `left`.
+    fn removed(&mut self, tenant: &str, left: usize) {
+        let Some(known) = self.tenants.get_mut(tenant) else { return };
+        self.count -= 1;
+        self.in_shares -= usize::from(known.has_share && left < SHARE);
+        self.shared -= usize::from(known.beyond(left + 1) > 0);
+        if known.has_share && left <= OWN {
+            known.has_share = false;
+            self.shares -= 1;
+            self.in_shares -= left;
+        }
     }
 
     /// Changes the state of a bucket, if it is known.
@@ -270,11 +314,19 @@ impl BucketTable {
         if missing == 0 {
             return true;
         }
-        let own = self.tenants.get(tenant).map_or(0, |known| known.levels.len());
-        let beyond = (own + missing).saturating_sub(OWN.max(own));
+        let known = self.tenants.get(tenant);
+        let own = known.map_or(0, |known| known.levels.len());
+        let all = own + missing;
+        let gets_share = own <= OWN && self.shares < MAX_SHARES;
+        let has_share = gets_share || known.is_some_and(|known| known.has_share);
+        if has_share && all <= SHARE {
+            return self.has_tenant(tenant);
+        }
+        let guaranteed = if has_share { SHARE } else { OWN };
+        let beyond = all.saturating_sub(guaranteed.max(own));
         self.has_tenant(tenant)
-            && self.count + missing <= MAX_BUCKETS
-            && (beyond == 0 || (own + missing <= MAX_OF_TENANT && self.shared + beyond <= MAX_SHARED))
+            && self.count - self.in_shares + missing <= MAX_REST
+            && (beyond == 0 || (all <= MAX_OF_TENANT && self.shared + beyond <= MAX_SHARED))
     }
 
     /// Whether the tenant is known or can be added.
@@ -297,15 +349,19 @@ impl BucketTable {
     /// Forgets a bucket, or the merged ones of a tenant; removes a tenant without any.
     fn forget(&mut self, tenant: &str, key: Option<&str>) {
         let Some(known) = self.tenants.get_mut(tenant) else { return };
-        match key {
-            Some(key) if known.levels.remove(key).is_some() => {
-                self.count -= 1;
-                self.shared -= usize::from(known.levels.len() >= OWN);
+        let removed = match key {
+            Some(key) => known.levels.remove(key).is_some(),
+            None => {
+                known.merged_until = None;
+                false
             }
-            Some(_) => {}
-            None => known.merged_until = None,
+        };
+        let left = known.levels.len();
+        let is_empty = left == 0 && known.merged_until.is_none();
+        if removed {
+            self.removed(tenant, left);
         }
-        if known.levels.is_empty() && known.merged_until.is_none() {
+        if is_empty {
             self.tenants.remove(tenant);
         }
     }
@@ -313,6 +369,9 @@ impl BucketTable {
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
     use super::*;
 
     fn bucket(key: &str, capacity: u64, refill_per_second: f64) -> Bucket {
@@ -382,11 +441,64 @@ mod tests {
         for tenant in ["a", "b", "c", "d"] {
             assert_eq!(fill(&counters, tenant, 0..MAX_OF_TENANT).await, MAX_OF_TENANT, "{tenant}");
         }
+        assert_eq!(fill(&counters, "e", 0..SHARE).await, SHARE, "a share is its own");
+        for n in 5..MAX_SHARES {
+            fill(&counters, &format!("t{n}"), 0..OWN + 1).await;
+        }
         // Guaranteed buckets do not count as shared.
-        assert_eq!(fill(&counters, "e", 0..1_000).await, 5 * OWN + 1);
-        assert_eq!(fill(&counters, "f", 0..1_000).await, OWN + 1);
+        let left = MAX_SHARED - 4 * (MAX_OF_TENANT - SHARE);
+        assert_eq!(fill(&counters, "e", SHARE..6_000).await, left + 1);
+        assert_eq!(fill(&counters, "late", 0..1_000).await, OWN + 1, "all shares are taken");
+        assert_eq!(fill(&counters, "t5", 0..SHARE + 1).await, SHARE - OWN);
         let table = counters.table.lock();
-        assert_eq!((table.shared, table.count), (MAX_SHARED, MAX_SHARED + 6 * OWN));
+        assert_eq!((table.shared, table.shares), (MAX_SHARED, MAX_SHARES));
+        assert_eq!(table.in_shares, 6 * SHARE + (MAX_SHARES - 6) * (OWN + 1));
+        assert_eq!(table.count, table.in_shares + table.shared + OWN);
+    }
+
+    /// A share ends with the buckets that need it.
+    #[tokio::test(start_paused = true)]
+    async fn a_share_is_free_again_once_its_tenant_needs_it_no_more() {
+        let counters = MemoryCounters::default();
+        for n in 0..OWN + 2 {
+            counters.take("t", &[bucket(&format!("k{n}"), 1, 1.0)]).await.unwrap();
+        }
+        let counts = || {
+            let table = counters.table.lock();
+            (table.shares, table.in_shares, table.shared, table.count)
+        };
+        assert_eq!(counts(), (1, OWN + 2, 0, OWN + 2));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        counters.table.lock().forget_full(Instant::now());
+        assert_eq!(counts(), (0, 0, 0, 0));
+    }
+
+    /// Invariant I-4: within its share a tenant is answered as if it were alone, whatever others do before and meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn no_keys_of_others_change_the_answers_to_a_tenant_within_its_share() {
+        let (crowded, alone) = (MemoryCounters::default(), MemoryCounters::default());
+        for tenant in ["a", "b", "c", "d"] {
+            fill(&crowded, tenant, 0..MAX_OF_TENANT).await;
+        }
+        fill(&crowded, "e", 0..MAX_OF_TENANT).await;
+        assert_eq!(crowded.table.lock().shared, MAX_SHARED, "all that is shared is taken");
+        for seed in 0..4 {
+            let mut dice = StdRng::seed_from_u64(seed);
+            for step in 0..5_000 {
+                let number = dice.random_range(0..SHARE);
+                let refill = [SLOW, 0.5, 16.0][number % 3];
+                let capacity = 1 + u64::try_from(number % 4).unwrap();
+                let own = [bucket(&format!("k{number}"), capacity, refill)];
+                let expected = alone.take("own", &own).await.unwrap();
+                assert_eq!(crowded.take("own", &own).await.unwrap(), expected, "seed {seed}, step {step}");
+                let other = ["a", "e", "f", "g", "h"][dice.random_range(0..5)];
+                fill(&crowded, other, step..step + dice.random_range(1..5)).await;
+                // Fractions of two, so that sums are exact.
+                tokio::time::advance(Duration::from_millis(125 * dice.random_range(0..3))).await;
+            }
+        }
+        let table = crowded.table.lock();
+        assert!(table.tenants["own"].levels.len() > SHARE / 4 && table.shared == MAX_SHARED);
     }
 
     #[tokio::test(start_paused = true)]

@@ -59,9 +59,15 @@ fn usage_path(org: &str) -> String {
 
 /// Shows the use of each limit in the last day.
 async fn show_usage(api: &AdminClient, org: &str, as_json: bool) -> Result<(), Failure> {
+    if org == EVERY_ORG {
+        let fault = "calls are counted for one org at a time; name an org, whose usage lists the limits of all orgs too";
+        return Err(Failure::bad("--usage", fault));
+    }
     let usage = api.get(&usage_path(org)).await?.accepted()?;
     let limits = (1..).zip(list(&usage, "limits"));
     let lines = limits.map(|(place, limit): (usize, _)| {
+        let is_of_all = limit.get("ofAllOrgs").and_then(Value::as_bool).unwrap_or_default();
+        let place = if is_of_all { "all orgs".to_owned() } else { place.to_string() };
         format!(
             "\n{place}: {}\n  {}",
             text(limit, "words"),

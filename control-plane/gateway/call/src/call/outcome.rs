@@ -3,6 +3,7 @@
 use asp_edge::{Reason, RevocationNotice};
 use asp_json::{Json, Members, held};
 use asp_registry::uri_template::ExpandFault;
+use asp_snapshot::limits::Level;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -347,6 +348,8 @@ pub enum Disapproval {
     Denied,
     #[error("is void, because the policy has changed since it was requested: call again")]
     Outdated,
+    #[error("is void, because the person who gave it has been blocked or revoked since: call again")]
+    ApproverRevoked,
 }
 
 impl Refusal {
@@ -387,6 +390,15 @@ impl Refusal {
             _ => None,
         };
         notice.map(RevocationNotice::members).into_iter().flatten()
+    }
+
+    /// Returns how many calls are left of the limit that refused; `None` if no limit of rates or running calls did.
+    pub fn remaining_calls(&self) -> Option<u64> {
+        match self {
+            // A limit refuses only what it has no more of.
+            Refusal::Limited { limit, .. } if Level::is_name(limit) => Some(0),
+            _ => None,
+        }
     }
 
     /// Returns the delay until the caller may retry, in whole seconds as in `Retry-After` (RFC 9110, 10.2.3); `None` if

@@ -35,6 +35,7 @@ use uuid::Uuid;
 use super::approval_text::reviewable_text;
 use super::approval_wait::{ApprovalEnd, ApprovalWait, within};
 use super::approve;
+use super::approver_standing;
 use super::{CallTask, Pipeline};
 
 /// Maximum number of decisions that wait for a call to see them; a call that is slower reads its request again.
@@ -316,7 +317,7 @@ impl CallTask {
         }
     }
 
-    /// Uses the grant under the policy in force; false if another call was faster.
+    /// Uses the grant under the policy in force, if its approver has not been revoked; false if another call was faster.
     async fn use_grant(
         &self,
         store: &dyn ApprovalStore,
@@ -324,24 +325,23 @@ impl CallTask {
         scope: &GrantScope,
     ) -> Result<bool, Refusal> {
         let snapshot = self.pipeline.running.snapshot();
-        let is_in_force =
-            snapshot.is_some_and(|snapshot| snapshot.policy.version(&scope.org) == scope.policy);
-        if !is_in_force {
+        let in_force = snapshot.filter(|snapshot| snapshot.policy.version(&scope.org) == scope.policy);
+        let Some(snapshot) = in_force else {
             return Err(Refusal::NotApproved(Disapproval::Outdated));
+        };
+        let granted = within(store.approval(id)).await.map_err(|error| self.store_failed(&error))?;
+        let Some(granted) = granted else { return Ok(false) };
+        if approver_standing::is_revoked(&snapshot, &granted) {
+            // Otherwise the next call would find this grant again until it expires.
+            let _ = within(store.end_grant(id)).await;
+            return Err(Refusal::NotApproved(Disapproval::ApproverRevoked));
         }
         let used = within(store.use_approval(id, scope, self.call.id.into_bytes())).await;
         if !used.map_err(|error| self.store_failed(&error))? {
             return Ok(false);
         }
         self.call.ruling.approve();
-        match within(store.approval(id)).await {
-            Ok(Some(used)) => {
-                self.record(&used.request, "approval.use", ApprovalState::Used, &used.decided_by).await;
-            }
-            Ok(None) | Err(_) => {
-                tracing::warn!(call = %self.call.id, approval = %Uuid::from_bytes(id), "approver of a used approval could not be read for the audit: check the store");
-            }
-        }
+        self.record(&granted.request, "approval.use", ApprovalState::Used, &granted.decided_by).await;
         Ok(true)
     }
 

@@ -113,6 +113,10 @@ impl RefusedRequest {
             Refusal::Limited { limit, .. } => failure.with("limit", *limit),
             _ => failure,
         };
+        let failure = match refusal.remaining_calls() {
+            Some(remaining) => failure.with("remaining", remaining.to_string()),
+            None => failure,
+        };
         let failure =
             refusal.revocation_members().fold(failure, |failure, (name, value)| failure.with(name, value));
         let is_unserved = refusal.reason() == Reason::UpstreamUnavailable;
@@ -245,7 +249,8 @@ mod tests {
         let misfit = Refusal::InvalidArguments { pointer: "/a/b".into(), message: "is no number".into() };
         let failure = RefusedRequest::of(&misfit).failure;
         assert_eq!(failure.violations[0].field, "arguments.a.b");
-        let limited = RefusedRequest::of(&Refusal::Limited { limit: "calls", retry_after_ms: 1500 });
+        let limited = RefusedRequest::of(&Refusal::Limited { limit: "user", retry_after_ms: 1500 });
+        assert!(limited.failure.metadata.contains(&("remaining".into(), "0".into())));
         let mut response = Response::new(axum::body::Body::empty());
         limited.complete(&mut response);
         assert_eq!(response.headers()[header::RETRY_AFTER], "2");

@@ -260,6 +260,9 @@ fn of_refusal(
                 let mut result = tool_error(&format!("{message}; retry after {retry_after_ms} ms"), refusal);
                 result.put_meta("asp/retryAfterMs", (*retry_after_ms).into());
                 result.put_meta("asp/limit", (*limit).into());
+                if let Some(remaining) = refusal.remaining_calls() {
+                    result.put_meta("asp/remaining", remaining.into());
+                }
                 return Ok(result);
             }
             Refusal::InvalidArguments { .. } if revision.has(Feature::ArgumentErrors) => {
@@ -292,6 +295,9 @@ fn of_refusal(
         }
         Refusal::Limited { limit, retry_after_ms } => {
             failure = failure.data("retryAfterMs", (*retry_after_ms).into()).data("limit", (*limit).into());
+            if let Some(remaining) = refusal.remaining_calls() {
+                failure = failure.data("remaining", remaining.into());
+            }
         }
         _ => {}
     }

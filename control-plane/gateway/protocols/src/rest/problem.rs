@@ -110,7 +110,12 @@ impl Problem {
         let problem = refusal.revocation_members().fold(problem, add);
         match refusal {
             Refusal::Limited { limit, retry_after_ms } => {
-                problem.member("retryAfterMs", (*retry_after_ms).into()).member("limit", (*limit).into())
+                let problem =
+                    problem.member("retryAfterMs", (*retry_after_ms).into()).member("limit", (*limit).into());
+                match refusal.remaining_calls() {
+                    Some(remaining) => problem.member("remaining", remaining.into()),
+                    None => problem,
+                }
             }
             Refusal::InvalidArguments { pointer, .. } => problem.member("pointer", pointer.as_str().into()),
             _ => problem,

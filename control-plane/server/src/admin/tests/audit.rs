@@ -95,7 +95,7 @@ async fn calls_are_filtered_by_each_member_and_by_time() {
         assert!(refused.status.is_client_error(), "no database holds it: {query}: {}", refused.body);
     }
     let refused = api.get("auditor", "/api/audit/calls?org=a%00").await;
-    assert_eq!(refused.status, StatusCode::NOT_FOUND, "{}", refused.body);
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.body);
 }
 
 #[tokio::test]

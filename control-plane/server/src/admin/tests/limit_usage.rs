@@ -74,6 +74,28 @@ async fn stored_limits_are_counted_each_by_itself_and_for_their_own_org_only() {
 }
 
 #[tokio::test]
+async fn limits_of_all_orgs_are_listed_after_those_of_the_org() {
+    let api = with_calls().await;
+    let own = json!([{ "selector": { "user": "bob" }, "policy": { "capacity": 5, "refill": "5/h" } }]);
+    let of_all = json!([{ "selector": { "server": "demo" }, "policy": { "capacity": 3, "refill": "3/h" } }]);
+    for (path, list) in [("/api/ratelimits/orgs/acme", own), ("/api/ratelimits/platform", of_all)] {
+        let put = api.put("platform", path, list).await;
+        assert_eq!(put.status, StatusCode::OK, "{}", put.body);
+    }
+    let usage = api.get("org:acme", USAGE).await.body;
+    let limits = usage["limits"].as_array().unwrap();
+    let flags: Vec<&Value> = limits.iter().map(|limit| &limit["ofAllOrgs"]).collect();
+    assert_eq!(flags, [&json!(false), &json!(true)], "{usage}");
+    assert_eq!(counts(&limits[1]), [&json!(4), &json!(2), &json!(1), &json!(1)], "{usage}");
+    // Another org sees the same limit, by its own calls.
+    let other = api.get("org:globex", "/api/ratelimits/orgs/globex/usage").await.body;
+    assert_eq!(other["limits"].as_array().unwrap().len(), 1, "{other}");
+    assert_eq!(other["limits"][0]["calls"], 0, "{other}");
+    let tried = api.get("org:acme", &format!("{USAGE}?limit=2/h")).await.body;
+    assert_eq!(tried["limits"].as_array().unwrap().len(), 1, "a tried limit stands alone: {tried}");
+}
+
+#[tokio::test]
 async fn an_observed_limit_may_stand_beside_an_enforced_one_and_reaches_no_edge() {
     let mut api = Api::start().await;
     let limit = |observe: bool| {

@@ -2,13 +2,21 @@
 //!
 //! Keeps true: an event is recorded in the transaction of its revocation, so that none is lost and none counts twice.
 
+use std::sync::atomic::Ordering;
+
+use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::write::{Rank, Write};
-use super::{ControlStore, check_bound, rows};
-use crate::control::{KEEP_PARKED, MAX_PARKED, MAX_REVOCATION_EVENTS, ParkedEvent, Result, RevocationEvent};
+use super::{ControlStore, rows};
+use crate::control::{
+    KEEP_PARKED, MAX_PARKED, MAX_REVOCATION_EVENTS, ParkedEvent, Result, RevocationEvent, StoreError,
+};
 
-const COUNT: &str = "SELECT COUNT(*) FROM revocation_events WHERE id <> $1";
+/// Number of events that a process records between two counts of all events, which read every entry of an index. Several
+/// processes may exceed [`MAX_REVOCATION_EVENTS`] by this number each.
+const COUNT_EVERY: usize = 1_000;
+const COUNT: &str = "SELECT COUNT(*) FROM revocation_events";
 const SELECT_PARKED: &str = "SELECT id, parked_at, fault, payload FROM parked_events \
      WHERE $1 = '' OR id = $1 ORDER BY parked_at DESC, id DESC LIMIT $2";
 /// Deletes all but the newest.
@@ -66,11 +74,28 @@ async fn parked(store: &ControlStore, id: &str, limit: u32) -> Result<Vec<Parked
 }
 
 /// Records an event; `false` if it was recorded before.
-pub(super) async fn take(write: &mut Write<'_>, event: &RevocationEvent) -> Result<bool> {
-    check_bound(&mut write.tx, (COUNT, &event.id), "events of revocations", MAX_REVOCATION_EVENTS).await?;
+pub(super) async fn take(
+    store: &ControlStore,
+    write: &mut Write<'_>,
+    event: &RevocationEvent,
+) -> Result<bool> {
     let insert = "INSERT INTO revocation_events (id, until_at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING";
     let insert = query!(insert, &event.id, rows::signed(event.until)?);
-    Ok(insert.execute(&mut *write.tx).await?.rows_affected() > 0)
+    if insert.execute(&mut *write.tx).await?.rows_affected() == 0 {
+        return Ok(false);
+    }
+    let one_less = |room: usize| room.checked_sub(1);
+    if store.event_room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+        return Ok(true);
+    }
+    // With this one; a refusal rolls it back.
+    let counted: i64 = sqlx::query(COUNT).fetch_one(&mut *write.tx).await?.try_get(0)?;
+    let counted = usize::try_from(counted).unwrap_or(usize::MAX);
+    let Some(room) = MAX_REVOCATION_EVENTS.checked_sub(counted) else {
+        return Err(StoreError::Full { what: "events of revocations", bound: MAX_REVOCATION_EVENTS });
+    };
+    store.event_room.store(room.min(COUNT_EVERY), Ordering::Relaxed);
+    Ok(true)
 }
 
 /// Deletes what is too old.
@@ -90,7 +115,49 @@ fn record(row: &AnyRow) -> Result<ParkedEvent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Change;
+    use crate::control::{Change, RevocationRecord};
+
+    /// Records an event that revokes a user with a revocation of this id; returns whether it was new.
+    async fn add(store: &ControlStore, event: &str, id: &str) -> Result<bool> {
+        let new = RevocationRecord {
+            id: id.into(),
+            kind: "user".into(),
+            org: "acme".into(),
+            target: id.into(),
+            issuer: String::new(),
+            reason: String::new(),
+            created_at: 1,
+            until: 9_000,
+            by_platform: false,
+        };
+        let event = RevocationEvent { id: event.into(), until: 9_000 };
+        let added = store.add_revocation_of(&Change::unconditional("kafka", 1), &new, Some(&event)).await?;
+        Ok(added.changed)
+    }
+
+    /// Invariant I-4.
+    #[tokio::test]
+    async fn events_are_bounded_and_seldom_counted() {
+        let store = ControlStore::in_memory().await.unwrap();
+        assert!(add(&store, "first", "r-1").await.unwrap());
+        assert_eq!(store.event_room.load(Ordering::Relaxed), COUNT_EVERY);
+        assert!(!add(&store, "first", "r-2").await.unwrap(), "a repetition needs no room");
+        assert!(add(&store, "second", "r-3").await.unwrap());
+        assert_eq!(store.event_room.load(Ordering::Relaxed), COUNT_EVERY - 1);
+        // All but one of the places are taken by another process.
+        let fill = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1) \
+             INSERT INTO revocation_events (id, until_at) SELECT 'other-' || i, 5000 FROM n";
+        let others = i64::try_from(MAX_REVOCATION_EVENTS - 3).unwrap();
+        query!(fill, others).execute(&store.pool).await.unwrap();
+        store.event_room.store(0, Ordering::Relaxed);
+        assert!(add(&store, "last", "r-4").await.unwrap());
+        let refused = add(&store, "more", "r-5").await;
+        assert!(matches!(refused, Err(StoreError::Full { bound: MAX_REVOCATION_EVENTS, .. })), "{refused:?}");
+        assert!(!store.has_revocation_event("more").await.unwrap());
+        assert!(!add(&store, "last", "r-6").await.unwrap(), "a repetition is not refused");
+        store.prune(&Change::unconditional("retention", 5_000), u64::MAX).await.unwrap();
+        assert!(add(&store, "more", "r-5").await.unwrap());
+    }
 
     #[tokio::test]
     async fn parked_messages_are_deleted_after_their_time() {

@@ -9,13 +9,26 @@ use crate::control::{EndedLinks, MAX_LINK_ENDINGS, Result, RevocationRecord};
 
 const COUNT: &str = "SELECT COUNT(*) FROM link_endings WHERE id <> $1";
 const SELECT: &str = "SELECT id, org, subject, provider, token, created_at FROM link_endings \
-     ORDER BY created_at, id LIMIT $1";
+     WHERE (created_at, id) > ($1, $2) ORDER BY created_at, id LIMIT $3";
 
 impl ControlStore {
     /// Returns at most `limit` endings that have not been done, oldest first.
     pub async fn link_endings(&self, limit: u32) -> Result<Vec<EndedLinks>> {
+        self.link_endings_after(None, limit).await
+    }
+
+    /// Returns at most `limit` endings that have not been done and follow `after`, oldest first.
+    pub async fn link_endings_after(
+        &self,
+        after: Option<&EndedLinks>,
+        limit: u32,
+    ) -> Result<Vec<EndedLinks>> {
         self.within(async {
-            let page = query!(SELECT, i64::from(limit));
+            let (at, id) = match after {
+                Some(last) => (rows::signed(last.created_at)?, last.id.as_str()),
+                None => (-1, ""),
+            };
+            let page = query!(SELECT, at, id, i64::from(limit));
             page.fetch_all(&self.revoking).await?.iter().map(record).collect()
         })
         .await

@@ -96,7 +96,7 @@ impl ControlStore {
                 return write.unchanged().await;
             }
             if let Some(event) = event
-                && !super::events::take(&mut write, event).await?
+                && !super::events::take(self, &mut write, event).await?
             {
                 return write.unchanged().await;
             }

@@ -31,6 +31,9 @@ pub(super) async fn are_recorded_with_their_revocations_until_they_are_done(stor
     let found = waiting().await;
     let expected: Vec<EndedLinks> = [&token, &user].into_iter().filter_map(EndedLinks::of).collect();
     assert_eq!(found, expected);
+    let after = async |last: &EndedLinks| store.link_endings_after(Some(last), 1_000).await.unwrap();
+    assert_eq!(after(&expected[0]).await, expected[1..]);
+    assert!(after(&expected[1]).await.is_empty());
     // A lifted revocation has ended its links all the same.
     store.delete_revocation(&change(), "ends-1").await.unwrap();
     assert_eq!(waiting().await, expected);
