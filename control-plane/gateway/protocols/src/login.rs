@@ -16,8 +16,7 @@ mod link_texts;
 pub mod linking;
 mod page;
 mod redirect;
-mod sign_in;
-pub(crate) mod signin;
+pub(crate) mod sign_in;
 mod token;
 
 use asp_call::digest::PeerKey;

@@ -12,6 +12,9 @@ pub(super) const EXPIRED: &str =
 pub(super) const FOREIGN: &str = "The request comes from another page.";
 pub(super) const OTHER_ISSUER: &str = "The answer is from a different issuer than the one that was asked.";
 pub(super) const NOT_SIGNED_IN: &str = "You were not signed in.";
+pub(super) const INVALID_LOGIN: &str = "The login is not valid, or has expired: start it again.";
+pub(super) const REVOKED: &str = "The login has been revoked.";
+pub(super) const TOO_MANY: &str = "There are too many logins: try again later.";
 pub(super) const NO_ACCESS: &str = "You have no access to this server.";
 pub(super) const OTHER_USER: &str = "You signed in as another user than the one who called the tool. Sign out at your \
      organization, and open the address again as that user.";
