@@ -23,6 +23,8 @@ use crate::login::FORM;
 use crate::plugin::until_async;
 use crate::support::{Answer, PUBLIC_URL, now, vault};
 
+#[path = "linked/audited.rs"]
+mod audited;
 #[path = "linked/bound.rs"]
 mod bound;
 #[path = "linked/late.rs"]
@@ -185,6 +187,18 @@ impl World {
         let back = query(&[("state", state.as_str()), ("code", user)]);
         let answer = self.get(&format!("/demo/oauth/callback?{back}"), &cookie).await;
         (cookie, answer)
+    }
+
+    /// Signs alice in at the page of her accounts; returns the cookie of its session.
+    async fn account(&self) -> String {
+        let to_issuer = self.post("/account/sign-in", "", PUBLIC_URL, &[("server", "demo")]).await;
+        let browser = cookie(&to_issuer);
+        let state = sent_to(&to_issuer)["state"].clone();
+        let back = query(&[("state", state.as_str()), ("code", "alice")]);
+        let signed_in = self.get(&format!("/demo/oauth/callback?{back}"), &browser).await;
+        let at = &signed_in.headers["location"];
+        assert_eq!(at, format!("{PUBLIC_URL}/account").as_str(), "{}", signed_in.text);
+        cookie(&signed_in)
     }
 }
 
@@ -506,13 +520,7 @@ async fn a_user_sees_and_removes_the_links_of_the_account_page() {
     world.put_link("at-0", HOUR).await;
     let choose = world.get("/account", "").await;
     assert!(choose.text.contains("Sign in at dev"), "{}", choose.text);
-    let to_issuer = world.post("/account/sign-in", "", PUBLIC_URL, &[("server", "demo")]).await;
-    let browser = cookie(&to_issuer);
-    let state = sent_to(&to_issuer)["state"].clone();
-    let back = query(&[("state", state.as_str()), ("code", "alice")]);
-    let signed_in = world.get(&format!("/demo/oauth/callback?{back}"), &browser).await;
-    assert_eq!(signed_in.headers["location"], format!("{PUBLIC_URL}/account").as_str(), "{}", signed_in.text);
-    let session = cookie(&signed_in);
+    let session = world.account().await;
     let page = world.get("/account", &session).await;
     assert!(page.text.contains("<h2>Hub</h2>") && page.text.contains("Signed in as alice"), "{}", page.text);
     let tag = page.text.split("name=tag value=\"").nth(1).unwrap().split('"').next().unwrap();
