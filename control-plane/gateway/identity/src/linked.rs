@@ -241,7 +241,7 @@ impl LinkedTokens {
     }
 
     async fn redeem(&self, new: &NewLink) -> Result<(), NoLink> {
-        let NewLink { ticket, scopes, code, verifier } = new;
+        let NewLink { ticket, code, verifier, .. } = new;
         let known = self.provider(&ticket.provider).await?;
         let redirect = self.redirect();
         let mut form = vec![
@@ -253,17 +253,35 @@ impl LinkedTokens {
             form.push(("code_verifier", verifier.expose()));
         }
         let answer = self.ask_for_tokens(&known, &form).await?;
+        match self.store_link(new, &known, &answer).await {
+            Ok(()) => {
+                self.stored.send_modify(|stored| *stored = stored.wrapping_add(1));
+                Ok(())
+            }
+            Err(fault) => {
+                self.revoke_unstored(&known, &ticket.org, answer).await;
+                Err(NoLink::NotStored(fault.to_string()))
+            }
+        }
+    }
+
+    /// Stores the link of an answer to a code.
+    async fn store_link(
+        &self,
+        new: &NewLink,
+        known: &KnownProvider,
+        answer: &TokenAnswer,
+    ) -> Result<(), NoLink> {
+        let NewLink { ticket, scopes, .. } = new;
         let id: LinkId = rand::random();
         // Providers may name the granted scopes otherwise; one that the user left out is refused by the service.
         let requested = scopes.join(" ");
-        let tokens = self.sealed_tokens((id, &ticket.org), &answer, (None, &requested), &known).await?;
+        let tokens = self.sealed_tokens((id, &ticket.org), answer, (None, &requested), known).await?;
         let keep = match ticket.until {
             0 => known.keep(),
             until => known.keep().min(Duration::from_secs(until.saturating_sub(unix_seconds()))),
         };
-        self.store.put_link(id, &ticket.key(), &tokens, keep).await.map_err(unavailable)?;
-        self.stored.send_modify(|stored| *stored = stored.wrapping_add(1));
-        Ok(())
+        self.store.put_link(id, &ticket.key(), &tokens, keep).await.map_err(unavailable)
     }
 
     /// Returns the scopes to request for a ticket: those of the provider, of the ticket, and of the link that the new one

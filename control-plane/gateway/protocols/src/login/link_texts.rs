@@ -21,6 +21,8 @@ pub(super) const OTHER_USER: &str = "You signed in as another user than the one 
 pub(super) const NOT_ALLOWED: &str = "Accounts of this service are not offered here.";
 pub(super) const NO_CONSENT: &str = "The account was not linked, because the service sent no consent.";
 pub(super) const REJECTED: &str = "The service did not accept the link: call the tool again to retry.";
+pub(super) const NOT_STORED: &str = "The account was not linked, because the link could not be stored here. Call the tool again \
+     later, and inform the operator if this stays so.";
 pub(super) const FAILED: &str =
     "This does not work at the moment: try again later, and inform the operator if it stays so.";
 

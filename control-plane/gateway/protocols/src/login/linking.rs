@@ -159,6 +159,10 @@ fn failed(ticket: &LinkTicket, fault: &NoLink) -> &'static str {
     match fault {
         NoLink::Missing(LinkReason::Rejected) => texts::REJECTED,
         NoLink::UnknownProvider(_) => texts::NOT_ALLOWED,
+        NoLink::NotStored(_) => {
+            tracing::warn!(provider = ticket.provider, org = ticket.org, %fault, "account could not be linked");
+            texts::NOT_STORED
+        }
         _ => {
             tracing::warn!(provider = ticket.provider, org = ticket.org, %fault, "account could not be linked");
             texts::FAILED
@@ -205,6 +209,7 @@ impl LinkRefusal {
             | NoLink::Org { .. }
             | NoLink::Origin { .. }
             | NoLink::NoPerson => LinkRefusal::rejected("denied", text),
+            NoLink::NotStored(_) => LinkRefusal { outcome: "failed", reason: "not_stored", text },
             NoLink::NotHere | NoLink::Vault(_) | NoLink::Unavailable(_) => {
                 LinkRefusal { outcome: "failed", reason: "unavailable", text }
             }

@@ -29,6 +29,8 @@ mod audited;
 mod bound;
 #[path = "linked/late.rs"]
 mod late;
+#[path = "linked/unstored.rs"]
+mod unstored;
 
 const SECRET: &str = "hub-s3cret";
 const HOUR: Duration = Duration::from_secs(3_600);
