@@ -287,7 +287,7 @@ pub(super) fn returned(asked: &LoginRequest<'_>) -> Response {
         return page::refusal("The login took too long or was started in another browser: start it again.");
     };
     // An answer from another issuer does not belong to this request (RFC 9207 section 2.4).
-    if given.get("iss").is_some_and(|iss| *iss != asked.front.upstream.iss) {
+    if !asked.front.has_sent(&given) {
         return page::refusal("The answer is from a different issuer than the one that was asked.");
     }
     if let Some(error) = given.get("error") {

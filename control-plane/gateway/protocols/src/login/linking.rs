@@ -25,7 +25,7 @@ use super::link_state::{
     Consent, LIFE, LinkState, PublicRequest, is_from_here, is_here, links, open, seal, verifier,
 };
 use super::link_texts as texts;
-use super::{Front, LoginRequest, account, code, form, parameters, sign_in, too_many};
+use super::{Front, LoginRequest, account, code, form, is_from, parameters, sign_in, too_many};
 use crate::replica::Replica;
 
 /// Longest code of an issuer or a provider, in bytes.
@@ -75,7 +75,7 @@ pub(super) async fn returned(asked: &LoginRequest<'_>) -> Option<Response> {
     if state.expires <= unix_seconds() || cookie(asked) != Some(state.browser.as_str()) {
         return Some(texts::refusal(texts::EXPIRED));
     }
-    if given.get("iss").is_some_and(|iss| *iss != asked.front.upstream.iss) {
+    if !asked.front.has_sent(&given) {
         return Some(texts::refusal(texts::OTHER_ISSUER));
     }
     let Some(code) = given.get("code").filter(|code| code.len() <= MAX_CODE) else {
@@ -278,8 +278,8 @@ async fn link(
 ) -> Result<(), LinkRefusal> {
     let Consent { ticket, scopes, verifier, expires, .. } = state;
     // RFC 9207 section 2.4.
-    let iss = given.get("iss");
-    if known.document.issuer.as_ref().is_some_and(|issuer| iss.is_some_and(|iss| iss != issuer)) {
+    let provider = &known.document;
+    if !is_from(provider.issuer.as_deref(), provider.iss_parameter, given) {
         return Err(LinkRefusal::rejected("other_issuer", texts::OTHER_ISSUER));
     }
     let code = given.get("code").filter(|code| code.len() <= MAX_CODE);

@@ -29,6 +29,8 @@ mod audited;
 mod bound;
 #[path = "linked/late.rs"]
 mod late;
+#[path = "linked/responses.rs"]
+mod responses;
 #[path = "linked/unstored.rs"]
 mod unstored;
 

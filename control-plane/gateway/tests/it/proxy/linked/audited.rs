@@ -28,7 +28,7 @@ impl World {
     }
 
     /// Returns the path of a provider's response to the consent of alice, and her cookie.
-    async fn response(&self, pairs: &[(&str, &str)]) -> (String, String) {
+    pub(super) async fn response(&self, pairs: &[(&str, &str)]) -> (String, String) {
         let (cookie, at_provider) = self.sign_in(&self.page().await, "alice").await;
         let sent = sent_to(&at_provider);
         let pairs: Vec<(&str, &str)> =
