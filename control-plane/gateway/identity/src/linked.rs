@@ -6,6 +6,7 @@
 //! one at a time refreshes a link, and the others wait a bounded time for its result; a refresh that has begun ends even if
 //! its call does not; tokens are sealed wherever they rest, and never printed.
 
+mod endings;
 mod endpoint;
 mod provider;
 mod refresh;
@@ -23,7 +24,8 @@ use asp_call::telemetry::metrics::{LinkMetrics, LinkUse};
 use asp_outbound::Outbound;
 use asp_platform::secret::{Secret, SecretBytes};
 use asp_store::linked_accounts::{
-    HolderId, LINK_TABLE, LinkFilter, LinkId, LinkRow, LinkTokens, LinkedAccounts, bound_to_session, link_row,
+    HolderId, LINK_TABLE, LinkFilter, LinkId, LinkKey, LinkRow, LinkTokens, LinkedAccounts, bound_to_session,
+    link_row,
 };
 use asp_vault::{Place, Vault, VaultError};
 use bytes::Bytes;
@@ -82,8 +84,10 @@ pub struct LinkedTokens {
     stored: watch::Sender<u64>,
 }
 
+#[derive(Clone)]
 struct GivenLink {
     call: [u8; 16],
+    key: LinkKey,
     id: LinkId,
     version: i64,
 }
@@ -397,7 +401,12 @@ impl LinkedTokens {
             if given.len() >= REMEMBERED {
                 given.pop_front();
             }
-            given.push_back(GivenLink { call: request.call, id: link.id, version: link.version });
+            given.push_back(GivenLink {
+                call: request.call,
+                key: link.key.clone(),
+                id: link.id,
+                version: link.version,
+            });
         }
         let used = u64::try_from(link.used_ms).unwrap_or_default();
         if used + NOTE_EVERY.as_secs() * 1_000 > unix_ms() {
@@ -445,8 +454,6 @@ fn unavailable(error: impl std::fmt::Display) -> NoLink {
 
 #[cfg(test)]
 mod tests {
-    use asp_store::linked_accounts::LinkKey;
-
     use super::*;
 
     fn link(life: Option<u64>, renewable: bool) -> LinkRow {

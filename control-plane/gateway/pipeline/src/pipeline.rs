@@ -19,7 +19,7 @@ pub mod input;
 pub mod internals;
 pub mod ledger;
 pub mod limits;
-mod link_audit;
+mod links;
 pub mod listings;
 pub mod lookup;
 mod lost;

@@ -31,6 +31,8 @@ mod bound;
 mod late;
 #[path = "linked/responses.rs"]
 mod responses;
+#[path = "linked/running.rs"]
+mod running;
 #[path = "linked/unstored.rs"]
 mod unstored;
 
@@ -52,6 +54,8 @@ struct Heard {
     /// Notified of each request for tokens, which then waits for a permit of the gate, if there is one.
     asked: Notify,
     gate: Mutex<Option<Arc<Semaphore>>>,
+    /// Each request at the service waits for a permit of it, if there is one.
+    held: Mutex<Option<Arc<Semaphore>>>,
     /// Number of revocations that the provider still fails.
     failures: Mutex<usize>,
 }
@@ -102,6 +106,10 @@ async fn service(State(heard): State<Arc<Heard>>, headers: HeaderMap) -> (Status
         headers.get(AUTHORIZATION).map(|shown| shown.to_str().unwrap().to_owned()).unwrap_or_default();
     let accepted = shown.strip_prefix("Bearer ").is_some_and(|token| heard.accepted.lock().contains(token));
     heard.calls.lock().push(shown);
+    let held = heard.held.lock().clone();
+    if let Some(held) = held {
+        held.acquire().await.unwrap().forget();
+    }
     let status = if accepted { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
     (status, axum::Json(json!({ "done": true })))
 }
@@ -147,6 +155,10 @@ impl World {
     }
 
     async fn put_link_as(&self, id: LinkId, access: &str, life: Duration) {
+        self.put_link_of(id, &alice(), access, life).await;
+    }
+
+    async fn put_link_of(&self, id: LinkId, key: &LinkKey, access: &str, life: Duration) {
         let row = link_row(id);
         let place = Place { tenant: "acme", table: LINK_TABLE, row: &row };
         let plain = json!({ "a": access, "r": "rt-0" }).to_string();
@@ -157,7 +169,7 @@ impl World {
             access_life: Some(life),
             sealed: vault().seal(&place, plain.as_bytes()).await.unwrap().into(),
         };
-        self.store.put_link(id, &alice(), &tokens, HOUR).await.unwrap();
+        self.store.put_link(id, key, &tokens, HOUR).await.unwrap();
     }
 
     async fn call(&self, gateway: usize) -> Value {
