@@ -17,6 +17,7 @@ pub mod deploy;
 pub mod dev;
 mod device_login;
 pub mod explain;
+mod hidden_input;
 pub mod history;
 pub mod issuer;
 pub mod kafka;

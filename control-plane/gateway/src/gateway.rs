@@ -23,7 +23,6 @@ use asp_call::telemetry::audit::Audit;
 use asp_call::telemetry::metrics::RevocationStage;
 use asp_edge::{Edge, EdgeRole};
 use asp_identity::issuers::{IssuerDeps, Issuers};
-use asp_identity::linked::LinkedTokens;
 use asp_identity::minting::{self, CardKeys, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
 use asp_pipeline::pipeline::approvals::Approvals;
@@ -55,6 +54,7 @@ use tokio::sync::watch;
 
 mod approvals;
 pub mod degraded;
+mod links;
 mod live;
 mod shared;
 pub mod standing;
@@ -420,17 +420,6 @@ impl Gateway {
     /// Notifies the webhook of requests for approval until the gateway is dropped; run it as a task.
     pub fn send_approval_notices(&self) -> impl Future<Output = ()> + Send + use<> {
         notices::send(Arc::downgrade(&self.replica))
-    }
-
-    /// Ends expired linked accounts and revokes ended ones until the gateway is dropped; run it as a task.
-    pub fn keep_links(&self) -> impl Future<Output = ()> + Send + use<> {
-        let links = self.issuers.links.as_ref().map(Arc::downgrade);
-        async move {
-            match links {
-                Some(links) => LinkedTokens::keep(links).await,
-                None => std::future::pending().await,
-            }
-        }
     }
 
     /// Returns the health of the plugin runtimes, for operators.

@@ -99,6 +99,7 @@ pub(super) fn access(
             redirects: given.redirects.clone(),
             without_resource: !given.resource,
             scopes_on_refresh: given.scopes_on_refresh,
+            iss_required: fetched.is_some_and(|fetched| fetched.iss_parameter),
             scopes: given.scopes.clone(),
         })
     };

@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use asp_outbound::{Outbound, body};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::document::{KeySet, KeySource};
 use super::metadata::IssuerMetadata;
@@ -35,6 +36,12 @@ pub(super) struct Discovery {
     token_endpoint: Option<String>,
     introspection_endpoint: Option<String>,
     device_authorization_endpoint: Option<String>,
+    #[serde(
+        default,
+        rename = "authorization_response_iss_parameter_supported",
+        deserialize_with = "is_true"
+    )]
+    iss_parameter: bool,
 }
 
 /// Endpoints that a provider of linked accounts names.
@@ -44,6 +51,18 @@ pub struct ProviderEndpoints {
     pub authorization_endpoint: String,
     pub token_endpoint: String,
     pub revocation_endpoint: Option<String>,
+    /// Whether its authorization responses name it (RFC 9207 section 3).
+    #[serde(
+        default,
+        rename = "authorization_response_iss_parameter_supported",
+        deserialize_with = "is_true"
+    )]
+    pub iss_parameter: bool,
+}
+
+/// Reads a member that counts only if it is `true`: one of another type makes no issuer unusable.
+fn is_true<'de, D: Deserializer<'de>>(member: D) -> Result<bool, D::Error> {
+    Ok(Value::deserialize(member)? == true)
 }
 
 impl Discovery {
@@ -55,6 +74,7 @@ impl Discovery {
             authorization_endpoint: self.authorization_endpoint,
             token_endpoint: self.token_endpoint,
             device_authorization_endpoint: self.device_authorization_endpoint,
+            iss_parameter: self.iss_parameter,
         }
     }
 }

@@ -17,4 +17,7 @@ pub(super) struct IssuerMetadata {
     pub(super) token_endpoint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) device_authorization_endpoint: Option<String>,
+    /// Whether its authorization responses name it (RFC 9207 section 3).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) iss_parameter: bool,
 }

@@ -227,7 +227,12 @@ fn line(record: &Value) -> String {
     match event.get("outcome").and_then(Value::as_str) {
         Some(outcome) => {
             let took = number(event, "latencyUs") / 1000;
-            let mut said = format!("{head} {outcome} {} {took} ms", text(event, "reason"));
+            let mut said = match event.get("provider") {
+                Some(_) => {
+                    format!("{head} {outcome} {} at {}", text(event, "reason"), text(event, "provider"))
+                }
+                None => format!("{head} {outcome} {} {took} ms", text(event, "reason")),
+            };
             if event.get("rule").is_some() {
                 said.push_str(&format!(" by {}", text(event, "rule")));
             }
@@ -343,6 +348,11 @@ mod tests {
                 && shown.ends_with("failed deadline 2 ms"),
             "{shown}"
         );
+        let event = json!({ "event": "link.remove", "user": "alice", "issuer": "dev", "provider": "github",
+            "outcome": "completed", "reason": "ok" });
+        let shown = line(&json!({ "seq": 9, "at": 0, "org": "acme", "event": event }));
+        assert!(shown.contains("acme/alice link.remove"), "{shown}");
+        assert!(shown.ends_with("completed ok at github"), "{shown}");
         let observed = json!({ "would": "deny", "rule": "user:* echo mcp" });
         let event = json!({ "event": "call.finish", "outcome": "completed", "rule": "user:* e* *", "observed": observed });
         let shown = line(&json!({ "seq": 9, "at": 0, "org": "acme", "event": event }));

@@ -1,8 +1,9 @@
 //! `asp links` and `asp link-provider`: accounts that users link at other services, and these services.
 //!
-//! Keeps true: a client's secret comes from a file or the terminal, so that no list of processes shows it, and is printed nowhere.
+//! Keeps true: a client's secret comes from a file or the terminal, so that no list of processes shows it, and is printed nowhere,
+//! nor shown while it is typed.
 
-use std::io::{BufRead, IsTerminal, Read};
+use std::io::{IsTerminal, Read};
 
 use anyhow::Context;
 use asp_command::environment::ProcessEnvironment;
@@ -14,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{self, is, list, number, text, texts};
 use super::client::{AdminClient, api_path, block_on, with_query};
+use super::hidden_input;
 use crate::args::links::{LinkProviderAddArgs, LinkProviderCommand, LinksCommand, LinksFilterArgs};
 
 /// Longest secret that is read, in bytes.
@@ -154,25 +156,19 @@ fn body(args: &LinkProviderAddArgs, secret: Option<&Secret>) -> Result<Value, Fa
 
 /// Reads the secret of a client from its file, or from the terminal.
 fn read_secret(args: &LinkProviderAddArgs) -> Result<Secret, Failure> {
+    let Some(file) = &args.client_secret_file else {
+        if !std::io::stdin().is_terminal() {
+            return Err(Failure::bad("--client-secret-file", "is required, or --public"));
+        }
+        return hidden_input::ask("--client-secret-file", "secret of the client");
+    };
+    let shown = || format!("read {}", file.display());
+    let source: Box<dyn Read> = match file.to_str() {
+        Some("-") => Box::new(std::io::stdin()),
+        _ => Box::new(std::fs::File::open(file).with_context(shown)?),
+    };
     let mut secret = String::new();
-    match &args.client_secret_file {
-        Some(file) => {
-            let shown = || format!("read {}", file.display());
-            let source: Box<dyn Read> = match file.to_str() {
-                Some("-") => Box::new(std::io::stdin()),
-                _ => Box::new(std::fs::File::open(file).with_context(shown)?),
-            };
-            source.take(MAX_READ).read_to_string(&mut secret).with_context(shown)?;
-        }
-        None => {
-            let input = std::io::stdin();
-            if !input.is_terminal() {
-                return Err(Failure::bad("--client-secret-file", "is required, or --public".to_owned()));
-            }
-            print::note("--client-secret-file: secret of the client?");
-            input.lock().take(MAX_READ).read_line(&mut secret).context("read the terminal")?;
-        }
-    }
+    source.take(MAX_READ).read_to_string(&mut secret).with_context(shown)?;
     match secret.trim() {
         "" => Err(Failure::bad("--client-secret-file", "is empty".to_owned())),
         secret => Ok(Secret::new(secret.to_owned())),

@@ -6,6 +6,7 @@
 //! one at a time refreshes a link, and the others wait a bounded time for its result; a refresh that has begun ends even if
 //! its call does not; tokens are sealed wherever they rest, and never printed.
 
+mod endings;
 mod endpoint;
 mod provider;
 mod refresh;
@@ -23,7 +24,8 @@ use asp_call::telemetry::metrics::{LinkMetrics, LinkUse};
 use asp_outbound::Outbound;
 use asp_platform::secret::{Secret, SecretBytes};
 use asp_store::linked_accounts::{
-    HolderId, LINK_TABLE, LinkFilter, LinkId, LinkRow, LinkTokens, LinkedAccounts, bound_to_session, link_row,
+    HolderId, LINK_TABLE, LinkFilter, LinkId, LinkKey, LinkRow, LinkTokens, LinkedAccounts, bound_to_session,
+    link_row,
 };
 use asp_vault::{Place, Vault, VaultError};
 use bytes::Bytes;
@@ -82,8 +84,10 @@ pub struct LinkedTokens {
     stored: watch::Sender<u64>,
 }
 
+#[derive(Clone)]
 struct GivenLink {
     call: [u8; 16],
+    key: LinkKey,
     id: LinkId,
     version: i64,
 }
@@ -241,7 +245,7 @@ impl LinkedTokens {
     }
 
     async fn redeem(&self, new: &NewLink) -> Result<(), NoLink> {
-        let NewLink { ticket, scopes, code, verifier } = new;
+        let NewLink { ticket, code, verifier, .. } = new;
         let known = self.provider(&ticket.provider).await?;
         let redirect = self.redirect();
         let mut form = vec![
@@ -253,17 +257,35 @@ impl LinkedTokens {
             form.push(("code_verifier", verifier.expose()));
         }
         let answer = self.ask_for_tokens(&known, &form).await?;
+        match self.store_link(new, &known, &answer).await {
+            Ok(()) => {
+                self.stored.send_modify(|stored| *stored = stored.wrapping_add(1));
+                Ok(())
+            }
+            Err(fault) => {
+                self.revoke_unstored(&known, &ticket.org, answer).await;
+                Err(NoLink::NotStored(fault.to_string()))
+            }
+        }
+    }
+
+    /// Stores the link of an answer to a code.
+    async fn store_link(
+        &self,
+        new: &NewLink,
+        known: &KnownProvider,
+        answer: &TokenAnswer,
+    ) -> Result<(), NoLink> {
+        let NewLink { ticket, scopes, .. } = new;
         let id: LinkId = rand::random();
         // Providers may name the granted scopes otherwise; one that the user left out is refused by the service.
         let requested = scopes.join(" ");
-        let tokens = self.sealed_tokens((id, &ticket.org), &answer, (None, &requested), &known).await?;
+        let tokens = self.sealed_tokens((id, &ticket.org), answer, (None, &requested), known).await?;
         let keep = match ticket.until {
             0 => known.keep(),
             until => known.keep().min(Duration::from_secs(until.saturating_sub(unix_seconds()))),
         };
-        self.store.put_link(id, &ticket.key(), &tokens, keep).await.map_err(unavailable)?;
-        self.stored.send_modify(|stored| *stored = stored.wrapping_add(1));
-        Ok(())
+        self.store.put_link(id, &ticket.key(), &tokens, keep).await.map_err(unavailable)
     }
 
     /// Returns the scopes to request for a ticket: those of the provider, of the ticket, and of the link that the new one
@@ -379,7 +401,12 @@ impl LinkedTokens {
             if given.len() >= REMEMBERED {
                 given.pop_front();
             }
-            given.push_back(GivenLink { call: request.call, id: link.id, version: link.version });
+            given.push_back(GivenLink {
+                call: request.call,
+                key: link.key.clone(),
+                id: link.id,
+                version: link.version,
+            });
         }
         let used = u64::try_from(link.used_ms).unwrap_or_default();
         if used + NOTE_EVERY.as_secs() * 1_000 > unix_ms() {
@@ -427,8 +454,6 @@ fn unavailable(error: impl std::fmt::Display) -> NoLink {
 
 #[cfg(test)]
 mod tests {
-    use asp_store::linked_accounts::LinkKey;
-
     use super::*;
 
     fn link(life: Option<u64>, renewable: bool) -> LinkRow {

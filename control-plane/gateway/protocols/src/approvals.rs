@@ -24,7 +24,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 
-use crate::login::signin::{self, PageRequest};
+use crate::login::sign_in::{self, PageRequest};
 use crate::replica::Replica;
 use session::{ApproverSession, PendingLogin};
 
@@ -160,7 +160,10 @@ impl ApprovalPage<'_> {
         let Some(code) = text("code").filter(|code| code.len() <= MAX_CODE) else { return invalid() };
         let Some(server) = self.snapshot.server(&pending.server) else { return invalid() };
         let page = self.page_request(server);
-        let caller = match signin::complete(&page, &self.callback(), code, &pending.verifier).await {
+        let callback = self.callback();
+        // Boxed, so that the state of every request does not include this one's.
+        let ended = Box::pin(sign_in::end_for_page(&page, &callback, code, &pending.verifier)).await;
+        let caller = match ended {
             Ok(caller) => caller,
             Err(words) => return page::refusal(StatusCode::FORBIDDEN, words),
         };
@@ -181,7 +184,7 @@ impl ApprovalPage<'_> {
         let pending = PendingLogin::new(sealed, &approval.request);
         let server = self.snapshot.server(&approval.request.scope.server);
         let begun = server.zip(pending.seal(&self.gateway.sealer)).and_then(|(server, state)| {
-            signin::begin(&self.page_request(server), &self.callback(), state, &pending.verifier)
+            sign_in::begin_for_page(&self.page_request(server), &self.callback(), state, &pending.verifier)
         });
         let Some(mut response) = begun else {
             let words = "The issuer of this server has no login for persons: decide with asp approvals.";

@@ -16,9 +16,10 @@ mod link_texts;
 pub mod linking;
 mod page;
 mod redirect;
-mod sign_in;
-pub(crate) mod signin;
+pub(crate) mod sign_in;
 mod token;
+
+use std::collections::HashMap;
 
 use asp_call::digest::PeerKey;
 use asp_call::seal::Purpose;
@@ -83,6 +84,11 @@ impl<'a> Front<'a> {
         scopes.sort();
         scopes.dedup();
         scopes
+    }
+
+    /// Whether the parameters of an authorization response are those of the issuer behind this front.
+    fn has_sent(&self, given: &HashMap<String, String>) -> bool {
+        is_from(Some(self.upstream.iss.as_str()), self.login.iss_required, given)
     }
 
     /// Returns the metadata document (RFC 8414 section 2, RFC 9207 section 3).
@@ -210,8 +216,8 @@ fn error(status: StatusCode, code: &str, description: &str) -> Response {
 }
 
 /// Returns the parameters of a query or a form; `None` if one is given twice (RFC 6749 section 3.1).
-pub(crate) fn parameters(encoded: &[u8]) -> Option<std::collections::HashMap<String, String>> {
-    let mut found = std::collections::HashMap::new();
+pub(crate) fn parameters(encoded: &[u8]) -> Option<HashMap<String, String>> {
+    let mut found = HashMap::new();
     for (name, value) in form_urlencoded::parse(encoded) {
         if found.insert(name.into_owned(), value.into_owned()).is_some() {
             return None;
@@ -220,12 +226,21 @@ pub(crate) fn parameters(encoded: &[u8]) -> Option<std::collections::HashMap<Str
     Some(found)
 }
 
+/// Whether an authorization response comes from the issuer that was asked (RFC 9207 section 2.4): `iss` equals its
+/// identifier if it is sent, and is sent if that is `required`.
+fn is_from(issuer: Option<&str>, required: bool, given: &HashMap<String, String>) -> bool {
+    match (issuer, given.get("iss")) {
+        (Some(issuer), Some(iss)) => iss == issuer,
+        (None, Some(_)) | (_, None) => !required,
+    }
+}
+
 /// Returns the parameters of the form in a request's body; `None` if the body is not a form.
-fn form(asked: &LoginRequest<'_>) -> Option<std::collections::HashMap<String, String>> {
+fn form(asked: &LoginRequest<'_>) -> Option<HashMap<String, String>> {
     form_in(asked.parts, asked.body)
 }
 
-fn form_in(parts: &Parts, body: &Bytes) -> Option<std::collections::HashMap<String, String>> {
+fn form_in(parts: &Parts, body: &Bytes) -> Option<HashMap<String, String>> {
     let kind = parts.headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let is_form = kind.split(';').next()?.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded");
     if is_form { parameters(body) } else { None }
@@ -233,7 +248,7 @@ fn form_in(parts: &Parts, body: &Bytes) -> Option<std::collections::HashMap<Stri
 
 #[cfg(test)]
 mod tests {
-    use super::{parameters, place};
+    use super::{is_from, parameters, place};
 
     #[test]
     fn metadata_is_where_clients_look_for_it() {
@@ -247,6 +262,35 @@ mod tests {
         assert_eq!(place("/demo/oauth/token"), Some(("demo", "token")));
         assert_eq!(place("/.well-known/oauth-authorization-server/demo"), None);
         assert_eq!(place("/.well-known/oauth-protected-resource/demo/mcp"), None);
+    }
+
+    #[test]
+    fn a_response_is_from_the_issuer_that_was_asked_or_names_none_if_none_is_required() {
+        const ISSUER: &str = "https://login.example.com";
+        for (issuer, required, query, expected) in [
+            (Some(ISSUER), false, "code=c", true),
+            (Some(ISSUER), false, "code=c&iss=https://login.example.com", true),
+            (Some(ISSUER), true, "code=c&iss=https%3A%2F%2Flogin.example.com", true),
+            (None, false, "code=c", true),
+            (None, false, "code=c&iss=https://login.example.com", true),
+            (Some(ISSUER), true, "code=c", false),
+            (Some(ISSUER), true, "error=access_denied", false),
+            (Some(ISSUER), true, "code=c&iss", false),
+            (Some(ISSUER), true, "code=c&iss=", false),
+            (Some(ISSUER), false, "code=c&iss=", false),
+            (Some(ISSUER), true, "code=c&ISS=https://login.example.com", false),
+            (Some(ISSUER), true, "code=c&iss=https://login.example.com/", false),
+            (Some(ISSUER), true, "code=c&iss=https://LOGIN.example.com", false),
+            (Some(ISSUER), true, "code=c&iss=http://login.example.com", false),
+            (Some(ISSUER), true, "code=c&iss=https://login.example.com.evil.example", false),
+            (Some(ISSUER), false, "code=c&iss=https://evil.example", false),
+            (None, true, "code=c&iss=https://login.example.com", false),
+            (None, true, "code=c", false),
+        ] {
+            let given = parameters(query.as_bytes()).unwrap();
+            assert_eq!(is_from(issuer, required, &given), expected, "{issuer:?} {required} {query}");
+        }
+        assert!(parameters(b"iss=https://login.example.com&iss=https://evil.example").is_none());
     }
 
     #[test]

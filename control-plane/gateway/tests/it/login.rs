@@ -38,6 +38,7 @@ fn front_at(token_endpoint: &str, redirects: &[&str]) -> GatewaySnapshot {
             scopes: vec!["openid".into()],
             without_resource: false,
             scopes_on_refresh: false,
+            iss_required: false,
         }),
     });
     assemble(inputs)
@@ -183,6 +184,30 @@ async fn the_user_is_asked_then_sent_to_the_issuer_and_back_to_the_client() {
         let refused = get(&fixture, &callback(more), &headers).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{more} {headers:?}");
         assert!(!refused.headers.contains_key("location"));
+    }
+}
+
+#[tokio::test]
+async fn an_issuer_that_names_itself_in_its_answers_must_do_so_in_each() {
+    let mut snapshot = front(&[]);
+    snapshot.issuer_access[0].login.as_mut().unwrap().iss_required = true;
+    let fixture = Fixture::of(snapshot);
+    let client = client(&fixture).await;
+    let (ticket, cookie) = ticket(&get(&fixture, &authorize(&client, &[]), &[]).await);
+    let (_, at_issuer) = sent_to(&decide(&fixture, &ticket, &cookie, "allow", PUBLIC_URL).await);
+    for (more, counts) in [
+        ("&code=c0de&iss=asp-dev", true),
+        ("&error=access_denied&iss=asp-dev", true),
+        ("&code=c0de", false),
+        ("&error=access_denied", false),
+        ("&code=c0de&iss=", false),
+        ("&code=c0de&iss=asp-dev2", false),
+        ("&code=c0de&iss=ASP-DEV", false),
+        ("&code=c0de&iss=asp-dev&iss=asp-dev", false),
+    ] {
+        let path = format!("/demo/oauth/callback?{}{more}", query(&[("state", &at_issuer["state"])]));
+        let answer = get(&fixture, &path, &[("cookie", &cookie)]).await;
+        assert_eq!(answer.headers.contains_key("location"), counts, "{more}: {}", answer.text);
     }
 }
 

@@ -138,6 +138,7 @@ async fn provider(state: &AdminState, name: &str, body: LinkProviderBody) -> Res
             let mut base = json!({
                 "title": name,
                 "issuer": found.issuer,
+                "issParameter": found.iss_parameter,
                 "authorizationEndpoint": found.authorization_endpoint,
                 "tokenEndpoint": found.token_endpoint,
             });

@@ -18,6 +18,7 @@ mod hostile_issuers;
 mod identity;
 mod ids;
 mod in_flight;
+mod iss_parameter;
 mod issuer_outage;
 mod issuers;
 mod kafka;

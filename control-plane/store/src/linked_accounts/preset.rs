@@ -154,6 +154,7 @@ impl PresetDocument {
             token_endpoint: self.token_endpoint.into(),
             revocation,
             issuer: None,
+            iss_parameter: false,
             client_auth: self.client_auth,
             scope_separator: self.scope_separator.into(),
             pkce: self.pkce,

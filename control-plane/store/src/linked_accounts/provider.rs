@@ -41,6 +41,9 @@ pub struct LinkProvider {
     /// Issuer identifier; an `iss` in its answers must equal it (RFC 9207).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
+    /// Whether each of its authorization responses must have `iss`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub iss_parameter: bool,
     /// Authentication of the client at the token endpoint.
     #[serde(default)]
     pub client_auth: ClientAuth,
@@ -153,6 +156,9 @@ impl LinkProvider {
                 faults.push(format!("{name}: must have 1 to {MAX_TEXT} bytes without control characters"));
             }
         }
+        if self.iss_parameter && self.issuer.is_none() {
+            faults.push("issParameter: needs issuer, which the parameter must equal".into());
+        }
         if !matches!(self.scope_separator.as_str(), " " | ",") {
             faults.push("scopeSeparator: must be a space or a comma".into());
         }
@@ -252,7 +258,7 @@ mod tests {
     fn each_fault_of_a_document_is_named() {
         type Edit = fn(&mut LinkProvider);
         assert_eq!(provider().faults(), Vec::<String>::new());
-        let cases: [(&str, Edit); 17] = [
+        let cases: [(&str, Edit); 18] = [
             ("title", |one| one.title.clear()),
             ("clientId", |one| one.client_id = "a\nb".into()),
             ("authorizationEndpoint", |one| one.authorization_endpoint = "javascript:alert(1)".into()),
@@ -270,6 +276,7 @@ mod tests {
             ("parameters", |one| drop(one.parameters.insert("a".into(), "x".repeat(MAX_TEXT + 1)))),
             ("assumedLifeSeconds", |one| one.assumed_life_seconds = Some(MIN_LIFE_SECONDS - 1)),
             ("issuer", |one| one.issuer = Some("https://a.example/#x".into())),
+            ("issParameter", |one| one.iss_parameter = true),
         ];
         for (name, change) in cases {
             let mut bad = provider();

@@ -148,7 +148,7 @@ fn message(call: &Call, title: &str, why: LinkReason) -> String {
 fn fault(call: &Call, no_link: &NoLink) -> AuthFault {
     call.note_failure_cause(no_link);
     let declined = |why: &str| Refusal::Declined(why.to_owned());
-    let passes = matches!(no_link, NoLink::Unavailable(_));
+    let passes = matches!(no_link, NoLink::Unavailable(_) | NoLink::NotStored(_));
     let refusal = match no_link {
         NoLink::NotHere | NoLink::UnknownProvider(_) => {
             declined("the provider of the account that this needs is not set up here")
@@ -164,7 +164,7 @@ fn fault(call: &Call, no_link: &NoLink) -> AuthFault {
         NoLink::Vault(_) => {
             Refusal::Upstream("linked accounts cannot be opened at the moment: try again later".into())
         }
-        NoLink::Unavailable(_) => Refusal::Upstream(
+        NoLink::Unavailable(_) | NoLink::NotStored(_) => Refusal::Upstream(
             "the token of the linked account is not available at the moment: try again later".into(),
         ),
     };

@@ -34,8 +34,10 @@ use crate::call::outcome::{Outcome, Refusal};
 use crate::clock::unix_ms;
 
 pub use approvals::{ApprovalFact, approval};
+pub use links::{LinkFact, link};
 
 mod appending;
+mod links;
 mod lost;
 mod writer;
 

@@ -48,6 +48,9 @@ pub enum NoLink {
     Missing(LinkReason),
     #[error("the vault: {0}")]
     Vault(String),
+    /// The provider gave tokens for a link that could not be stored.
+    #[error("the link could not be stored: {0}")]
+    NotStored(String),
     /// Store or provider do not answer; a later attempt may succeed.
     #[error("{0}")]
     Unavailable(String),

@@ -5,6 +5,7 @@
 //! only this page knows.
 
 use asp_call::clock::unix_seconds;
+use asp_call::telemetry::audit::LinkFact;
 use asp_edge::{Caller, names};
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::response::Response;
@@ -161,7 +162,24 @@ pub(super) async fn remove(
     }
     let Some(links) = links(gateway) else { return texts::refusal(texts::FAILED) };
     let Caller { org, issuer, user, .. } = &session.caller;
-    match links.remove((org, issuer, user), provider).await {
+    let done = links.remove((org, issuer, user), provider).await;
+    let (outcome, reason) = if done.is_ok() { ("completed", "ok") } else { ("failed", "unavailable") };
+    let fact = LinkFact {
+        event: "link.remove",
+        org,
+        user,
+        issuer,
+        provider,
+        server: "",
+        primitive: "",
+        outcome,
+        reason,
+    };
+    // A form that was sent twice changes nothing.
+    if !matches!(done, Ok(false)) {
+        gateway.pipeline.record_link(&fact).await;
+    }
+    match done {
         Ok(removed) => {
             tracing::info!(provider, org, removed, "linked account removed by its user");
             go_to(&format!("{}/account", gateway.config.public_url))

@@ -14,7 +14,7 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::client::RegisteredClient;
-use super::{LoginRequest, code, form, page, parameters, redirect};
+use super::{Front, LoginRequest, code, form, page, parameters, redirect};
 
 /// Time limit for a login, here and at the issuer, in seconds.
 const LIFE: u64 = 900;
@@ -234,7 +234,7 @@ pub(super) fn begin_for_page(
         state: Some(state),
         challenge,
         client,
-        scope: scope(asked, ""),
+        scope: asked.front.scopes().join(" "),
         browser,
         expires: unix_seconds() + LIFE,
         agreed: true,
@@ -248,27 +248,33 @@ pub(super) fn begin_for_page(
 
 /// Redirects the user, who has agreed, to the issuer.
 fn to_issuer(asked: &LoginRequest<'_>, ticket: &Ticket) -> Response {
-    let Ok(mut url) = Url::parse(&asked.front.login.authorization_endpoint) else {
-        return page::refusal("The issuer's address is not valid: inform the operator of this server.");
-    };
     let Some(state) = asked.seal(Purpose::Login, &Ticket { agreed: true, ..ticket.clone() }) else {
         return page::refusal("The request is too long.");
     };
+    match at_issuer(&asked.front, &state, &ticket.challenge, &ticket.scope) {
+        Some(url) => go_to(url.as_str()),
+        None => page::refusal("The issuer's address is not valid: inform the operator of this server."),
+    }
+}
+
+/// Returns the address of the issuer's login for a request with PKCE; `None` if the issuer's endpoint is not a URL.
+pub(super) fn at_issuer(front: &Front<'_>, state: &str, challenge: &str, scope: &str) -> Option<Url> {
+    let mut url = Url::parse(&front.login.authorization_endpoint).ok()?;
     url.query_pairs_mut()
         .append_pair("response_type", "code")
-        .append_pair("client_id", &asked.front.login.client_id)
-        .append_pair("redirect_uri", &asked.front.callback())
-        .append_pair("state", &state)
-        .append_pair("code_challenge", &ticket.challenge)
+        .append_pair("client_id", &front.login.client_id)
+        .append_pair("redirect_uri", &front.callback())
+        .append_pair("state", state)
+        .append_pair("code_challenge", challenge)
         .append_pair("code_challenge_method", "S256");
-    if !asked.front.login.without_resource {
-        let resource = format!("{}/{}/mcp", asked.front.public_url, asked.front.name());
+    if !front.login.without_resource {
+        let resource = format!("{}/{}/mcp", front.public_url, front.name());
         url.query_pairs_mut().append_pair("resource", &resource);
     }
-    if !ticket.scope.is_empty() {
-        url.query_pairs_mut().append_pair("scope", &ticket.scope);
+    if !scope.is_empty() {
+        url.query_pairs_mut().append_pair("scope", scope);
     }
-    go_to(url.as_str())
+    Some(url)
 }
 
 /// Longest code, in bytes.
@@ -281,7 +287,7 @@ pub(super) fn returned(asked: &LoginRequest<'_>) -> Response {
         return page::refusal("The login took too long or was started in another browser: start it again.");
     };
     // An answer from another issuer does not belong to this request (RFC 9207 section 2.4).
-    if given.get("iss").is_some_and(|iss| *iss != asked.front.upstream.iss) {
+    if !asked.front.has_sent(&given) {
         return page::refusal("The answer is from a different issuer than the one that was asked.");
     }
     if let Some(error) = given.get("error") {

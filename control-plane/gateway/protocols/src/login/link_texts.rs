@@ -12,12 +12,17 @@ pub(super) const EXPIRED: &str =
 pub(super) const FOREIGN: &str = "The request comes from another page.";
 pub(super) const OTHER_ISSUER: &str = "The answer is from a different issuer than the one that was asked.";
 pub(super) const NOT_SIGNED_IN: &str = "You were not signed in.";
+pub(super) const INVALID_LOGIN: &str = "The login is not valid, or has expired: start it again.";
+pub(super) const REVOKED: &str = "The login has been revoked.";
+pub(super) const TOO_MANY: &str = "There are too many logins: try again later.";
 pub(super) const NO_ACCESS: &str = "You have no access to this server.";
 pub(super) const OTHER_USER: &str = "You signed in as another user than the one who called the tool. Sign out at your \
      organization, and open the address again as that user.";
 pub(super) const NOT_ALLOWED: &str = "Accounts of this service are not offered here.";
 pub(super) const NO_CONSENT: &str = "The account was not linked, because the service sent no consent.";
 pub(super) const REJECTED: &str = "The service did not accept the link: call the tool again to retry.";
+pub(super) const NOT_STORED: &str = "The account was not linked, because the link could not be stored here. Call the tool again \
+     later, and inform the operator if this stays so.";
 pub(super) const FAILED: &str =
     "This does not work at the moment: try again later, and inform the operator if it stays so.";
 

@@ -6,11 +6,14 @@
 //! to the browser that began, and a provider's return is used once; all states are sealed, and redirect URLs are fixed. The
 //! issuer's tokens are only evaluated, and not stored.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::clock::unix_seconds;
+use asp_call::telemetry::audit::LinkFact;
 use asp_edge::Caller;
-use asp_identity::linked::{LinkReason, LinkTicket, LinkedTokens, NewLink, NoLink};
+use asp_identity::linked::{KnownProvider, LinkReason, LinkTicket, LinkedTokens, NewLink, NoLink};
 use asp_platform::secret::Secret;
 use asp_snapshot::Snapshot;
 use axum::response::Response;
@@ -22,7 +25,7 @@ use super::link_state::{
     Consent, LIFE, LinkState, PublicRequest, is_from_here, is_here, links, open, seal, verifier,
 };
 use super::link_texts as texts;
-use super::{Front, LoginRequest, account, code, form, parameters, sign_in, too_many};
+use super::{Front, LoginRequest, account, code, form, is_from, parameters, sign_in, too_many};
 use crate::replica::Replica;
 
 /// Longest code of an issuer or a provider, in bytes.
@@ -72,7 +75,7 @@ pub(super) async fn returned(asked: &LoginRequest<'_>) -> Option<Response> {
     if state.expires <= unix_seconds() || cookie(asked) != Some(state.browser.as_str()) {
         return Some(texts::refusal(texts::EXPIRED));
     }
-    if given.get("iss").is_some_and(|iss| *iss != asked.front.upstream.iss) {
+    if !asked.front.has_sent(&given) {
         return Some(texts::refusal(texts::OTHER_ISSUER));
     }
     let Some(code) = given.get("code").filter(|code| code.len() <= MAX_CODE) else {
@@ -90,6 +93,8 @@ pub(super) async fn returned(asked: &LoginRequest<'_>) -> Option<Response> {
                 org = ticket.org,
                 "linked account refused: another user signed in than the one who called"
             );
+            record(asked.gateway, &ticket, Some(&LinkRefusal::rejected("other_user", texts::OTHER_USER)))
+                .await;
             texts::page(StatusCode::FORBIDDEN, texts::OTHER_USER)
         }
         Some(ticket) => consent(asked, links, ticket, state.browser).await,
@@ -115,6 +120,7 @@ async fn consent(
     };
     let provider = &known.document;
     if !provider.serves_org(&ticket.org) {
+        record(asked.gateway, &ticket, Some(&LinkRefusal::rejected("denied", texts::NOT_ALLOWED))).await;
         return texts::refusal(texts::NOT_ALLOWED);
     }
     let Ok(mut url) = Url::parse(&provider.authorization_endpoint) else {
@@ -153,6 +159,10 @@ fn failed(ticket: &LinkTicket, fault: &NoLink) -> &'static str {
     match fault {
         NoLink::Missing(LinkReason::Rejected) => texts::REJECTED,
         NoLink::UnknownProvider(_) => texts::NOT_ALLOWED,
+        NoLink::NotStored(_) => {
+            tracing::warn!(provider = ticket.provider, org = ticket.org, %fault, "account could not be linked");
+            texts::NOT_STORED
+        }
         _ => {
             tracing::warn!(provider = ticket.provider, org = ticket.org, %fault, "account could not be linked");
             texts::FAILED
@@ -176,6 +186,54 @@ fn signed_in(ticket: &LinkTicket, at: u64) -> Caller {
     }
 }
 
+/// The reason why an account was not linked.
+struct LinkRefusal {
+    /// Outcome and reason in the audit.
+    outcome: &'static str,
+    reason: &'static str,
+    /// Text for the user.
+    text: &'static str,
+}
+
+impl LinkRefusal {
+    fn rejected(reason: &'static str, text: &'static str) -> LinkRefusal {
+        LinkRefusal { outcome: "rejected", reason, text }
+    }
+
+    fn of(ticket: &LinkTicket, fault: &NoLink) -> LinkRefusal {
+        let text = failed(ticket, fault);
+        match fault {
+            NoLink::Missing(_) => LinkRefusal::rejected("provider_rejected", text),
+            NoLink::UnknownProvider(_)
+            | NoLink::NotServed { .. }
+            | NoLink::Org { .. }
+            | NoLink::Origin { .. }
+            | NoLink::NoPerson => LinkRefusal::rejected("denied", text),
+            NoLink::NotStored(_) => LinkRefusal { outcome: "failed", reason: "not_stored", text },
+            NoLink::NotHere | NoLink::Vault(_) | NoLink::Unavailable(_) => {
+                LinkRefusal { outcome: "failed", reason: "unavailable", text }
+            }
+        }
+    }
+}
+
+/// Records that the user of a ticket has linked the account, or why not.
+async fn record(gateway: &Replica, ticket: &LinkTicket, refused: Option<&LinkRefusal>) {
+    let (outcome, reason) = refused.map_or(("completed", "ok"), |refused| (refused.outcome, refused.reason));
+    let fact = LinkFact {
+        event: "link.add",
+        org: &ticket.org,
+        user: &ticket.user,
+        issuer: &ticket.issuer,
+        provider: &ticket.provider,
+        server: &ticket.server,
+        primitive: &ticket.primitive,
+        outcome,
+        reason,
+    };
+    gateway.pipeline.record_link(&fact).await;
+}
+
 /// Handles the return from a provider.
 async fn linked(gateway: &Replica, snapshot: &Snapshot, (parts, body, peer): PublicRequest<'_>) -> Response {
     let given = parameters(parts.uri.query().unwrap_or_default().as_bytes()).unwrap_or_default();
@@ -183,15 +241,15 @@ async fn linked(gateway: &Replica, snapshot: &Snapshot, (parts, body, peer): Pub
     let (Some(LinkState::Consent(state)), Some(links)) = (state, links(gateway)) else {
         return texts::refusal(texts::EXPIRED);
     };
-    let Consent { ticket, scopes, verifier, browser, id, expires } = state;
-    let server = snapshot.server(&ticket.server);
+    let server = snapshot.server(&state.ticket.server);
     let front = server.and_then(|server| Front::of(&gateway.config.public_url, snapshot, server));
     let Some(front) = front else { return texts::refusal(texts::EXPIRED) };
     let asked = LoginRequest { gateway, snapshot, front, parts, body, peer };
-    if expires <= unix_seconds() || cookie(&asked) != Some(browser.as_str()) {
+    if state.expires <= unix_seconds() || cookie(&asked) != Some(state.browser.as_str()) {
         return texts::refusal(texts::EXPIRED);
     }
-    match links.use_state(id, Duration::from_secs(LIFE)).await {
+    let ticket = state.ticket.clone();
+    match links.use_state(state.id, Duration::from_secs(LIFE)).await {
         Ok(true) => {}
         Ok(false) => return texts::refusal(texts::EXPIRED),
         Err(fault) => return texts::refusal(failed(&ticket, &fault)),
@@ -200,26 +258,38 @@ async fn linked(gateway: &Replica, snapshot: &Snapshot, (parts, body, peer): Pub
         Ok(known) => known,
         Err(fault) => return texts::refusal(failed(&ticket, &fault)),
     };
-    // RFC 9207 section 2.4.
-    let iss = given.get("iss");
-    if known.document.issuer.as_ref().is_some_and(|issuer| iss.is_some_and(|iss| iss != issuer)) {
-        return texts::refusal(texts::OTHER_ISSUER);
-    }
-    let Some(code) = given.get("code").filter(|code| code.len() <= MAX_CODE) else {
-        return texts::refusal(texts::NO_CONSENT);
-    };
-    if snapshot.revoked(&signed_in(&ticket, expires.saturating_sub(LIFE))) {
-        return texts::refusal(texts::NO_ACCESS);
-    }
-    let code = Secret::from(code.as_str());
-    let new = NewLink { ticket: ticket.clone(), scopes, code, verifier: verifier.into() };
-    match links.link(new).await {
+    let done = link(&asked, links, &known, (state, &given)).await;
+    record(gateway, &ticket, done.as_ref().err()).await;
+    match done {
         Ok(()) => {
             tracing::info!(provider = ticket.provider, org = ticket.org, "account linked");
             texts::linked(&known.document.title)
         }
-        Err(fault) => texts::refusal(failed(&ticket, &fault)),
+        Err(refused) => texts::refusal(refused.text),
     }
+}
+
+/// Links the account of a provider's response, whose state was used for the first time.
+async fn link(
+    asked: &LoginRequest<'_>,
+    links: &Arc<LinkedTokens>,
+    known: &KnownProvider,
+    (state, given): (Consent, &HashMap<String, String>),
+) -> Result<(), LinkRefusal> {
+    let Consent { ticket, scopes, verifier, expires, .. } = state;
+    // RFC 9207 section 2.4.
+    let provider = &known.document;
+    if !is_from(provider.issuer.as_deref(), provider.iss_parameter, given) {
+        return Err(LinkRefusal::rejected("other_issuer", texts::OTHER_ISSUER));
+    }
+    let code = given.get("code").filter(|code| code.len() <= MAX_CODE);
+    let code = code.ok_or_else(|| LinkRefusal::rejected("no_consent", texts::NO_CONSENT))?;
+    if asked.snapshot.revoked(&signed_in(&ticket, expires.saturating_sub(LIFE))) {
+        return Err(LinkRefusal::rejected("revoked", texts::NO_ACCESS));
+    }
+    let code = Secret::from(code.as_str());
+    let new = NewLink { ticket: ticket.clone(), scopes, code, verifier: verifier.into() };
+    links.link(new).await.map_err(|fault| LinkRefusal::of(&ticket, &fault))
 }
 
 /// Answers requests to `/account` and below; `None` if the path is neither, or this gateway has no linked accounts.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use asp_call::seal::Purpose;
 use asp_outbound::body;
-use asp_platform::secret::Secret;
 use asp_proto::snapshot::Login;
 use axum::response::Response;
 use http::StatusCode;
@@ -82,46 +81,6 @@ pub(super) async fn ask_within_limits(
                 "temporarily_unavailable",
                 "the issuer could not be reached: try again",
             )))
-        }
-    }
-}
-
-/// Exchanges the issuer's code of a page's login for an access token; the error is for its user.
-pub(super) async fn redeem(
-    asked: &LoginRequest<'_>,
-    of_issuer: String,
-    verifier: &str,
-    client_id: &str,
-) -> Result<Secret, &'static str> {
-    const LATER: &str = "There are too many logins: try again later.";
-    const FAILED: &str = "The issuer could not be reached: try again later.";
-    let logins = &asked.gateway.issuers.logins;
-    logins.charge_token(asked.peer, client_id).map_err(|_| LATER)?;
-    let issuer = &asked.front.upstream.name;
-    let _exchange = logins.begin(asked.peer, issuer).ok_or(LATER)?;
-    let turns = logins.turns(issuer);
-    let turn = tokio::time::timeout(WITHIN, turns.acquire()).await;
-    let Ok(Ok(_turn)) = turn else { return Err(LATER) };
-    let callback = asked.front.callback();
-    let sent: Parameters<'_> = vec![
-        ("client_id", asked.front.login.client_id.as_str().into()),
-        ("grant_type", "authorization_code".into()),
-        ("code", of_issuer.into()),
-        ("code_verifier", verifier.into()),
-        ("redirect_uri", callback.as_str().into()),
-    ];
-    let late = || Err("it did not answer in time".to_owned());
-    match tokio::time::timeout(WITHIN, ask(asked, &sent)).await.unwrap_or_else(|_| late()) {
-        Ok((status, said)) => {
-            let token = said.get("access_token").and_then(Value::as_str).filter(|_| status.is_success());
-            token.map(Secret::from).ok_or("The issuer has refused the login: start it again.")
-        }
-        Err(fault) => {
-            tracing::warn!(
-                server = asked.front.name(), %issuer, %fault,
-                "login at a page failed: the issuer's token endpoint failed"
-            );
-            Err(FAILED)
         }
     }
 }

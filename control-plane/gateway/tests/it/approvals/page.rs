@@ -1,9 +1,13 @@
 //! The page of an approval: who sees it, who decides, and how not.
 
+#[path = "page/sign_in.rs"]
+mod sign_in;
+
 use std::sync::Arc;
 
 use asp_gateway::gateway::Gateway;
 use asp_identity::issuers::IssuerDeps;
+use asp_identity::issuers::fresh_keys::AskControl;
 use asp_proto::snapshot::{IssuerAccess, Login};
 use asp_registry::{Inputs, assemble};
 use asp_store::approvals::{ApprovalState, ApprovalStore};
@@ -26,6 +30,7 @@ use crate::support::{Answer, Fixture, PUBLIC_URL, claims, inputs, sign};
 struct World {
     store: Arc<SqliteCalls>,
     fixture: Fixture,
+    access: IssuerAccess,
     /// Token of the person who logs in next.
     token: Arc<Mutex<String>>,
     /// Bodies that the webhook got.
@@ -48,6 +53,11 @@ async fn serve(router: Router) -> String {
     origin
 }
 
+/// Inputs in which finance approves, and the issuer has a login.
+fn inputs_with(access: &IssuerAccess) -> Inputs {
+    Inputs { bindings: vec![by_finance()], issuer_access: vec![access.clone()], ..inputs() }
+}
+
 /// A token of a user with groups.
 fn member(user: &str, groups: &[&str]) -> String {
     let mut claims = claims(user);
@@ -57,6 +67,11 @@ fn member(user: &str, groups: &[&str]) -> String {
 
 impl World {
     async fn start() -> World {
+        World::of(|_| {}, None).await
+    }
+
+    /// A world of changed inputs, whose gateway asks a control plane for newer keys.
+    async fn of(change: impl FnOnce(&mut Inputs), control: Option<Arc<dyn AskControl>>) -> World {
         let directory = tempfile::tempdir().unwrap();
         let store = Arc::new(SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap());
         let token = Arc::new(Mutex::new(member("bob", &["finance"])));
@@ -70,15 +85,16 @@ impl World {
             ..Login::default()
         };
         let access = IssuerAccess { issuer: "dev".into(), login: Some(login), ..IssuerAccess::default() };
-        let snapshot =
-            assemble(Inputs { bindings: vec![by_finance()], issuer_access: vec![access], ..inputs() });
-        let issuers = IssuerDeps { origins: vec![issuer], ..IssuerDeps::default() };
+        let mut given = inputs_with(&access);
+        change(&mut given);
+        let snapshot = assemble(given);
+        let issuers = IssuerDeps { control, origins: vec![issuer], ..IssuerDeps::default() };
         let webhook = Some(format!("{receiver}/hook"));
         let fixture =
             Fixture::approving(snapshot, issuers, webhook, |stores| stores.approvals = Some(store.clone()));
         tokio::spawn(Gateway::keep_approvals(Arc::downgrade(&fixture.gateway)));
         tokio::spawn(fixture.gateway.send_approval_notices());
-        World { store, fixture, token, notices, _directory: directory }
+        World { store, fixture, access, token, notices, _directory: directory }
     }
 
     /// Returns the path of the page in the first notification.
@@ -100,8 +116,8 @@ impl World {
         self.fixture.send(Method::POST, path, &headers, &form).await
     }
 
-    /// Logs the person of a token in for a page, and returns the cookies.
-    async fn log_in(&self, path: &str, token: String) -> String {
+    /// Goes from a page to the issuer as the person of a token; returns the cookies, and the path of the page's callback.
+    async fn at_callback(&self, path: &str, token: String) -> (String, String) {
         *self.token.lock() = token;
         let begun = self.get(path, "").await;
         assert_eq!(begun.status, StatusCode::SEE_OTHER, "{}", begun.text);
@@ -113,15 +129,21 @@ impl World {
             .extend_pairs([("state", state.as_str()), ("code", "c0de")])
             .finish();
         let at_front = self.get(&format!("/policy/oauth/callback?{back}"), &cookies).await;
-        let to_page = location(&at_front);
-        let returned = self.get(to_page.strip_prefix(PUBLIC_URL).unwrap(), &cookies).await;
+        let callback = location(&at_front).strip_prefix(PUBLIC_URL).unwrap().to_owned();
+        (cookies, callback)
+    }
+
+    /// Logs the person of a token in for a page, and returns the cookies.
+    async fn log_in(&self, path: &str, token: String) -> String {
+        let (cookies, callback) = self.at_callback(path, token).await;
+        let returned = self.get(&callback, &cookies).await;
         assert_eq!(
             (returned.status, &*location(&returned)),
             (StatusCode::SEE_OTHER, path),
             "{}",
             returned.text
         );
-        let elsewhere = self.get(to_page.strip_prefix(PUBLIC_URL).unwrap(), "").await;
+        let elsewhere = self.get(&callback, "").await;
         assert_eq!(elsewhere.status, StatusCode::BAD_REQUEST, "another browser did not begin it");
         self::cookies(&returned)
     }

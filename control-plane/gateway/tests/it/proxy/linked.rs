@@ -23,10 +23,18 @@ use crate::login::FORM;
 use crate::plugin::until_async;
 use crate::support::{Answer, PUBLIC_URL, now, vault};
 
+#[path = "linked/audited.rs"]
+mod audited;
 #[path = "linked/bound.rs"]
 mod bound;
 #[path = "linked/late.rs"]
 mod late;
+#[path = "linked/responses.rs"]
+mod responses;
+#[path = "linked/running.rs"]
+mod running;
+#[path = "linked/unstored.rs"]
+mod unstored;
 
 const SECRET: &str = "hub-s3cret";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -46,6 +54,8 @@ struct Heard {
     /// Notified of each request for tokens, which then waits for a permit of the gate, if there is one.
     asked: Notify,
     gate: Mutex<Option<Arc<Semaphore>>>,
+    /// Each request at the service waits for a permit of it, if there is one.
+    held: Mutex<Option<Arc<Semaphore>>>,
     /// Number of revocations that the provider still fails.
     failures: Mutex<usize>,
 }
@@ -96,6 +106,10 @@ async fn service(State(heard): State<Arc<Heard>>, headers: HeaderMap) -> (Status
         headers.get(AUTHORIZATION).map(|shown| shown.to_str().unwrap().to_owned()).unwrap_or_default();
     let accepted = shown.strip_prefix("Bearer ").is_some_and(|token| heard.accepted.lock().contains(token));
     heard.calls.lock().push(shown);
+    let held = heard.held.lock().clone();
+    if let Some(held) = held {
+        held.acquire().await.unwrap().forget();
+    }
     let status = if accepted { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
     (status, axum::Json(json!({ "done": true })))
 }
@@ -141,6 +155,10 @@ impl World {
     }
 
     async fn put_link_as(&self, id: LinkId, access: &str, life: Duration) {
+        self.put_link_of(id, &alice(), access, life).await;
+    }
+
+    async fn put_link_of(&self, id: LinkId, key: &LinkKey, access: &str, life: Duration) {
         let row = link_row(id);
         let place = Place { tenant: "acme", table: LINK_TABLE, row: &row };
         let plain = json!({ "a": access, "r": "rt-0" }).to_string();
@@ -151,7 +169,7 @@ impl World {
             access_life: Some(life),
             sealed: vault().seal(&place, plain.as_bytes()).await.unwrap().into(),
         };
-        self.store.put_link(id, &alice(), &tokens, HOUR).await.unwrap();
+        self.store.put_link(id, key, &tokens, HOUR).await.unwrap();
     }
 
     async fn call(&self, gateway: usize) -> Value {
@@ -185,6 +203,18 @@ impl World {
         let back = query(&[("state", state.as_str()), ("code", user)]);
         let answer = self.get(&format!("/demo/oauth/callback?{back}"), &cookie).await;
         (cookie, answer)
+    }
+
+    /// Signs alice in at the page of her accounts; returns the cookie of its session.
+    async fn account(&self) -> String {
+        let to_issuer = self.post("/account/sign-in", "", PUBLIC_URL, &[("server", "demo")]).await;
+        let browser = cookie(&to_issuer);
+        let state = sent_to(&to_issuer)["state"].clone();
+        let back = query(&[("state", state.as_str()), ("code", "alice")]);
+        let signed_in = self.get(&format!("/demo/oauth/callback?{back}"), &browser).await;
+        let at = &signed_in.headers["location"];
+        assert_eq!(at, format!("{PUBLIC_URL}/account").as_str(), "{}", signed_in.text);
+        cookie(&signed_in)
     }
 }
 
@@ -506,13 +536,7 @@ async fn a_user_sees_and_removes_the_links_of_the_account_page() {
     world.put_link("at-0", HOUR).await;
     let choose = world.get("/account", "").await;
     assert!(choose.text.contains("Sign in at dev"), "{}", choose.text);
-    let to_issuer = world.post("/account/sign-in", "", PUBLIC_URL, &[("server", "demo")]).await;
-    let browser = cookie(&to_issuer);
-    let state = sent_to(&to_issuer)["state"].clone();
-    let back = query(&[("state", state.as_str()), ("code", "alice")]);
-    let signed_in = world.get(&format!("/demo/oauth/callback?{back}"), &browser).await;
-    assert_eq!(signed_in.headers["location"], format!("{PUBLIC_URL}/account").as_str(), "{}", signed_in.text);
-    let session = cookie(&signed_in);
+    let session = world.account().await;
     let page = world.get("/account", &session).await;
     assert!(page.text.contains("<h2>Hub</h2>") && page.text.contains("Signed in as alice"), "{}", page.text);
     let tag = page.text.split("name=tag value=\"").nth(1).unwrap().split('"').next().unwrap();

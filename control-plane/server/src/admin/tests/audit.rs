@@ -151,6 +151,30 @@ async fn approvals_are_read_by_themselves_and_with_the_same_filters() {
 }
 
 #[tokio::test]
+async fn accounts_that_users_link_are_read_with_the_same_filters() {
+    let api = filled().await;
+    let rows = [
+        (50, "link.add", "alice", "completed"),
+        (51, "link.add", "bob", "rejected"),
+        (52, "link.remove", "alice", "completed"),
+    ];
+    let of = |(n, kind, user, outcome): (i64, &str, &str, &str)| {
+        let event = json!({ "event": kind, "n": n, "user": user, "issuer": "dev", "provider": "github",
+            "outcome": outcome, "reason": "ok" });
+        CallEvent { at_ms: 3_000 + n, org: "acme".into(), event: event.to_string() }
+    };
+    api.calls.append(&rows.map(of)).await.unwrap();
+    for (query, found) in [
+        ("event=link.add", vec![51, 50]),
+        ("event=link.remove", vec![52]),
+        ("event=link.add&user=bob&outcome=rejected", vec![51]),
+    ] {
+        assert_eq!(pages(&api, "org:acme", &format!("/api/audit/calls?{query}")).await, found, "{query}");
+        assert_eq!(pages(&api, "org:other", &format!("/api/audit/calls?{query}")).await, [0; 0], "{query}");
+    }
+}
+
+#[tokio::test]
 async fn changes_are_filtered_by_admin_action_and_time() {
     let api = Api::start().await;
     for (role, org, enabled) in [
