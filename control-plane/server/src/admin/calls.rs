@@ -32,7 +32,7 @@ const EXPORT_PAGE: u32 = 1_000;
 /// Maximum length of a filter in bytes: no name is longer.
 const MAX_FILTER: usize = 512;
 /// Prefix of the events of approvals.
-const APPROVAL: &str = "approval_";
+const APPROVAL: &str = "approval.";
 
 /// Filters of events, and the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]

@@ -139,7 +139,7 @@ async fn the_log_is_followed_in_the_order_of_arrival_and_exported_whole() {
 #[tokio::test]
 async fn approvals_are_read_by_themselves_and_with_the_same_filters() {
     let api = filled().await;
-    let kinds = ["approval_requested", "approval_decided", "approval_used", "approval_expired"];
+    let kinds = ["approval.request", "approval.decision", "approval.use", "approval.expiry"];
     let of = |(n, kind): (i64, &str)| {
         let event = json!({ "event": kind, "n": n, "user": "alice", "primitive": "shop.pay@1.0.0" });
         CallEvent { at_ms: 2_000 + n, org: "acme".into(), event: event.to_string() }
@@ -147,7 +147,7 @@ async fn approvals_are_read_by_themselves_and_with_the_same_filters() {
     api.calls.append(&(40..).zip(kinds).map(of).collect::<Vec<_>>()).await.unwrap();
     assert_eq!(pages(&api, "org:acme", "/api/audit/approvals?limit=3").await, [43, 42, 41, 40]);
     assert_eq!(pages(&api, "org:other", "/api/audit/approvals").await, [0; 0]);
-    assert_eq!(pages(&api, "platform", "/api/audit/approvals?event=approval_decided").await, [41]);
+    assert_eq!(pages(&api, "platform", "/api/audit/approvals?event=approval.decision").await, [41]);
 }
 
 #[tokio::test]
