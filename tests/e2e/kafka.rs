@@ -6,6 +6,7 @@ use asp_e2e::http1::{self, Request};
 use asp_e2e::kafka::Kafka;
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{tool, wait};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -66,7 +67,7 @@ async fn counted(stack: &Stack, outcome: &str, count: u64) -> Result<()> {
     wait::until(&format!("{count} {outcome}"), wait::CONVERGE, reached)
         .await
         .map(drop)
-        .with_context(|| stack.asp.tail())
+        .with_details(|| stack.asp.tail())
 }
 
 async fn revocations(stack: &Stack) -> Result<Vec<Value>> {
@@ -146,7 +147,7 @@ async fn a_control_plane_killed_before_its_offset_is_committed_changes_nothing_t
         stack.asp.log().contains("holds up later ones").then_some(())
     })
     .await
-    .with_context(|| stack.asp.tail())?;
+    .with_details(|| stack.asp.tail())?;
     kafka.process.signal(Signal::KILL)?;
     kafka.process.wait(wait::START).await?;
     drop(holder);

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{tool, wait};
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -259,7 +260,7 @@ async fn what_a_package_changes_waits_until_it_is_accepted(_: &Shared) -> Result
             })
             .await?;
         } else {
-            counted(&stack, standing).await.with_context(|| stack.asp.tail())?;
+            counted(&stack, standing).await.with_details(|| stack.asp.tail())?;
         }
         let shown = rpc(&stack, "tickets", "tools/list", json!({})).await?;
         ensure!(!shown.to_string().contains("keys"), "a change is not served: {shown}");

@@ -11,6 +11,7 @@ use tokio::net::UnixStream;
 use tokio::process::Command;
 
 use crate::process::Process;
+use crate::wait::ErrorDetails;
 use crate::{http1, tool, wait};
 
 pub const ACCESS_KEY: &str = "AKIDOFTESTS";
@@ -36,7 +37,7 @@ impl Kms {
         let answers = wait::until("the key service answers", wait::START, || async {
             http1::get(address, "/moto-api/data.json", &[]).await.ok().filter(|answer| answer.status == 200)
         });
-        answers.await.map(drop).with_context(|| process.tail())?;
+        answers.await.map(drop).with_details(|| process.tail())?;
         Ok(Kms { process, address })
     }
 
@@ -99,7 +100,7 @@ impl KmsPlugin {
         let listens = wait::until("the plugin listens", wait::START, || async {
             UnixStream::connect(&socket).await.ok()
         });
-        listens.await.map(drop).with_context(|| process.tail())?;
+        listens.await.map(drop).with_details(|| process.tail())?;
         Ok(KmsPlugin { process, socket, directory })
     }
 

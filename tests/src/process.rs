@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::wait;
+use crate::wait::ErrorDetails;
 
 /// Lines of a log shown in a failure.
 const TAIL: usize = 15;
@@ -120,7 +121,7 @@ impl Process {
     pub async fn logged(&self, text: &str) -> Result<()> {
         let seen = || async { self.log.contains(text).then_some(()) };
         let waited = wait::until(text, wait::CONVERGE, seen).await;
-        waited.with_context(|| format!("no such line: {}", self.tail()))
+        waited.with_details(|| format!("no such line: {}", self.tail()))
     }
 
     /// Sends a signal, which a failover test uses to kill or freeze the process.
