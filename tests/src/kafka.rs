@@ -51,10 +51,11 @@ impl Kafka {
         Ok(kafka)
     }
 
-    /// Starts it once more, with what was in it, after its process has ended.
+    /// Starts it once more, with what was in it, after its process has ended, and waits until it answers.
     pub async fn start_again(&mut self) -> Result<()> {
         self.process = Process::start("kafka", serve(self.directory.path())?)?;
-        Ok(())
+        let answered = self.ask("nodes").await.map(drop);
+        answered.with_details(|| self.process.tail())
     }
 
     /// Produces a message and returns its offset.

@@ -29,8 +29,8 @@ pub struct Kms {
 impl Kms {
     /// Starts a server and waits until it answers.
     pub async fn start() -> Result<Kms> {
-        let [a, b, c] = rand::random();
-        let address = SocketAddr::from((Ipv4Addr::new(127, a, b, c.clamp(1, 254)), PORT));
+        let [a, b, c]: [u8; 3] = rand::random();
+        let address = SocketAddr::from((Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254)), PORT));
         let mut command = Command::new(tool::moto_server()?);
         command.args(["-H", &address.ip().to_string(), "-p", &PORT.to_string()]);
         let process = Process::start("moto_server", command)?;

@@ -328,7 +328,8 @@ impl Postgres {
 
 fn loopback() -> Ipv4Addr {
     let [a, b, c]: [u8; 3] = rand::random();
-    Ipv4Addr::new(127, a, b, c.clamp(1, 254))
+    // Not 127.0.0.1, where everything else listens.
+    Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254))
 }
 
 fn serve_redis(directory: &Path, socket: &Path, listens: &Listens) -> Result<Command> {
