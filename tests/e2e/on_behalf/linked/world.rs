@@ -44,7 +44,9 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn start() -> Result<World> {
-        let acme = realm::acme();
+        let mut acme = realm::acme();
+        // The caller's token is used until the end, on a busy machine too.
+        acme["accessTokenLifespan"] = json!(3_600);
         let (postgres, redis, keycloak, browser) =
             tokio::try_join!(Postgres::start(), Redis::start(), Keycloak::start(&acme), Chromium::start())?;
         let directory = tempfile::tempdir()?;
@@ -145,7 +147,7 @@ impl World {
     /// the browser is not signed in.
     pub(super) async fn link(&self, client: Command, realms: &[&str]) -> Result<Value> {
         let mut client = Process::start("client", client)?;
-        let page = wait::until("the client is sent to a page", wait::CONVERGE, || async {
+        let page = wait::until("the client is sent to a page", wait::START, || async {
             client.output().lines().iter().find_map(|line| self.page_in(line))
         });
         let page = page.await.with_details(|| client.tail())?;
