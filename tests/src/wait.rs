@@ -1,7 +1,7 @@
 //! Waiting with a bound: polls a condition instead of sleeping for a guessed time.
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Error, Result, anyhow, bail};
 use tokio::time::{Instant, sleep};
@@ -25,6 +25,17 @@ impl<T, E: Into<Error>> ErrorDetails<T> for Result<T, E> {
             anyhow!("{error:#}\n{}", details())
         })
     }
+}
+
+/// Waits for the next day, in UTC, if this one ends within `bound`: budgets, sums and pages of a day begin again at midnight.
+pub async fn until_day_lasts(bound: Duration) -> Result<()> {
+    const DAY: u64 = 86_400;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let left = DAY - now.as_secs() % DAY;
+    if left <= bound.as_secs() {
+        sleep(Duration::from_secs(left)).await;
+    }
+    Ok(())
 }
 
 /// Polls `probe` until it returns a value; fails with `what` when the bound has passed.
