@@ -2,7 +2,6 @@
 //! that lists otherwise when it is told to.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -116,8 +115,7 @@ fn npm(folder: &Path) -> Result<()> {
         "#!/bin/sh\nwhile [ \"$1\" != --prefix ]; do shift; done\nmkdir -p \"$2\" && cp -r '{}' \"$2/node_modules\"\n",
         modules.display()
     );
-    fs::write(folder.join("npm"), script)?;
-    Ok(fs::set_permissions(folder.join("npm"), fs::Permissions::from_mode(0o755))?)
+    tool::write_program(&folder.join("npm"), &script)
 }
 
 async fn the_servers_of_a_clients_file_are_imported_without_its_keys(_: &Shared) -> Result<()> {
