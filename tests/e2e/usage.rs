@@ -5,6 +5,7 @@ use asp_e2e::chromium::Chromium;
 use asp_e2e::http1::{self, Request};
 use asp_e2e::stack::Stack;
 use asp_e2e::wait;
+use asp_e2e::wait::ErrorDetails;
 use serde_json::{Value, json};
 
 use crate::message::{initialize, legacy, modern};
@@ -117,7 +118,7 @@ async fn shows(browser: &Chromium, id: &str, wanted: &str) -> Result<String> {
         Ok(text) => Ok(text),
         Err(late) => {
             let fault = browser.run("return document.body.textContent").await?;
-            Err(late.context(format!("the page says {fault}")))
+            Err(late).with_details(|| format!("the page says {fault}"))
         }
     }
 }
