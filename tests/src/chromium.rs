@@ -18,7 +18,7 @@ const LISTENS: &str = "started successfully on port ";
 /// An element in WebDriver's answers (section 12.2).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 /// Hang guard of one command of the browser, in milliseconds.
-const COMMAND_MS: u64 = 20_000;
+const COMMAND_MS: u64 = 60_000;
 
 /// One browser with one window.
 pub struct Chromium {
