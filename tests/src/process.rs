@@ -25,7 +25,7 @@ const LOG_LINES: usize = 20_000;
 /// How long a process may take to end after SIGTERM: the platform's own drain bound and some.
 const STOP: Duration = Duration::from_secs(30);
 /// How long the log of a process that has ended may still come: a child that outlives it holds the pipe open.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// The last lines a process wrote.
 #[derive(Clone, Default)]
