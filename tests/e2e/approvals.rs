@@ -7,6 +7,7 @@ use asp_e2e::chromium::Chromium;
 use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::push_receiver::Receiver;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{tool, wait};
 use rmcp::model::CallToolRequestParams;
 use rmcp::service::ClientServiceExt;
@@ -246,7 +247,8 @@ async fn says(browser: &Chromium, wanted: &str) -> Result<String> {
         Ok(text) => Ok(text),
         Err(late) => {
             let shown = browser.run("return document.body.textContent").await?;
-            Err(late.context(format!("the page at {} says {shown}", browser.url().await?)))
+            let url = browser.url().await?;
+            Err(late).with_details(|| format!("the page at {url} says {shown}"))
         }
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::tool;
+use asp_e2e::wait::ErrorDetails;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -49,7 +50,7 @@ async fn official_apps_are_through_us_what_they_are_directly(_: &Shared) -> Resu
     for ((package, name, tool, page), (_, url)) in SERVERS.into_iter().zip(&services) {
         let directly = sees("apps.mjs", url, "").await.with_context(|| format!("{package} directly"))?;
         let through = sees("apps.mjs", &stack.mcp_url(name), &token).await;
-        let through = through.with_context(|| format!("{package} through us: {}", stack.asp.tail()))?;
+        let through = through.with_details(|| format!("{package} through us: {}", stack.asp.tail()))?;
         compare(&directly, &through, tool, page).context(package)?;
     }
     drop(services);

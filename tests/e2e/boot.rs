@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use asp_e2e::envoy::{self, Envoy};
 use asp_e2e::port::Reserved;
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::xds::XdsServer;
 use asp_e2e::{http1, tool, wait};
 use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Protocol, Sessions};
@@ -107,7 +108,7 @@ async fn counted(envoy: &Envoy, counter: &str, least: u64) -> Result<()> {
     })
     .await
     .map(drop)
-    .with_context(|| envoy.process.tail())
+    .with_details(|| envoy.process.tail())
 }
 
 /// Envoy whose control plane is at this port, and nothing else.
@@ -130,7 +131,7 @@ async fn knows_demo(envoy: &Envoy) -> Result<()> {
     })
     .await
     .map(drop)
-    .with_context(|| envoy.process.tail())
+    .with_details(|| envoy.process.tail())
 }
 
 async fn no_reload(envoy: &Envoy) -> Result<()> {

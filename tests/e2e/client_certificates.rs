@@ -15,6 +15,7 @@ use asp_e2e::port::Reserved;
 use asp_e2e::process::Process;
 use asp_e2e::stack::{self, Ports};
 use asp_e2e::tls_tunnel::TlsTunnel;
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{insertion, tool, wait};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -282,7 +283,7 @@ pub(crate) async fn opens(world: &World, own: &Files) -> Result<()> {
         printed(&answer.ok()?).then_some(())
     })
     .await
-    .with_context(|| format!("{}\n{}\n{}", world.gateway.tail(), world.envoy.process.tail(), last.lock()))
+    .with_details(|| format!("{}\n{}\n{}", world.gateway.tail(), world.envoy.process.tail(), last.lock()))
 }
 
 async fn refused(client: SocketAddr, request: &Request, reason: &str) -> Result<()> {

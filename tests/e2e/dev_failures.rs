@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
+use asp_e2e::wait::ErrorDetails;
 use serde_json::{Value, json};
 
 use crate::clients::{self, Place};
@@ -87,5 +88,5 @@ async fn call(dev: &Process, name: &str) -> Result<String> {
     let place = Place { url: &url, token, tools: &[], environment: &[] };
     let (mode, _) = MODES[0];
     let answer = clients::python_calls(&place, mode, "greet", &json!({"name": name})).await;
-    Ok(answer.with_context(|| dev.tail())?["result"].to_string())
+    Ok(answer.with_details(|| dev.tail())?["result"].to_string())
 }

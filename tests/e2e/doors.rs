@@ -11,6 +11,7 @@ use asp_e2e::http1;
 use asp_e2e::process::Process;
 use asp_e2e::stack;
 use asp_e2e::tls_tunnel::TlsTunnel;
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{tool, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -203,7 +204,7 @@ async fn people_reach_the_admin_api_over_tls_and_never_in_clear(_: &Shared) -> R
     let answers = || async { status(&url, &token, &shown.authority).await.ok().filter(|(good, _)| *good) };
     wait::until("the admin API answers over TLS", wait::START, answers)
         .await
-        .with_context(|| control.tail())?;
+        .with_details(|| control.tail())?;
     let (good, said) = status(&url, "not.a.token", &shown.authority).await?;
     ensure!(!good, "a certificate is no token: {said}");
 
@@ -244,7 +245,7 @@ async fn an_open_subscription_ends_when_its_certificate_is_revoked(_: &Shared) -
         while stream.read(&mut [0; 64]).await.is_ok_and(|bytes| bytes > 0) {}
     };
     // Pings of HTTP/2 that go unanswered would end it too, later.
-    timeout(wait::CONVERGE, ended).await.with_context(|| control.tail())?;
+    timeout(wait::CONVERGE, ended).await.with_details(|| control.tail())?;
     control.logged("open connections are ended").await?;
     ensure!(!lets_in(door, &lost.authority, Some(&lost)).await?, "nor does it come back");
     ensure!(control.stop().await?.success(), "it ended badly: {}", control.tail());
@@ -373,7 +374,7 @@ async fn certificates_change_under_load_and_no_request_fails(_: &Shared) -> Resu
         http1::send(address, &first).await.ok().filter(|answer| answer.status == 200)
     })
     .await
-    .with_context(|| format!("{}\n{}\n{}", control.tail(), gateway.tail(), envoy.process.tail()))?;
+    .with_details(|| format!("{}\n{}\n{}", control.tail(), gateway.tail(), envoy.process.tail()))?;
 
     let load = Load::start(address, &token);
     let connections = "cluster.gateway.upstream_cx_total";
@@ -391,7 +392,7 @@ async fn certificates_change_under_load_and_no_request_fails(_: &Shared) -> Resu
         })
         .await?;
     }
-    load.end().await.with_context(|| format!("{}\n{}", gateway.tail(), envoy.process.tail()))?;
+    load.end().await.with_details(|| format!("{}\n{}", gateway.tail(), envoy.process.tail()))?;
     for process in [&gateway, &control] {
         process.logged("renewed certificate files are in use").await?;
     }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Request};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{message, tool};
 use asp_json::{Json, kinds, named};
 use serde_json::{Value, json};
@@ -190,7 +191,7 @@ async fn json_passes_by_every_protocol_to_every_upstream_as_it_was_written(_: &S
     let token = stack.alice().await?;
     let session = message::initialize(stack.envoy.address, &token).await?;
     let caller = Caller { stack: &stack, token, session };
-    calls(&caller).await.with_context(|| stack.asp.tail())?;
+    calls(&caller).await.with_details(|| stack.asp.tail())?;
     refusals(&caller).await?;
     drop(service);
     stack.stop(&[]).await

@@ -77,6 +77,8 @@ async fn see(stack: &Stack, token: &str, seen: &Value, is_first: bool) -> Result
         if is_first {
             // A call would draw from the limit before it is in force everywhere.
             in_force(stack).await?;
+            // A budget of a day begins again at midnight.
+            wait::until_day_lasts(wait::START).await?;
         }
         let answer = call(stack, token, tool).await?.json()?;
         let result = &answer["result"];
@@ -104,14 +106,27 @@ async fn call(stack: &Stack, token: &str, tool: &str) -> Result<Response> {
     http1::send(stack.edge(), &modern(token, "tools/call", params, &[("mcp-name", tool)])).await
 }
 
-/// Waits until the gateway has the newest revision.
+/// Waits until every subscriber has what is stored now. Other tests change the same stack: there may be no moment at which
+/// everything that is stored is in force.
 async fn in_force(stack: &Stack) -> Result<()> {
-    wait::until("every subscriber has the newest revision", wait::CONVERGE, || async {
-        let snapshot = as_role(stack, "platform", "GET", "/api/snapshot", "").await.ok()?.json().ok()?;
-        let is_published = snapshot["coversRevision"] == snapshot["storeRevision"];
-        let subscribers = snapshot["subscribers"].as_array()?;
-        let is_current = |one: &Value| one["behind"] == 0;
-        (is_published && subscribers.iter().all(is_current)).then_some(())
+    let stored = status(stack).await.context("the status")?["storeRevision"].as_u64();
+    let stored = stored.context("a revision of the store")?;
+    let published = wait::until("the revision is published", wait::CONVERGE, || async {
+        let status = status(stack).await?;
+        let revision = status["revision"].as_u64()?;
+        (status["coversRevision"].as_u64()? >= stored).then_some(revision)
+    })
+    .await?;
+    wait::until("every subscriber has the revision", wait::CONVERGE, || async {
+        let status = status(stack).await?;
+        let has =
+            |one: &Value| one["kind"] == "endpoints" || one["ackedRevision"].as_u64() >= Some(published);
+        status["subscribers"].as_array()?.iter().all(has).then_some(())
     })
     .await
+}
+
+/// The published snapshot and its subscribers.
+async fn status(stack: &Stack) -> Option<Value> {
+    as_role(stack, "platform", "GET", "/api/snapshot", "").await.ok()?.json().ok()
 }

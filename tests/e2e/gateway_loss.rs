@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
+use asp_e2e::wait::ErrorDetails;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -27,11 +28,11 @@ async fn a_sweep_outlives_its_gateway_and_a_retry_gets_an_equal_report(_: &Share
     let (mode, protocol) = MODES[0];
     let whole = Client { stack: &stack, mode, protocol };
     let whole = whole.call(COMPLIANCE, SWEEP, &sweep_arguments(), &script()).await?;
-    let wanted = report(&whole).with_context(|| format!("nothing was lost yet; {}", stack.asp.tail()))?;
+    let wanted = report(&whole).with_details(|| format!("nothing was lost yet; {}", stack.asp.tail()))?;
     // After the first branch that has ended, and amid what has effects.
     for (mode, after) in MODES.into_iter().zip(["< log branch SCAN_ADMIN finished", "< log item"]) {
         let survived = survive(&mut stack, mode, after, &wanted).await;
-        survived.with_context(|| format!("{mode:?}, lost after `{after}`; {}", stack.asp.tail()))?;
+        survived.with_details(|| format!("{mode:?}, lost after `{after}`; {}", stack.asp.tail()))?;
     }
     stack.stop(EXPECTED).await
 }

@@ -1,8 +1,6 @@
 //! Calls that a service of its own hosts over HTTP/JSON, called by the official Python client through Envoy, in
 //! both eras of MCP, and as tasks of A2A.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use asp_e2e::model::Model;
 use asp_e2e::process::Process;
@@ -111,7 +109,7 @@ async fn cancelled(client: &Client<'_>, service: &Process) -> Result<()> {
     let script = json!({"answers": {"policy": {"policy": "mild"}}, "sampled": "", "cancel": 1});
     let answer = client.call(SERVER, SCAN, &slow, &script).await?;
     ensure!(answer.cancelled && answer.result.is_none(), "{answer:?}");
-    wait::until("the service is told", Duration::from_secs(10), || async {
+    wait::until("the service is told", wait::CONVERGE, || async {
         (ended(" canceled") > before).then_some(())
     })
     .await

@@ -6,6 +6,7 @@ use asp_e2e::http1::{self, Request};
 use asp_e2e::kafka::Kafka;
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{tool, wait};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -63,10 +64,11 @@ async fn topic(stack: &Stack) -> Result<Value> {
 /// Waits until the control plane has counted so many messages of an outcome.
 async fn counted(stack: &Stack, outcome: &str, count: u64) -> Result<()> {
     let reached = || async { topic(stack).await.ok().filter(|topic| topic[outcome] == count) };
-    wait::until(&format!("{count} {outcome}"), wait::CONVERGE, reached)
+    // A group that has lost a member waits ten seconds for it.
+    wait::until(&format!("{count} {outcome}"), wait::START, reached)
         .await
         .map(drop)
-        .with_context(|| stack.asp.tail())
+        .with_details(|| stack.asp.tail())
 }
 
 async fn revocations(stack: &Stack) -> Result<Vec<Value>> {
@@ -97,6 +99,7 @@ async fn events_revoke_at_edge_and_gateway_once_and_others_are_parked(_: &Shared
     let of_bob =
         json!({"event": "e-1", "type": "user", "org": "acme", "id": "bob", "reason": "left"}).to_string();
     kafka.send(TOPIC, &of_bob).await?;
+    counted(&stack, "revoked", 1).await?;
     at_both(&stack, &bob, 401, Some("token_revoked")).await?;
     at_both(&stack, &other, 200, None).await?;
     let of_other = json!({"type": "wcit", "org": "acme", "id": sha256(&other)}).to_string();
@@ -146,7 +149,7 @@ async fn a_control_plane_killed_before_its_offset_is_committed_changes_nothing_t
         stack.asp.log().contains("holds up later ones").then_some(())
     })
     .await
-    .with_context(|| stack.asp.tail())?;
+    .with_details(|| stack.asp.tail())?;
     kafka.process.signal(Signal::KILL)?;
     kafka.process.wait(wait::START).await?;
     drop(holder);
@@ -191,8 +194,9 @@ async fn a_broker_that_is_away_is_reported_and_read_on_when_it_is_back(_: &Share
     at_both(&stack, &bob, 200, None).await?;
     kafka.start_again().await?;
     connected(true).await?;
-    kafka.send(TOPIC, &json!({"type": "user", "org": "acme", "id": "bob"}).to_string()).await?;
-    at_both(&stack, &bob, 401, Some("token_revoked")).await?;
     ensure!(warned() == before + 1, "it warns once");
+    kafka.send(TOPIC, &json!({"type": "user", "org": "acme", "id": "bob"}).to_string()).await?;
+    counted(&stack, "revoked", 1).await?;
+    at_both(&stack, &bob, 401, Some("token_revoked")).await?;
     stack.stop(&[]).await
 }

@@ -4,13 +4,13 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::browser::{Browser, Person};
 use asp_e2e::http1::{self, Request};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
+use asp_e2e::wait::ErrorDetails;
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
@@ -27,8 +27,6 @@ use crate::message::{modern, rest, revocation};
 use crate::trial::{Shared, trials};
 
 const REASON: &str = "a sample";
-/// Bound on the revocation of tokens at the provider.
-const REVOKED_WITHIN: Duration = Duration::from_secs(15);
 
 trials! { linked_losses:
     callers_lose_their_right_amid_calls_with_linked_accounts,
@@ -280,11 +278,11 @@ impl World {
     async fn revoked(&self, grant: usize) -> Result<()> {
         let token = format!("token=rt-{grant}");
         let is_its = |form: &String| form.split('&').any(|pair| pair == token);
-        wait::until("the tokens are revoked at the provider", REVOKED_WITHIN, || async {
+        wait::until("the tokens are revoked at the provider", wait::CONVERGE, || async {
             self.hub.counts().revoked.iter().any(is_its).then_some(())
         })
         .await
-        .with_context(|| format!("{:?}", self.hub.counts()))
+        .with_details(|| format!("{:?}", self.hub.counts()))
     }
 }
 

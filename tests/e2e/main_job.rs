@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use asp_e2e::process::Process;
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{http1, stack, tool, wait};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -37,7 +38,7 @@ async fn serves_demo_and_everything_until_sigterm_ends_all_of_it(_: &Shared) -> 
     let url = format!("http://{edge}/demo/mcp");
     clients::python_at(&Place::demo(&url, &token), "auto", clients::MODERN).await?;
     let url = format!("http://{edge}/everything/mcp");
-    clients::all_at(&Place::everything(&url, &token)).await.with_context(|| running.asp.tail())?;
+    clients::all_at(&Place::everything(&url, &token)).await.with_details(|| running.asp.tail())?;
     let admin = address(&running, "ASP_ADMIN_URL")?;
     let bearer = format!("Bearer {}", running.environment["ASP_ADMIN_TOKEN"]);
     let snapshot = http1::get(admin, "/api/snapshot", &[("authorization", &bearer)]).await?;

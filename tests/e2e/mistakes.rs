@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{tool, wait};
 use serde_json::json;
 
@@ -71,7 +72,7 @@ async fn shows_each_mistake(heading: &str, language: &str, file: &str) -> Result
             let what = format!("{name}: {text}");
             let seen =
                 || async { dev.log().lines()[before..].iter().any(|line| shows(text, line)).then_some(()) };
-            wait::until(&what, wait::START, seen).await.with_context(|| dev.tail())?;
+            wait::until(&what, wait::START, seen).await.with_details(|| dev.tail())?;
         }
     }
     Ok(())

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::keycloak::Keycloak;
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{http1, tool, wait};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -71,7 +72,7 @@ impl Guarded {
             let lines = process.log().lines();
             lines.iter().find_map(|line| serde_json::from_str::<Value>(line).ok()?["port"].as_u64())
         });
-        let port = port.await.with_context(|| process.tail())?;
+        let port = port.await.with_details(|| process.tail())?;
         Ok(Guarded { process, port, config })
     }
 
@@ -213,7 +214,7 @@ async fn a_callers_token_is_exchanged_at_its_issuer(_: &Shared) -> Result<()> {
         let answer = call(&stack, &token, ("crm", "who")).await.ok()?;
         (answer["result"]["isError"] != json!(true)).then_some(answer)
     });
-    let answer = ready.await.with_context(|| stack.asp.tail())?;
+    let answer = ready.await.with_details(|| stack.asp.tail())?;
     // The issuer says of the exchanged token who it is for; the caller's own opens nothing there.
     ensure!(answer["result"]["structuredContent"]["preferred_username"] == "alice", "{answer}");
     ensure!(service.shown(&token).await? == 401, "the service takes the client's own token");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use asp_e2e::cluster::Cluster;
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{http1, partition, wait};
 use rustix::process::Signal;
 use serde_json::json;
@@ -113,7 +114,7 @@ async fn an_older_database_is_seen_and_stops_nothing(_: &Shared) -> Result<()> {
     let what = "the subscribers show it, and the gateway serves on its last snapshot";
     if let Err(error) = wait::until(what, wait::START, seen).await {
         let shown = cluster.admin("/api/snapshot").await?;
-        return Err(error.context(format!("{shown}\n{}", cluster.control.tail())));
+        return Err(error).with_details(|| format!("{shown}\n{}", cluster.control.tail()));
     }
     cluster.control.logged("an older database was restored").await?;
     for (request, status) in [(&list, 200), (&bob, 401)] {

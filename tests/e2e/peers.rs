@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::envoy::{self, Envoy};
 use asp_e2e::port::Reserved;
 use asp_e2e::process::Process;
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{http1, insertion, stack, tool, wait};
 use tokio::process::Command;
 
@@ -44,7 +45,7 @@ async fn only_an_envoy_with_a_certificate_gets_the_snapshot(_: &Shared) -> Resul
         http1::get(address, "/demo/mcp", &[]).await.ok().filter(|answer| answer.status == 401)
     })
     .await
-    .with_context(|| format!("{}\n{}", control.tail(), proved.process.tail()))?;
+    .with_details(|| format!("{}\n{}", control.tail(), proved.process.tail()))?;
 
     let plain = std::fs::read_to_string(tool::root()?.join("envoy/downstream-plain.json"))?;
     let stranger = foreign(&directory.path().join("stranger"), xds_port, plain.trim()).await?;
@@ -73,7 +74,7 @@ async fn a_stolen_certificate_makes_no_gateway(_: &Shared) -> Result<()> {
     };
     wait::until("Envoy has the genuine gateway", wait::START, serves)
         .await
-        .with_context(|| format!("{}\n{}", control.tail(), envoy.process.tail()))?;
+        .with_details(|| format!("{}\n{}", control.tail(), envoy.process.tail()))?;
 
     let attacker = Reserved::new()?.address();
     let elsewhere = SocketAddr::from(([203, 0, 113, 7], attacker.port()));
@@ -209,7 +210,7 @@ pub(crate) async fn control_with(
         http1::get(admin, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
     })
     .await
-    .with_context(|| control.tail())?;
+    .with_details(|| control.tail())?;
     Ok((control, ports))
 }
 

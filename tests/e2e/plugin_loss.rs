@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ async fn loss_of_worker_and_runtime_at_random_points_leaves_an_equal_report(_: &
     let client = Client { stack: &stack, mode: "legacy", protocol: LEGACY };
     let tap = stack.tap.as_ref().context("the stack has a tap")?;
     let whole = client.call(COMPLIANCE, SWEEP, &sweep_arguments(), &script()).await?;
-    let wanted = report(&whole).with_context(|| format!("nothing was lost yet; {}", stack.asp.tail()))?;
+    let wanted = report(&whole).with_details(|| format!("nothing was lost yet; {}", stack.asp.tail()))?;
     let messages = tap.heard() as u64;
     branches(&whole)?;
     let mut seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;

@@ -3,12 +3,13 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use asp_e2e::cluster::{Cluster, Layout};
 use asp_e2e::http1;
 use asp_e2e::runtime::{Runtime, World};
 use asp_e2e::stores::{Postgres, Redis};
 use asp_e2e::tool;
+use asp_e2e::wait::ErrorDetails;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ async fn calls_at_two_gateways_are_each_counted_once(_: &Shared) -> Result<()> {
     let cluster = Cluster::start_as(Layout { environment, primitives, ..Layout::of(2)? }).await?;
     let counted = count(&cluster).await;
     counted
-        .with_context(|| cluster.gateways.iter().map(|gateway| gateway.process.tail()).collect::<String>())?;
+        .with_details(|| cluster.gateways.iter().map(|gateway| gateway.process.tail()).collect::<String>())?;
     runtime.process.stop().await?;
     Ok(())
 }

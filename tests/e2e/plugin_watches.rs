@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Opened};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
+use asp_e2e::wait::ErrorDetails;
 use serde_json::{Value, json};
 
 use crate::message::modern;
@@ -190,7 +191,7 @@ async fn clients_of_both_eras_hear_what_a_plugin_watches(_: &Shared) -> Result<(
         Options { primitives: primitives.path().to_owned(), plugins: true, ..Options::repository()? };
     let stack = Stack::start(options).await?;
     for language in LANGUAGES {
-        of(&stack, language).await.with_context(|| format!("{language}: {}", stack.asp.tail()))?;
+        of(&stack, language).await.with_details(|| format!("{language}: {}", stack.asp.tail()))?;
     }
     stack.stop(&[]).await
 }

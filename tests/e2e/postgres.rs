@@ -11,6 +11,7 @@ use asp_e2e::cluster::{Cluster, Layout};
 use asp_e2e::http1::{self, Response};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::stores::Postgres;
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{tool, wait};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -278,7 +279,7 @@ async fn while_it_is_away_reads_go_on_and_their_audit_waits_on_disk(_: &Shared) 
     let both = format!("{all}|{all}");
     let complete = || async { audited(&postgres).await.ok().filter(|counts| *counts == both).map(drop) };
     let waited = wait::until("every call is in the audit, once", wait::CONVERGE, complete).await;
-    waited.with_context(|| format!("{all} calls; {:?}", cluster.gateways[0].process.tail()))?;
+    waited.with_details(|| format!("{all} calls; {:?}", cluster.gateways[0].process.tail()))?;
     let put = send(gateways[0], ("PUT", remembered), &token, &json!({})).await?;
     ensure!(put.status == 201 && put.json()?["status"] == "success", "{}", put.text());
     Ok(())

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Response};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{tool, wait};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -57,7 +58,7 @@ async fn line(running: &Running, server: &str) -> Result<String> {
         let mut table = lines.iter().skip_while(|line| !line.starts_with("SERVER ")).map(words);
         table.find(|words| words.first().is_some_and(|name| name == server))
     });
-    Ok(found.await.with_context(|| running.asp.tail())?.join(" "))
+    Ok(found.await.with_details(|| running.asp.tail())?.join(" "))
 }
 
 /// A client that speaks each era in turn, to one server.
@@ -167,7 +168,7 @@ async fn what_cannot_run_is_told_after_ready_and_hidden_and_the_rest_works(_: &S
         refused.iter().all(|text| text.contains("fails too often")).then_some(())
     })
     .await
-    .with_context(|| running.asp.tail())?;
+    .with_details(|| running.asp.tail())?;
     status(&running).await?;
     ensure!(running.asp.stop().await?.success(), "{}", running.asp.tail());
     Ok(())

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::wire::{self, Link, Tap};
 use asp_e2e::{http1, tool, wait};
 use tokio::net::TcpSocket;
@@ -26,7 +27,7 @@ async fn official_clients_call_the_official_server_and_all_that_is_said_fits(_: 
     let stack = Stack::start(Options { environment, ..Options::repository()? }).await?;
     let url = stack.mcp_url("everything");
     let token = stack.alice().await?;
-    clients::all_at(&Place::everything(&url, &token)).await.with_context(|| everything.tail())?;
+    clients::all_at(&Place::everything(&url, &token)).await.with_details(|| everything.tail())?;
     stack.stop(&[]).await?;
     everything.stop().await?;
     Ok(())
@@ -44,6 +45,6 @@ async fn everything() -> Result<(Process, SocketAddr, TcpSocket)> {
     let answers = || async move { http1::get(address, "/mcp", &[]).await.ok() };
     wait::until("the reference server answers", wait::START, answers)
         .await
-        .with_context(|| process.tail())?;
+        .with_details(|| process.tail())?;
     Ok((process, address, port))
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use asp_e2e::cluster::{Cluster, SERVED_BY};
 use asp_e2e::http1;
 use asp_e2e::wait;
+use asp_e2e::wait::ErrorDetails;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -115,7 +116,7 @@ async fn a_lost_control_plane_stops_no_traffic_and_catches_up(_: &Shared) -> Res
         http1::send(edge, &list).await.ok().filter(|answer| answer.status == 401)
     })
     .await
-    .with_context(|| cluster.control.tail())?;
+    .with_details(|| cluster.control.tail())?;
     let other = cluster.token(&["--org", "acme", "--user", "bob"]).await?;
     let answer = http1::send(edge, &modern(&other, "tools/list", json!({}), &[])).await?;
     assert_eq!(answer.status, 200, "others go on: {}", answer.text());

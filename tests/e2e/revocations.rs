@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use asp_e2e::envoy::{self, Envoy};
 use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::port::Reserved;
 use asp_e2e::recorder::{MARK, Recorder};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::xds::{EDGE_FILTER, REVOKED_FILTER, XdsServer};
 use asp_e2e::{tool, trap, wait};
 use asp_edge::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
@@ -129,7 +130,7 @@ impl Bench {
         let what = format!("the token {jti} gets {reason:?} from every worker");
         wait::until(&what, wait::CONVERGE, || async { self.now(jti, reason).await.ok()?.then_some(()) })
             .await
-            .with_context(|| self.envoy.process.tail())
+            .with_details(|| self.envoy.process.tail())
     }
 
     /// How often Envoy took (`update_success`) or refused (`update_rejected`) a resource of this entry.
@@ -143,7 +144,7 @@ impl Bench {
         })
         .await
         .map(drop)
-        .with_context(|| self.envoy.process.tail())
+        .with_details(|| self.envoy.process.tail())
     }
 
     /// What the manifests of Kubernetes ask before they let an Envoy in.

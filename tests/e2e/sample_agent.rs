@@ -10,6 +10,7 @@ use asp_e2e::model::{Model, Question, Reply};
 use asp_e2e::runtime::{self, Runtime, World};
 use asp_e2e::stores::{Postgres, Redis};
 use asp_e2e::tool;
+use asp_e2e::wait::ErrorDetails;
 use serde_json::{Value, json};
 
 use crate::message::{modern, rest};
@@ -43,7 +44,7 @@ async fn it_answers_by_tools_and_remembers_at_another_gateway(_: &Shared) -> Res
     let play = Play { cluster: &cluster, model: &model };
     let played = play.all().await;
     played
-        .with_context(|| cluster.gateways.iter().map(|gateway| gateway.process.tail()).collect::<String>())?;
+        .with_details(|| cluster.gateways.iter().map(|gateway| gateway.process.tail()).collect::<String>())?;
     runtime.process.stop().await?;
     Ok(())
 }

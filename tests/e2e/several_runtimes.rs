@@ -16,6 +16,7 @@ use asp_e2e::stack::{Options, Stack};
 use asp_e2e::stores::{Postgres, Redis};
 use asp_e2e::tool::{self, Build};
 use asp_e2e::wait;
+use asp_e2e::wait::ErrorDetails;
 use futures::future::try_join_all;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -52,8 +53,8 @@ async fn one_is_killed_and_one_drained_under_load_and_a_task_goes_on(_: &Shared)
     let urls: Vec<&str> =
         shown.as_array().context("a list")?.iter().filter_map(|one| one["url"].as_str()).collect();
     ensure!(urls.len() == 2 && urls[0] != urls[1], "each is shown: {shown}");
-    under_load(&stack, &mut runtimes).await.with_context(|| stack.asp.tail())?;
-    task(&stack, &mut runtimes).await.with_context(|| stack.asp.tail())?;
+    under_load(&stack, &mut runtimes).await.with_details(|| stack.asp.tail())?;
+    task(&stack, &mut runtimes).await.with_details(|| stack.asp.tail())?;
     stack.stop(EXPECTED).await?;
     for runtime in &mut runtimes {
         runtime.process.stop().await?;
@@ -206,7 +207,7 @@ async fn a_task_outlives_its_gateway_and_its_runtime_in_a_fleet(_: &Shared) -> R
     let mut cluster = Cluster::start_as(layout).await?;
     let played = outlive(&mut cluster, &mut runtimes).await;
     played
-        .with_context(|| cluster.gateways.iter().map(|gateway| gateway.process.tail()).collect::<String>())?;
+        .with_details(|| cluster.gateways.iter().map(|gateway| gateway.process.tail()).collect::<String>())?;
     for runtime in &mut runtimes {
         runtime.process.stop().await?;
     }

@@ -2,12 +2,12 @@
 //! that lists otherwise when it is told to.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{tool, wait};
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -123,8 +123,7 @@ fn npm(folder: &Path) -> Result<()> {
         folder.join(NPM_LINES).display(),
         modules.display()
     );
-    fs::write(folder.join("npm"), script)?;
-    Ok(fs::set_permissions(folder.join("npm"), fs::Permissions::from_mode(0o755))?)
+    tool::write_program(&folder.join("npm"), &script)
 }
 
 async fn the_servers_of_a_clients_file_are_imported_without_its_keys(_: &Shared) -> Result<()> {
@@ -277,7 +276,7 @@ async fn what_a_package_changes_waits_until_it_is_accepted(_: &Shared) -> Result
             })
             .await?;
         } else {
-            counted(&stack, standing).await.with_context(|| stack.asp.tail())?;
+            counted(&stack, standing).await.with_details(|| stack.asp.tail())?;
         }
         let shown = rpc(&stack, "tickets", "tools/list", json!({})).await?;
         ensure!(!shown.to_string().contains("keys"), "a change is not served: {shown}");

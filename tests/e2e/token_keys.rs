@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::model::Model;
 use asp_e2e::process::Process;
 use asp_e2e::stack::{self, Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{http1, tool, wait};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -97,7 +98,7 @@ async fn beside(stack: &Stack, public_url: &str) -> Result<(Process, SocketAddr)
     let ready = wait::until("the second gateway is ready", wait::START, || async move {
         http1::get(address, "/readyz", &[]).await.ok().filter(|answer| answer.status == 200)
     });
-    ready.await.with_context(|| process.tail())?;
+    ready.await.with_details(|| process.tail())?;
     Ok((process, address))
 }
 

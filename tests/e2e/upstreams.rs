@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{tool, wait};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -88,7 +89,7 @@ async fn the_reference_server_is_through_us_what_it_is_directly(_: &Shared) -> R
     ensure!(directly["required"]["code"] == -32042, "{}", directly["required"]);
     let token = stack.alice().await?;
     let through = sees("everything.mjs", &stack.mcp_url("everything"), &token).await;
-    let through = through.with_context(|| format!("through us: {}", stack.asp.tail()))?;
+    let through = through.with_details(|| format!("through us: {}", stack.asp.tail()))?;
     for (kind, expected) in directly.as_object().context("an object")? {
         let Some(items) = expected.as_object() else {
             let found = once(&through[kind]);

@@ -5,6 +5,7 @@ use asp_e2e::chromium::Chromium;
 use asp_e2e::http1::{self, Request};
 use asp_e2e::stack::Stack;
 use asp_e2e::wait;
+use asp_e2e::wait::ErrorDetails;
 use serde_json::{Value, json};
 
 use crate::message::{initialize, legacy, modern};
@@ -48,7 +49,8 @@ async fn calls_are_summed_for_their_org(shared: &Shared) -> Result<()> {
     ensure!(own["total"]["calls"].as_u64() >= Some(3), "{own}");
     let others = as_role(stack, "org:globex", "GET", "/api/usage?org=metered", "").await?;
     ensure!(others.status == 404, "{}", others.text());
-    let unused = read(stack, "/api/usage/unused?org=metered&days=1").await.context("unused")?;
+    // Of two days: the calls may have been before midnight.
+    let unused = read(stack, "/api/usage/unused?org=metered&days=2").await.context("unused")?;
     let is_listed = |id: &str| {
         let mut listed = unused["unused"].as_array().into_iter().flatten();
         listed.any(|one| one["server"] == "demo" && one["primitive"] == id)
@@ -116,7 +118,7 @@ async fn shows(browser: &Chromium, id: &str, wanted: &str) -> Result<String> {
         Ok(text) => Ok(text),
         Err(late) => {
             let fault = browser.run("return document.body.textContent").await?;
-            Err(late.context(format!("the page says {fault}")))
+            Err(late).with_details(|| format!("the page says {fault}"))
         }
     }
 }
@@ -124,6 +126,8 @@ async fn shows(browser: &Chromium, id: &str, wanted: &str) -> Result<String> {
 async fn an_admin_answers_five_questions_on_the_page_alone(shared: &Shared) -> Result<()> {
     let stack = shared.stack().await?;
     let bob = stack.token(&["--org", "paged", "--user", "bob"]).await?;
+    // The page shows the calls of one day.
+    wait::until_day_lasts(2 * wait::START).await?;
     record(stack, &bob).await?;
     let browser = Chromium::start().await?;
     browser.open(&format!("http://{}/admin", stack.admin())).await?;

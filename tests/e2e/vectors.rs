@@ -12,6 +12,7 @@ use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::port::Reserved;
 use asp_e2e::process::Process;
 use asp_e2e::recorder::{self, Recorder};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::xds::{GATEWAY_TYPE, XdsServer};
 use asp_e2e::{insertion, tool, wait};
 use asp_edge::EdgeRole;
@@ -146,7 +147,7 @@ impl Bench {
             http1::get(edge_address, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
         })
         .await
-        .with_context(|| envoy.process.tail())?;
+        .with_details(|| envoy.process.tail())?;
         Ok(Bench {
             envoy,
             gateway,

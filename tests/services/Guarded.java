@@ -4,6 +4,7 @@ import com.nimbusds.jose.jwk.source.JWKSourceBuilder;
 import com.nimbusds.jose.proc.DefaultJOSEObjectTypeVerifier;
 import com.nimbusds.jose.proc.JWSVerificationKeySelector;
 import com.nimbusds.jose.proc.SecurityContext;
+import com.nimbusds.jose.util.DefaultResourceRetriever;
 import com.nimbusds.jose.util.JSONObjectUtils;
 import com.nimbusds.jwt.JWTClaimsSet;
 import com.nimbusds.jwt.proc.DefaultJWTClaimsVerifier;
@@ -27,6 +28,9 @@ import java.util.stream.Stream;
 /** A service that takes a call only with the platform's token for it: as guarded.py, with Nimbus. */
 public final class Guarded {
   private static final List<String> TOLD = List.of("sub", "org", "scope", "caller_issuer", "preferred_username");
+
+  private static final int KEYS_WITHIN_MS = 30_000;
+  private static final long KEYS_LAST_MS = 300_000;
 
   private final Path path;
   private DefaultJWTProcessor<SecurityContext> judge;
@@ -81,7 +85,11 @@ public final class Guarded {
   private synchronized DefaultJWTProcessor<SecurityContext> judge() throws Exception {
     if (judge == null) {
       var config = JSONObjectUtils.parse(Files.readString(path));
-      var keys = JWKSourceBuilder.create(URI.create((String) config.get("keys")).toURL()).build();
+      // By default it waits half a second, which an issuer on a busy machine does not keep to.
+      var retriever = new DefaultResourceRetriever(KEYS_WITHIN_MS, KEYS_WITHIN_MS);
+      var keys = JWKSourceBuilder.create(URI.create((String) config.get("keys")).toURL(), retriever)
+          .cache(KEYS_LAST_MS, KEYS_WITHIN_MS)
+          .build();
       var made = new DefaultJWTProcessor<SecurityContext>();
       var types = listed(config, "typ", "at+jwt").map(JOSEObjectType::new).collect(Collectors.toSet());
       var algorithms = listed(config, "algorithms", "ES256").map(JWSAlgorithm::parse).collect(Collectors.toSet());

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::process::Process;
+use crate::wait::ErrorDetails;
 use crate::{http1, tool, wait};
 
 /// What the driver says when it listens.
@@ -17,7 +18,7 @@ const LISTENS: &str = "started successfully on port ";
 /// An element in WebDriver's answers (section 12.2).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 /// Hang guard of one command of the browser, in milliseconds.
-const COMMAND_MS: u64 = 20_000;
+const COMMAND_MS: u64 = 60_000;
 
 /// One browser with one window.
 pub struct Chromium {
@@ -39,7 +40,7 @@ impl Chromium {
             let line = driver.log().lines().into_iter().find(|line| line.contains(LISTENS))?;
             line.split(LISTENS).nth(1)?.trim_end_matches('.').parse::<u16>().ok()
         });
-        let port = port.await.with_context(|| driver.tail())?;
+        let port = port.await.with_details(|| driver.tail())?;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut browser = Chromium { driver, address, session: String::new(), _home: home };
         let options = json!({
@@ -57,7 +58,7 @@ impl Chromium {
         let wanted = json!({ "browserName": "chrome", "goog:chromeOptions": options, "timeouts": timeouts });
         let made =
             browser.ask("POST", "/session", &json!({ "capabilities": { "alwaysMatch": wanted } })).await;
-        let made = made.with_context(|| browser.driver.tail())?;
+        let made = made.with_details(|| browser.driver.tail())?;
         browser.session = format!("/session/{}", text(&made, "sessionId")?);
         Ok(browser)
     }

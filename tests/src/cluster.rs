@@ -21,6 +21,7 @@ use crate::relay::Relay;
 use crate::stack::{self, Ports};
 use crate::stores::OWNER;
 use crate::tool::Build;
+use crate::wait::ErrorDetails;
 use crate::{http1, message, wait};
 
 /// The answer's header that names the replica.
@@ -260,7 +261,7 @@ impl Cluster {
             (usize::try_from(healthy) == Ok(all)).then_some(())
         })
         .await
-        .with_context(|| self.control.tail())
+        .with_details(|| self.control.tail())
     }
 
     /// Starts a replica in the place of one that has ended, over its state. Envoy learns of it a moment later.
@@ -342,7 +343,7 @@ impl Cluster {
             (usize::try_from(healthy) == Ok(count)).then_some(())
         })
         .await
-        .with_context(|| self.control.tail())
+        .with_details(|| self.control.tail())
     }
 
     /// Starts the control plane again on its port and state, after it was killed.
@@ -473,6 +474,6 @@ async fn start_control(
         http1::get(admin, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
     })
     .await
-    .with_context(|| control.tail())?;
+    .with_details(|| control.tail())?;
     Ok((control, ports))
 }

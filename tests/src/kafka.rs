@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use crate::process::Process;
 use crate::tool;
+use crate::wait::ErrorDetails;
 
 const PORTS: [u16; 2] = [9092, 9093];
 /// Any id of 16 bytes in base64.
@@ -46,14 +47,15 @@ impl Kafka {
         let client = Mutex::new(Client::start(address)?);
         let kafka = Kafka { process, address, client, directory };
         let made = kafka.ask(&format!("make {topic} 1")).await;
-        made.with_context(|| kafka.process.tail())?;
+        made.with_details(|| kafka.process.tail())?;
         Ok(kafka)
     }
 
-    /// Starts it once more, with what was in it, after its process has ended.
+    /// Starts it once more, with what was in it, after its process has ended, and waits until it answers.
     pub async fn start_again(&mut self) -> Result<()> {
         self.process = Process::start("kafka", serve(self.directory.path())?)?;
-        Ok(())
+        let answered = self.ask("nodes").await.map(drop);
+        answered.with_details(|| self.process.tail())
     }
 
     /// Produces a message and returns its offset.

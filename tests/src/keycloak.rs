@@ -12,6 +12,7 @@ use tokio::process::Command;
 
 use crate::port::Reserved;
 use crate::process::Process;
+use crate::wait::ErrorDetails;
 use crate::{http1, tool, wait};
 
 /// The realm's name.
@@ -62,13 +63,13 @@ impl Keycloak {
                 .get(..4)
                 .map(|parts| parts.join("."))
         });
-        let address = said.await.with_context(|| process.tail())?;
+        let address = said.await.with_details(|| process.tail())?;
         let keycloak = Keycloak { process, address: address.parse().with_context(|| address.clone())? };
         // It listens before its administrator is there.
         let ready = wait::until("Keycloak's administrator is there", START, || async {
             keycloak.administrator().await.ok()
         });
-        ready.await.with_context(|| keycloak.process.tail())?;
+        ready.await.with_details(|| keycloak.process.tail())?;
         keycloak.ask("POST", "/admin/realms", Some(realm)).await?;
         Ok(keycloak)
     }

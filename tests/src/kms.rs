@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use tokio::net::UnixStream;
 use tokio::process::Command;
 
 use crate::process::Process;
+use crate::wait::ErrorDetails;
 use crate::{http1, tool, wait};
 
 pub const ACCESS_KEY: &str = "AKIDOFTESTS";
@@ -18,6 +20,8 @@ pub const SECRET_KEY: &str = "a-secret-key-of-tests";
 const REGION: &str = "eu-west-1";
 /// Each server has a loopback address of its own, so none is in another's way.
 const PORT: u16 = 9001;
+/// Hang guard: each test of a program starts a server, which imports for seconds.
+const START: Duration = Duration::from_secs(180);
 
 /// A server of the API of AWS KMS. Its keys end with it; it accepts every signature.
 pub struct Kms {
@@ -28,15 +32,15 @@ pub struct Kms {
 impl Kms {
     /// Starts a server and waits until it answers.
     pub async fn start() -> Result<Kms> {
-        let [a, b, c] = rand::random();
-        let address = SocketAddr::from((Ipv4Addr::new(127, a, b, c.clamp(1, 254)), PORT));
+        let [a, b, c]: [u8; 3] = rand::random();
+        let address = SocketAddr::from((Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254)), PORT));
         let mut command = Command::new(tool::moto_server()?);
         command.args(["-H", &address.ip().to_string(), "-p", &PORT.to_string()]);
         let process = Process::start("moto_server", command)?;
-        let answers = wait::until("the key service answers", wait::START, || async {
+        let answers = wait::until("the key service answers", START, || async {
             http1::get(address, "/moto-api/data.json", &[]).await.ok().filter(|answer| answer.status == 200)
         });
-        answers.await.map(drop).with_context(|| process.tail())?;
+        answers.await.map(drop).with_details(|| process.tail())?;
         Ok(Kms { process, address })
     }
 
@@ -99,7 +103,7 @@ impl KmsPlugin {
         let listens = wait::until("the plugin listens", wait::START, || async {
             UnixStream::connect(&socket).await.ok()
         });
-        listens.await.map(drop).with_context(|| process.tail())?;
+        listens.await.map(drop).with_details(|| process.tail())?;
         Ok(KmsPlugin { process, socket, directory })
     }
 

@@ -4,11 +4,12 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::process::Process;
+use crate::wait::ErrorDetails;
 use crate::{http1, tool, wait};
 
 pub const BUCKET: &str = "asp-files";
@@ -49,7 +50,7 @@ impl ObjectStore {
         let answers = wait::until("the object store answers", wait::START, || async {
             http1::get(self.address, HEALTH, &[]).await.ok().filter(|answer| answer.status == 200)
         });
-        answers.await.map(drop).with_context(|| self.process.tail())
+        answers.await.map(drop).with_details(|| self.process.tail())
     }
 
     /// What a client gives as `ASP_S3_URL`.

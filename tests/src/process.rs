@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::wait;
+use crate::wait::ErrorDetails;
 
 /// Lines of a log shown in a failure.
 const TAIL: usize = 15;
@@ -24,7 +25,7 @@ const LOG_LINES: usize = 20_000;
 /// How long a process may take to end after SIGTERM: the platform's own drain bound and some.
 const STOP: Duration = Duration::from_secs(30);
 /// How long the log of a process that has ended may still come: a child that outlives it holds the pipe open.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// The last lines a process wrote.
 #[derive(Clone, Default)]
@@ -120,7 +121,7 @@ impl Process {
     pub async fn logged(&self, text: &str) -> Result<()> {
         let seen = || async { self.log.contains(text).then_some(()) };
         let waited = wait::until(text, wait::CONVERGE, seen).await;
-        waited.with_context(|| format!("no such line: {}", self.tail()))
+        waited.with_details(|| format!("no such line: {}", self.tail()))
     }
 
     /// Sends a signal, which a failover test uses to kill or freeze the process.

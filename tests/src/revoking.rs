@@ -18,6 +18,7 @@ use crate::cluster::{Cluster, Layout};
 use crate::http1::{self, Request, Response};
 use crate::message::{modern, rest, revocation};
 use crate::runtime::{self, Runtime, World};
+use crate::wait::ErrorDetails;
 use crate::{tool, wait};
 
 const ORG: &str = "acme";
@@ -108,7 +109,7 @@ impl Site {
                 answer.text().contains("\"counted\":1").then_some(())
             })
             .await
-            .with_context(|| self.runtime.process.tail())?;
+            .with_details(|| self.runtime.process.tail())?;
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::process::{Log, Process};
 use crate::runtime::{self, Runtime};
 use crate::tap::Tap;
 use crate::tool::Build;
+use crate::wait::ErrorDetails;
 use crate::wire::{self, Link};
 use crate::{http1, tool, wait};
 
@@ -240,11 +241,7 @@ impl Stack {
                 http1::get(edge, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200).map(drop)
             }
         });
-        if let Err(error) = healthy.await {
-            let detail = format!("{}\n{}", self.asp.tail(), self.envoy.process.tail());
-            return Err(error.context(detail));
-        }
-        Ok(())
+        healthy.await.with_details(|| format!("{}\n{}", self.asp.tail(), self.envoy.process.tail()))
     }
 }
 

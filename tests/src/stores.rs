@@ -15,6 +15,7 @@ use tokio::process::Command;
 
 use crate::process::Process;
 use crate::stepped_clock::SteppedClock;
+use crate::wait::ErrorDetails;
 use crate::{tool, wait};
 
 /// Who owns the database, and may no more than that: the role that the platform has.
@@ -84,7 +85,7 @@ impl Redis {
         let serves = wait::until("the Cluster serves its slots", wait::START, || async {
             redis.ask("GET nothing").await.ok().filter(|answer| answer == "$-1")
         });
-        serves.await.with_context(|| redis.process.tail())?;
+        serves.await.with_details(|| redis.process.tail())?;
         Ok(redis)
     }
 
@@ -100,7 +101,7 @@ impl Redis {
         let follows = wait::until("the replica follows", wait::START, || async {
             self.ask("WAIT 1 1000").await.ok().filter(|answer| answer == ":1")
         });
-        follows.await.with_context(|| replica.process.tail())?;
+        follows.await.with_details(|| replica.process.tail())?;
         Ok(replica)
     }
 
@@ -154,7 +155,7 @@ impl Redis {
         let answers = wait::until("Redis answers", wait::START, || async {
             self.ask("PING").await.ok().filter(|answer| answer == "+PONG")
         });
-        answers.await.with_context(|| self.process.tail())?;
+        answers.await.with_details(|| self.process.tail())?;
         Ok(())
     }
 
@@ -229,7 +230,7 @@ impl Postgres {
         let answers = wait::until("PostgreSQL answers", wait::START, || async {
             self.ask("SELECT 1").await.ok().filter(|answer| answer == "1")
         });
-        answers.await.with_context(|| self.process.tail())?;
+        answers.await.with_details(|| self.process.tail())?;
         Ok(())
     }
 
@@ -327,7 +328,8 @@ impl Postgres {
 
 fn loopback() -> Ipv4Addr {
     let [a, b, c]: [u8; 3] = rand::random();
-    Ipv4Addr::new(127, a, b, c.clamp(1, 254))
+    // Not 127.0.0.1, where everything else listens.
+    Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254))
 }
 
 fn serve_redis(directory: &Path, socket: &Path, listens: &Listens) -> Result<Command> {

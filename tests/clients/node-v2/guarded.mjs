@@ -10,7 +10,7 @@ let keys;
 async function caller(header = '') {
   if (!config) {
     config = JSON.parse(readFileSync(process.argv[2], 'utf8'));
-    keys = createRemoteJWKSet(new URL(config.keys));
+    keys = createRemoteJWKSet(new URL(config.keys), { timeoutDuration: 30_000 });
   }
   const [scheme, token] = header.split(' ');
   if (scheme.toLowerCase() !== 'bearer') throw new Error('no bearer token');

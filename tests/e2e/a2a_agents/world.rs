@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::tool;
+use asp_e2e::wait::ErrorDetails;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::copy_bidirectional;
@@ -50,7 +51,7 @@ impl World {
         }
         let mut ports = Vec::new();
         for (_, agent) in &agents {
-            ports.push(port(agent).await.with_context(|| agent.tail())?);
+            ports.push(port(agent).await.with_details(|| agent.tail())?);
         }
         let folder = tempfile::tempdir()?;
         let detour = Detour::start().await?;

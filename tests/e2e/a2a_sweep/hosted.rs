@@ -14,7 +14,7 @@ use super::client::AgentClient;
 use super::{answers, approve, steps};
 
 /// Hang guard of a request of the gateway to the service.
-const REACHED: Duration = Duration::from_secs(10);
+const REACHED: Duration = Duration::from_secs(30);
 
 /// Runs a sweep to its end, and cancels another one that the service has.
 pub(crate) async fn sweep(stack: &Stack, service: &Process) -> Result<()> {

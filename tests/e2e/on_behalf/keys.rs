@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{http1, tool, wait};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -45,7 +46,7 @@ impl Keyed {
             let lines = process.log().lines();
             serde_json::from_str::<Value>(lines.first()?).ok()?["port"].as_u64()
         });
-        let port = port.await.with_context(|| process.tail())?;
+        let port = port.await.with_details(|| process.tail())?;
         let keyed = Keyed { dir, _process: process, port, keys };
         let header = json!({ "name": "x-api-key", "valueFile": keyed.dir.path().join("mcp") });
         let credentials = json!({

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::runtime::World;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{http1, tool, wait};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -52,7 +53,7 @@ impl Recording {
             let ports: Value = serde_json::from_str(lines.first()?).ok()?;
             Some((ports["port"].as_u64()?, ports["other"].as_u64()?))
         });
-        let (port, other) = ports.await.with_context(|| process.tail())?;
+        let (port, other) = ports.await.with_details(|| process.tail())?;
         let header = json!({ "name": "x-api-key", "valueFile": secret });
         let credential =
             json!({ "origin": format!("https://{HOST}:{port}"), "primitives": ["lent/*"], "header": header });

@@ -92,7 +92,13 @@ async fn a_modern_client_links_and_a_block_ends(world: &World) -> Result<()> {
     world.all_are_inactive().await?;
     world.admin("DELETE", "/api/blocks?type=user&org=acme&id=alice", &NO_BODY).await?;
     // Who is let in again has no account any more.
-    world.asks_for_a_link().await
+    world.asks_for_a_link().await?;
+    // Links end once more when every gateway knows of the block: one that is made before would be among them.
+    wait::until("the block ends no link any more", wait::CONVERGE, || async {
+        world.postgres.ask("SELECT COUNT(*) FROM link_endings").await.ok().filter(|count| count == "0")
+    })
+    .await
+    .map(drop)
 }
 
 async fn an_agents_client_links(world: &World) -> Result<()> {
@@ -112,6 +118,11 @@ async fn expired_tokens_are_renewed_once(world: &World) -> Result<()> {
     for answer in try_join_all(calls).await? {
         ensure!(is_done(&answer), "{answer}");
     }
+    // A line that the provider's proxy has written is read here a moment later.
+    wait::until("the refresh is seen", wait::CONVERGE, || async {
+        (world.refreshes() > before).then_some(())
+    })
+    .await?;
     let after = world.refreshes();
     ensure!(after == before + 1, "{} refreshes of one token", after - before);
     Ok(())
@@ -129,13 +140,13 @@ async fn a_removal_holds_everywhere(world: &World) -> Result<()> {
 /// Calls at this address until [`TRIED`]: none may succeed that begins [`HOLDS_AFTER`] the removal.
 async fn is_refused(world: &World, address: SocketAddr, since: Instant) -> Result<()> {
     let mut refused = 0;
-    while since.elapsed() < TRIED {
+    // At least once after [`HOLDS_AFTER`], however long a call takes.
+    while since.elapsed() < TRIED || refused == 0 {
         let began = since.elapsed();
         let answer = call_at(address, &world.token, ("crm", "who_node")).await?;
         ensure!(began < HOLDS_AFTER || !is_done(&answer), "{began:?} after the removal: {answer}");
         refused += usize::from(began >= HOLDS_AFTER);
     }
-    ensure!(refused > 0, "nothing was tried after {HOLDS_AFTER:?}");
     Ok(())
 }
 

@@ -37,6 +37,9 @@ public final class Topic {
       switch (words[0]) {
         case "make" -> admin.createTopics(List.of(new NewTopic(words[1], Integer.parseInt(words[2]), (short) 1)))
             .all().get();
+        case "nodes" -> {
+          return "ok " + admin.describeCluster().nodes().get().size();
+        }
         case "send" -> {
           var record = new ProducerRecord<String, String>(words[1], words[2]);
           return "ok " + producer.send(record).get().offset();

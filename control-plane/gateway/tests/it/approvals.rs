@@ -27,7 +27,7 @@ use crate::plugin::until_some;
 use crate::support::{Answer, Fixture, Modern, inputs, now, token};
 
 /// A hang guard, not an expectation.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 /// A binding by which finance approves each call of `policy.open`.
 fn by_finance() -> Binding {

@@ -28,7 +28,7 @@ fn goes_on(call: &Call) {
 }
 
 async fn shown(follower: &mut Follower) -> FollowerItem {
-    tokio::time::timeout(Duration::from_secs(10), follower.next()).await.unwrap()
+    tokio::time::timeout(Duration::from_secs(60), follower.next()).await.unwrap()
 }
 
 async fn asked(follower: &mut Follower) -> String {

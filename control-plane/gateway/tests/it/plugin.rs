@@ -155,7 +155,7 @@ pub(crate) async fn until_some<T>(what: &str, look: impl AsyncFn() -> Option<T>)
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(std::time::Duration::from_secs(20), patient).await;
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(60), patient).await;
     waited.unwrap_or_else(|_| panic!("{what}"))
 }
 

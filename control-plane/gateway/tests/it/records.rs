@@ -126,7 +126,7 @@ async fn record(fixture: &Fixture, state: State) -> (CallId, CallRecord) {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), looking).await.expect("a record in its state")
+    tokio::time::timeout(Duration::from_secs(60), looking).await.expect("a record in its state")
 }
 
 fn other(fixture: &Fixture) -> Fixture {

@@ -389,6 +389,6 @@ async fn a_response_that_is_given_up_does_not_end_its_call() {
 }
 
 pub(crate) async fn frame(body: &mut axum::body::Body) -> String {
-    let frame = tokio::time::timeout(Duration::from_secs(20), body.frame()).await.expect("a frame in time");
+    let frame = tokio::time::timeout(Duration::from_secs(60), body.frame()).await.expect("a frame in time");
     String::from_utf8(frame.unwrap().unwrap().into_data().unwrap().to_vec()).unwrap()
 }

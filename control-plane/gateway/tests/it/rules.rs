@@ -210,7 +210,8 @@ async fn a_call_about_which_nobody_is_asked_has_the_time_of_its_spec_and_no_more
     let slow = call("policy.open", json!({"message": "quiet", "to": 100, "delayMs": 100}));
     let answer = slow.send(&fixture).await.json();
     assert!(answer["error"].is_object() || answer["result"]["isError"] == true, "{answer}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // By itself the call would run for ten seconds.
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -8,8 +8,11 @@ use super::*;
 /// Runs the script as the sandbox does, with a program in place of Maven; returns its archive.
 fn script(home: &Path, project: &Path, maven: &str) -> (bool, Vec<u8>) {
     let program = home.join("mvn");
-    fs::write(&program, format!("#!/bin/sh\n{maven}")).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    // A shell writes it: a process that another test starts inherits a file that is open for writing here, and a program that is
+    // open so cannot be executed.
+    let mut write = Command::new("/bin/sh");
+    write.args(["-c", r#"printf %s "$2" > "$1" && chmod 755 "$1""#, "sh"]).arg(&program);
+    assert!(write.arg(format!("#!/bin/sh\n{maven}")).status().unwrap().success());
     let mut command = Command::new("/bin/sh");
     command.args(["-c", SCRIPT, "build", "-q", "package"]).env("HOME", home).env("PROJECT", project);
     let shared = project.parent().unwrap().join("shared");

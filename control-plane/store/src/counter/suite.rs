@@ -83,6 +83,7 @@ async fn counts_in_windows(counters: &dyn Counters) {
 }
 
 async fn holds_slots_until_they_are_given_back_or_their_lease_ends(counters: &dyn Counters) {
+    const LEASE_MS: u64 = 500;
     let slot = |holder: &str, lease_ms: u64| {
         [of_kind("slots", 2, BucketKind::Slots { holder: holder.into(), lease_ms })]
     };
@@ -92,10 +93,13 @@ async fn holds_slots_until_they_are_given_back_or_their_lease_ends(counters: &dy
     assert!(matches!(take(counters, &slot("c", long)).await, DrawOutcome::Denied { index: 0, .. }));
     assert!(is_granted(take(counters, &slot("b", long)).await), "the same holder takes no second one");
     counters.give_back(TENANT, &slot("a", long), 0).await.unwrap();
-    // This holder is lost after a tenth of a second.
-    assert!(is_granted(take(counters, &slot("c", 100)).await));
-    assert!(!is_granted(take(counters, &slot("d", long)).await));
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    // This holder is lost when its lease ends.
+    let begun = Instant::now();
+    assert!(is_granted(take(counters, &slot("c", LEASE_MS)).await));
+    let is_full = !is_granted(take(counters, &slot("d", long)).await);
+    // On a busy machine the lease may end before the second draw.
+    assert!(is_full || begun.elapsed() >= Duration::from_millis(LEASE_MS));
+    tokio::time::sleep(Duration::from_millis(LEASE_MS + 50)).await;
     counters.renew(TENANT, &slot("b", long)).await.unwrap();
     assert!(is_granted(take(counters, &slot("d", long)).await));
     assert!(!is_granted(take(counters, &slot("e", long)).await), "one was renewed");

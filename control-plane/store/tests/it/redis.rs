@@ -365,7 +365,7 @@ async fn entries_that_are_lost_are_missing() {
 #[tokio::test]
 async fn a_gateway_listens_again_when_redis_is_back() {
     let mut server = Server::start().await.unwrap();
-    let bus = RedisBus::new(Redis::open(&server.url()).unwrap());
+    let bus = RedisBus::new(patient(&server));
     let gateway = OwnerId([1; 16]);
     let mut heard = bus::suite::listening(&bus, gateway).await;
     server.process.stop().await.unwrap();

@@ -333,8 +333,12 @@ fn systemd(dir: &Path, then: &str) -> Vec<(&'static str, std::ffi::OsString)> {
     std::fs::create_dir(dir.join("path")).unwrap();
     let program = dir.join("path/systemd-run");
     let noted = dir.join("noted");
-    std::fs::write(&program, format!("#!/bin/sh\necho \"$$ $*\" >> {}\n{then}\n", noted.display())).unwrap();
-    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // A shell writes it: a process that another test starts inherits a file that is open for writing here, and a program that is
+    // open so cannot be executed.
+    let script = format!("#!/bin/sh\necho \"$$ $*\" >> {}\n{then}\n", noted.display());
+    let mut write = std::process::Command::new("/bin/sh");
+    write.args(["-c", r#"printf %s "$2" > "$1" && chmod 755 "$1""#, "sh"]).arg(&program).arg(script);
+    assert!(write.status().unwrap().success());
     let path = [dir.join("path").into_os_string(), std::env::var_os("PATH").unwrap()];
     vec![("XDG_RUNTIME_DIR", dir.join("run").into()), ("PATH", path.join(std::ffi::OsStr::new(":")))]
 }

@@ -27,7 +27,7 @@ pub(super) fn hub(edge: &str) -> Value {
                        "access.token.claim": "true" });
     let audience = |name: &str| json!({ "included.custom.audience": name, "access.token.claim": "true" });
     json!({
-        "realm": HUB, "enabled": true, "sslRequired": "none", "accessTokenLifespan": 300,
+        "realm": HUB, "enabled": true, "sslRequired": "none", "accessTokenLifespan": 3_600,
         "clients": [{
             "clientId": HUB_CLIENT, "secret": HUB_SECRET, "standardFlowEnabled": true,
             "redirectUris": [format!("{edge}/account/callback")],

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -49,7 +50,11 @@ impl Needles {
             // Err: databases delete files all the time.
             let Ok(kind) = fs::symlink_metadata(&path).map(|about| about.file_type()) else { continue };
             if kind.is_dir() {
-                left.extend(fs::read_dir(&path)?.flatten().map(|entry| entry.path()));
+                match fs::read_dir(&path) {
+                    Ok(entries) => left.extend(entries.flatten().map(|entry| entry.path())),
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error.into()),
+                }
             } else if kind.is_file() && fs::read(&path).is_ok_and(|content| self.are_in(&content)) {
                 found.push(path.display().to_string());
             }

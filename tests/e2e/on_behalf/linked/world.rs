@@ -11,6 +11,7 @@ use asp_e2e::cluster::Cluster;
 use asp_e2e::keycloak::{Keycloak, REALM};
 use asp_e2e::process::Process;
 use asp_e2e::stores::{Postgres, Redis};
+use asp_e2e::wait::ErrorDetails;
 use asp_e2e::{http1, message, tool, wait};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -43,7 +44,9 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn start() -> Result<World> {
-        let acme = realm::acme();
+        let mut acme = realm::acme();
+        // The caller's token is used until the end, on a busy machine too.
+        acme["accessTokenLifespan"] = json!(3_600);
         let (postgres, redis, keycloak, browser) =
             tokio::try_join!(Postgres::start(), Redis::start(), Keycloak::start(&acme), Chromium::start())?;
         let directory = tempfile::tempdir()?;
@@ -104,7 +107,7 @@ impl World {
                 let answer = call_at(address, &self.token, ("crm", "who_python")).await.ok()?;
                 self.page_in(&answer.to_string())
             });
-            asked.await.with_context(|| self.cluster.gateways[0].process.tail())?;
+            asked.await.with_details(|| self.cluster.gateways[0].process.tail())?;
         }
         Ok(())
     }
@@ -144,10 +147,10 @@ impl World {
     /// the browser is not signed in.
     pub(super) async fn link(&self, client: Command, realms: &[&str]) -> Result<Value> {
         let mut client = Process::start("client", client)?;
-        let page = wait::until("the client is sent to a page", wait::CONVERGE, || async {
+        let page = wait::until("the client is sent to a page", wait::START, || async {
             client.output().lines().iter().find_map(|line| self.page_in(line))
         });
-        let page = page.await.with_context(|| client.tail())?;
+        let page = page.await.with_details(|| client.tail())?;
         self.browser.open(&page).await?;
         self.browser.click("form button").await?;
         for realm in realms {
@@ -214,7 +217,7 @@ impl World {
             (self.active().await.ok()? == 0).then_some(())
         })
         .await
-        .with_context(|| self.cluster.gateways[0].process.tail())
+        .with_details(|| self.cluster.gateways[0].process.tail())
     }
 }
 
@@ -241,6 +244,6 @@ async fn start_tokens(keycloak: &Keycloak, spans: &Path) -> Result<(Process, Str
         let lines = process.log().lines();
         lines.iter().find_map(|line| serde_json::from_str::<Value>(line).ok()?["port"].as_u64())
     });
-    let port = port.await.with_context(|| process.tail())?;
+    let port = port.await.with_details(|| process.tail())?;
     Ok((process, format!("http://127.0.0.1:{port}")))
 }

@@ -57,7 +57,7 @@ async fn asked(fixture: &Fixture) -> Value {
 }
 
 async fn result(mut body: axum::body::Body) -> Value {
-    let read = tokio::time::timeout(std::time::Duration::from_secs(20), next_request(&mut body)).await;
+    let read = tokio::time::timeout(std::time::Duration::from_secs(60), next_request(&mut body)).await;
     read.expect("a result")["result"].clone()
 }
 

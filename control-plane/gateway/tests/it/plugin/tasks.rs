@@ -361,7 +361,7 @@ async fn a_response_that_closes_ends_no_task_that_was_announced() {
     let fixture = tool.fixture.clone();
     let waits = retry(named()).capabilities(plain);
     let waiting = tokio::spawn(async move { waits.send(&fixture).await });
-    tokio::time::timeout(Duration::from_secs(20), tool.answered.notified()).await.expect("its answer");
+    tokio::time::timeout(Duration::from_secs(60), tool.answered.notified()).await.expect("its answer");
     let task = retry(json!({})).send(&tool.fixture).await.json()["result"].clone();
     assert_eq!(task["resultType"], "task", "{task}");
     waiting.abort();
@@ -438,7 +438,7 @@ async fn told(body: &mut Body) -> Value {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), reading).await.expect("a message")
+    tokio::time::timeout(Duration::from_secs(60), reading).await.expect("a message")
 }
 
 async fn listens(fixture: &Fixture, user: &str, ids: Value) -> (Body, Value) {
