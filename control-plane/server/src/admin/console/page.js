@@ -96,6 +96,23 @@ const query = (members) => new URLSearchParams(Object.entries(members).filter(([
 const time = (ms) => new Date(ms).toISOString();
 const orgPath = (before, after) => `${before}${encodeURIComponent(session.org)}${after}`;
 
+// Returns the primitives that are offered to the org.
+const offered = async () => (await ask("GET", orgPath("/api/registry/orgs/", "/primitives"))).answer;
+
+// Returns the id behind a name that clients see, and whether any primitive has the id or the name. An id or a pattern stays.
+async function resolved(name) {
+  if (name === "" || name.endsWith("*")) return { id: name, isKnown: true };
+  const primitives = await offered();
+  if (primitives.some((primitive) => primitive.name === name.split("@")[0])) return { id: name, isKnown: true };
+  const named = primitives.filter(({ exposure }) => Object.values(exposure).includes(name));
+  const ids = [...new Set(named.map((primitive) => primitive.name))];
+  if (ids.length > 1) throw new Error(`${name} is the name of several primitives; enter the id of one: ${ids.join(", ")}`);
+  return { id: ids[0] ?? name, isKnown: ids.length === 1 };
+}
+
+const unknownName = (name, { isKnown }) => (isKnown ? [] : [element("p",
+  `No primitive that is offered to ${session.org} has the id or the name ${name}.`, "fault")]);
+
 // Reads the ended calls between two times that pass the filters, newest first; `complete` is false if there are more.
 async function endedCalls(from, to, filters) {
   const ended = [];
@@ -110,7 +127,8 @@ async function endedCalls(from, to, filters) {
 
 async function showCalls({ primitive, user, day, refused }) {
   const from = Date.parse(`${day}T00:00:00Z`);
-  const { ended, complete } = await endedCalls(from, from + DAY_MS, { primitive, user });
+  const found = await resolved(primitive);
+  const { ended, complete } = await endedCalls(from, from + DAY_MS, { primitive: found.id, user });
   const wanted = ended.filter(({ event }) => refused === undefined || event.error);
   const without = ended.filter(({ event }) => event.error).length;
   const callers = new Set(ended.map(({ event }) => `${event.issuer}/${event.user}`)).size;
@@ -120,7 +138,7 @@ async function showCalls({ primitive, user, day, refused }) {
       event.rule === undefined ? event.reason : `${event.reason}, by ${event.rule}`],
     className: event.error ? "refused" : "",
   }));
-  const notes = [];
+  const notes = unknownName(primitive, found);
   if (!complete) notes.push(element("p", "The log has more events than one search reads.", "note"));
   if (wanted.length > MAX_ROWS) notes.push(element("p", `The newest ${MAX_ROWS} are shown.`, "note"));
   show("calls-answer", element("p", words), ...notes,
@@ -176,6 +194,7 @@ async function explain({ user, primitive, server }) {
 }
 
 async function tryLimit({ count, unit, primitive }) {
+  const found = await resolved(primitive);
   const line = `${count}/${unit} for each user${primitive === "" ? "" : ` on ${primitive}`}`;
   const { answer } = await ask("GET", `${orgPath("/api/ratelimits/orgs/", "/usage")}?${query({ limit: line })}`);
   const [tried] = answer.limits;
@@ -189,10 +208,12 @@ async function tryLimit({ count, unit, primitive }) {
     show("limit-answer", element("p", `Stored; the org has ${after.length} limits.`));
   });
   const rows = tried.refused.map((caller) => ({ cells: [caller.user, caller.issuer, caller.wouldRefuse, caller.calls] }));
-  show("limit-answer", element("p", words), table(["User", "Issuer", "Refused", "Calls"], rows), store);
+  show("limit-answer", element("p", words), ...unknownName(primitive, found),
+    table(["User", "Issuer", "Refused", "Calls"], rows), store);
 }
 
 async function tryRule({ allowed, primitive, type, target, issuer }) {
+  const found = await resolved(primitive);
   const binding = {
     target: { type, idOrPattern: target, ...(issuer === "" ? {} : { issuer }) },
     primitive: { name: primitive },
@@ -213,7 +234,7 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
     cells: [time(call.at), call.user, call.server, call.primitive, call.protocol, `${call.from} -> ${call.to}`, call.call],
     className: call.to === "refused" ? "refused" : "",
   }));
-  show("rule-answer", element("p", words), ...unknown,
+  show("rule-answer", element("p", words), ...unknownName(primitive, found), ...unknown,
     table(["Time", "User", "Server", "Primitive", "Protocol", "Change", "Call"], rows), store);
 }
 
@@ -237,6 +258,13 @@ onSubmit("login", async () => {
   // Their buttons would act on the org that is in use now.
   document.querySelectorAll("[id$=-answer]").forEach((answer) => answer.replaceChildren());
   await ask("GET", orgPath("/api/ratelimits/orgs/", ""));
+  const primitives = await offered();
+  const options = primitives.slice(0, MAX_ROWS).map(({ name, exposure }) => {
+    const option = element("option", exposure.mcp ?? "");
+    option.value = name;
+    return option;
+  });
+  show("primitives", ...options);
   byId("token").value = "";
   byId("main").hidden = false;
 });
