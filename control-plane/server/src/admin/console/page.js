@@ -125,14 +125,32 @@ async function endedCalls(from, to, filters) {
   return { ended, complete: path === null };
 }
 
+// Returns one row for each caller: its calls, and how many of them had no result for which reason; the most calls first.
+function byCaller(ended) {
+  const callers = new Map();
+  for (const { event } of ended) {
+    const key = JSON.stringify([event.user, event.issuer]);
+    const caller = callers.get(key) ?? { user: event.user, issuer: event.issuer, calls: 0, without: 0, reasons: new Map() };
+    callers.set(key, caller);
+    caller.calls += 1;
+    if (!event.error) continue;
+    caller.without += 1;
+    caller.reasons.set(event.reason, (caller.reasons.get(event.reason) ?? 0) + 1);
+  }
+  const words = (reasons) => [...reasons].map(([reason, count]) => `${count} ${reason}`).join(", ");
+  return [...callers.values()].sort((one, other) => other.calls - one.calls).map((caller) => ({
+    cells: [caller.user, caller.issuer, caller.calls, caller.without, words(caller.reasons)],
+  }));
+}
+
 async function showCalls({ primitive, user, day, refused }) {
   const from = Date.parse(`${day}T00:00:00Z`);
   const found = await resolved(primitive);
   const { ended, complete } = await endedCalls(from, from + DAY_MS, { primitive: found.id, user });
   const wanted = ended.filter(({ event }) => refused === undefined || event.error);
   const without = ended.filter(({ event }) => event.error).length;
-  const callers = new Set(ended.map(({ event }) => `${event.issuer}/${event.user}`)).size;
-  const words = `${ended.length} calls by ${callers} callers on ${day} (UTC), ${without} without a result`;
+  const callers = byCaller(ended);
+  const words = `${ended.length} calls by ${callers.length} callers on ${day} (UTC), ${without} without a result`;
   const rows = wanted.slice(0, MAX_ROWS).map(({ at, event }) => ({
     cells: [time(at), event.user, event.issuer, event.server, event.primitive, event.protocol, event.outcome,
       event.rule === undefined ? event.reason : `${event.reason}, by ${event.rule}`],
@@ -140,8 +158,10 @@ async function showCalls({ primitive, user, day, refused }) {
   }));
   const notes = unknownName(primitive, found);
   if (!complete) notes.push(element("p", "The log has more events than one search reads.", "note"));
-  if (wanted.length > MAX_ROWS) notes.push(element("p", `The newest ${MAX_ROWS} are shown.`, "note"));
+  if (callers.length > MAX_ROWS) notes.push(element("p", `The ${MAX_ROWS} callers with the most calls are shown.`, "note"));
+  const newest = wanted.length > MAX_ROWS ? [element("p", `The newest ${MAX_ROWS} of ${wanted.length} calls:`, "note")] : [];
   show("calls-answer", element("p", words), ...notes,
+    table(["User", "Issuer", "Calls", "Without a result", "Reasons"], callers.slice(0, MAX_ROWS)), ...newest,
     table(["Time", "User", "Issuer", "Server", "Primitive", "Protocol", "Outcome", "Reason"], rows));
 }
 
