@@ -235,12 +235,13 @@ async function tryLimit({ count, unit, primitive }) {
 async function tryRule({ allowed, primitive, type, target, issuer }) {
   const found = await resolved(primitive);
   const binding = {
-    target: { type, idOrPattern: target, ...(issuer === "" ? {} : { issuer }) },
+    target: { type, idOrPattern: target === "" ? "*" : target, ...(issuer === "" ? {} : { issuer }) },
     primitive: { name: primitive },
     allowed: allowed === "true",
   };
   const { answer } = await ask("POST", "/api/policy/preview", { org: session.org, bindings: [binding] });
-  const words = `Of the ${answer.calls} calls since ${time(answer.since)}, ${answer.newlyRefused} would be refused, `
+  const changes = answer.newlyRefused + answer.newlyAdmitted + answer.newlyAsked;
+  const words = `Of the newest ${answer.calls} calls (since ${time(answer.since)}), ${answer.newlyRefused} would be refused, `
     + `${answer.newlyAdmitted} admitted, and ${answer.newlyAsked} would need a person's approval.`;
   const { groups, arguments: byArguments, notServed } = answer.undetermined;
   const unknown = groups + byArguments + notServed === 0 ? [] : [element("p",
@@ -250,11 +251,17 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
     await ask("PUT", orgPath("/api/policy/orgs/", "/bindings"), binding);
     show("rule-answer", element("p", "Stored."));
   });
+  const callers = answer.callers.map(({ user, issuer, refused, admitted, asked }) => ({
+    cells: [user, issuer, refused, admitted, asked],
+  }));
+  const newest = changes <= answer.changed.length ? []
+    : [element("p", `The newest ${answer.changed.length} of ${changes} changed calls:`, "note")];
   const rows = answer.changed.map((call) => ({
     cells: [time(call.at), call.user, call.server, call.primitive, call.protocol, `${call.from} -> ${call.to}`, call.call],
     className: call.to === "refused" ? "refused" : "",
   }));
   show("rule-answer", element("p", words), ...unknownName(primitive, found), ...unknown,
+    table(["User", "Issuer", "Refused", "Admitted", "Approval"], callers), ...newest,
     table(["Time", "User", "Server", "Primitive", "Protocol", "Change", "Call"], rows), store);
 }
 
