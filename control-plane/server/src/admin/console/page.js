@@ -186,17 +186,21 @@ async function showUnused() {
     table(["Server", "Primitive"], answer.unused.map(({ server, primitive }) => ({ cells: [server, primitive] }))));
 }
 
+const adminOf = (by) => ({ org: "of the org", platform: "of the platform" })[by] ?? "";
+
 async function showBlocks() {
+  // Its answer may be another one now.
+  show("explain-answer");
   const { answer } = await ask("GET", `/api/blocks?${query({ org: session.org })}`);
   const lift = (found) => button("Let in again", async () => {
     await ask("DELETE", `/api/blocks?${query({ type: found.type, org: session.org, id: found.id })}`);
     await showBlocks();
   });
   const rows = answer.map((found) => ({
-    cells: [found.id, found.reason, time(found.since), found.by, lift(found)],
+    cells: [found.id, found.reason, time(found.since), adminOf(found.by), lift(found)],
   }));
   show("block-answer", element("p", rows.length === 0 ? "Nobody is blocked." : "Blocked:"),
-    table(["User", "Reason", "Since", "By", ""], rows));
+    table(["User", "Reason", "Since", "Admin", ""], rows));
 }
 
 async function block({ user, reason }) {
@@ -204,13 +208,25 @@ async function block({ user, reason }) {
   await showBlocks();
 }
 
+// Returns the rule that decided, in words; empty if the outcome says all.
+function ruleOf({ stage, rule, binding, ...details }) {
+  if (binding !== undefined) {
+    const { target, primitive } = binding;
+    return `, by ${target.type}:${target.idOrPattern} ${primitive.name} ${primitive.protocol ?? "*"}`;
+  }
+  if (rule !== undefined) return ` (${rule})`;
+  return Object.keys(details).length === 0 ? "" : ` (${stage} ${JSON.stringify(details)})`;
+}
+
 async function explain({ user, primitive, server }) {
   const question = { org: session.org, user, server, primitive, protocol: "mcp" };
   const { answer } = await ask("POST", "/api/policy/explain", question);
-  const revoked = (answer.revocations ?? []).map((found) => ({ cells: [found.type, found.reason ?? "", found.by ?? ""] }));
+  const revoked = (answer.revocations ?? []).map((found) => ({
+    cells: [found.type.startsWith("block_") ? "block" : "revocation", found.reason ?? "", adminOf(found.by)],
+  }));
   show("explain-answer",
-    element("p", `${user}: ${answer.outcome}, by ${JSON.stringify(answer.decidedBy)}`),
-    ...(revoked.length === 0 ? [] : [table(["Revoked", "Reason", "By"], revoked)]));
+    element("p", `${user}: ${answer.outcome.replaceAll("_", " ")}${ruleOf(answer.decidedBy)}`),
+    ...(revoked.length === 0 ? [] : [table(["Block or revocation", "Reason", "Admin"], revoked)]));
 }
 
 async function tryLimit({ count, unit, primitive }) {
