@@ -31,7 +31,8 @@ async function ask(method, path, body, headers = {}) {
   }
   if (!response.ok) {
     const { title = "", detail = "" } = answer ?? {};
-    throw new Error(`${response.status} ${title}${detail === "" ? "" : `: ${detail}`}`);
+    const words = `${response.status} ${title}${detail === "" ? "" : `: ${detail}`}`;
+    throw Object.assign(new Error(words), { status: response.status });
   }
   const next = /^<([^>]+)>; rel="next"$/.exec(response.headers.get("link") ?? "");
   return { answer, etag: response.headers.get("etag"), next: next === null ? null : next[1] };
@@ -300,7 +301,12 @@ onSubmit("login", async () => {
   byId("main").hidden = true;
   // Their buttons would act on the org that is in use now.
   document.querySelectorAll("[id$=-answer]").forEach((answer) => answer.replaceChildren());
-  await ask("GET", orgPath("/api/ratelimits/orgs/", ""));
+  try {
+    await ask("GET", orgPath("/api/ratelimits/orgs/", ""));
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    throw new Error(`The token is not valid for the org ${session.org}: check the name, and the role of the token.`);
+  }
   const primitives = await offered();
   const options = primitives.slice(0, MAX_ROWS).map(({ name, exposure }) => {
     const option = element("option", exposure.mcp ?? "");
