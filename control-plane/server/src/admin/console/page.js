@@ -207,6 +207,11 @@ async function showBlocks() {
 async function block({ user, reason }) {
   await ask("POST", "/api/blocks", { type: "user", org: session.org, id: user, reason });
   await showBlocks();
+  const from = time(Date.now() - 29 * DAY_MS).slice(0, 10);
+  const { answer } = await ask("GET", `/api/usage?${query({ org: session.org, by: "user", from })}`);
+  if (answer.groups.some(({ name }) => name === user)) return;
+  byId("block-answer").append(element("p",
+    `No call by ${user} is counted in the last 30 days. If that is a surprise, check the name.`, "note"));
 }
 
 // Returns the rule that decided, in words; empty if the outcome says all.
