@@ -235,6 +235,31 @@ async function explain({ user, primitive, server }) {
     ...(revoked.length === 0 ? [] : [table(["Block or revocation", "Reason", "Admin"], revoked)]));
 }
 
+// Replaces the limits of the org by what `change` makes of them; returns the stored list.
+async function changeLimits(change) {
+  const path = orgPath("/api/ratelimits/orgs/", "");
+  const stored = await ask("GET", path);
+  const condition = stored.etag === null ? { "if-none-match": "*" } : { "if-match": stored.etag };
+  return (await ask("PUT", path, change(stored.answer), condition)).answer;
+}
+
+async function showLimits() {
+  const { answer } = await ask("GET", orgPath("/api/ratelimits/orgs/", "/usage"));
+  const remove = (unwanted) => button("Remove", async () => {
+    await changeLimits((limits) => {
+      const place = limits.findIndex((limit) => JSON.stringify(limit) === JSON.stringify(unwanted));
+      if (place < 0) throw new Error("The limit is not stored any more: show the limits again.");
+      return limits.filter((_, index) => index !== place);
+    });
+    await showLimits();
+  });
+  const rows = answer.limits.map(({ limit, words, calls, wouldRefuse }) => ({
+    cells: [words, calls, wouldRefuse, remove(limit)],
+  }));
+  show("limit-answer", element("p", `${rows.length} limits; calls since ${time(answer.since)}, and how many of them each would `
+    + "have refused alone"), table(["Limit", "Calls", "Refused", ""], rows));
+}
+
 async function tryLimit({ count, unit, primitive }) {
   const found = await resolved(primitive);
   const line = `${count}/${unit} for each user${primitive === "" ? "" : ` on ${primitive}`}`;
@@ -243,14 +268,12 @@ async function tryLimit({ count, unit, primitive }) {
   const words = `${tried.words}: would have refused ${tried.wouldRefuse} of ${tried.calls} calls and `
     + `${tried.wouldRefuseCallers} of ${tried.callers} callers since ${time(answer.since)}`;
   const store = button("Store this limit", async () => {
-    const path = orgPath("/api/ratelimits/orgs/", "");
-    const stored = await ask("GET", path);
-    const condition = stored.etag === null ? { "if-none-match": "*" } : { "if-match": stored.etag };
-    const { answer: after } = await ask("PUT", path, [...stored.answer, tried.limit], condition);
+    const after = await changeLimits((limits) => [...limits, tried.limit]);
     show("limit-answer", element("p", `Stored; the org has ${after.length} limits.`));
   });
   const rows = tried.refused.map((caller) => ({ cells: [caller.user, caller.issuer, caller.wouldRefuse, caller.calls] }));
   show("limit-answer", element("p", words), ...unknownName(primitive, found),
+    element("p", "Calls that the policy refuses are not counted.", "note"),
     table(["User", "Issuer", "Refused", "Calls"], rows), store);
 }
 
@@ -271,7 +294,8 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
     + `${notServed} because no server has the primitive any more.`, "note")];
   const store = button("Store this rule", async () => {
     await ask("PUT", orgPath("/api/policy/orgs/", "/bindings"), binding);
-    show("rule-answer", element("p", "Stored."));
+    show("rule-answer", element("p", "Stored."), element("p",
+      `asp history --org ${session.org} --kind binding lists the change, and asp undo CHANGE takes it back.`, "note"));
   });
   const callers = answer.callers.map(({ user, issuer, refused, admitted, asked }) => ({
     cells: [user, issuer, refused, admitted, asked],
@@ -330,5 +354,6 @@ onSubmit("limit", tryLimit);
 onSubmit("rule", tryRule);
 onSubmit("live", showLive);
 byId("unused").addEventListener("click", () => guarded(showUnused));
+byId("limits").addEventListener("click", () => guarded(showLimits));
 byId("blocks").addEventListener("click", () => guarded(showBlocks));
 document.querySelector("#calls [name=day]").value = time(Date.now() - DAY_MS).slice(0, 10);
