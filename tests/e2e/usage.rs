@@ -226,6 +226,8 @@ async fn previews(browser: &Chromium) -> Result<()> {
     ensure!(limit.contains("carol"), "{limit}");
     browser.click("#limit-answer button").await?;
     shows(browser, "limit-answer", "the org has 1 limits").await?;
+    browser.click("#limits").await?;
+    shows(browser, "limit-answer", "1 call an hour for each user on echo").await?;
     browser.fill("#rule [name=primitive]", "echo").await?;
     browser.click("#rule button").await?;
     let rule = shows(browser, "rule-answer", "2 would be refused").await?;

@@ -31,7 +31,8 @@ async function ask(method, path, body, headers = {}) {
   }
   if (!response.ok) {
     const { title = "", detail = "" } = answer ?? {};
-    throw new Error(`${response.status} ${title}${detail === "" ? "" : `: ${detail}`}`);
+    const words = `${response.status} ${title}${detail === "" ? "" : `: ${detail}`}`;
+    throw Object.assign(new Error(words), { status: response.status });
   }
   const next = /^<([^>]+)>; rel="next"$/.exec(response.headers.get("link") ?? "");
   return { answer, etag: response.headers.get("etag"), next: next === null ? null : next[1] };
@@ -96,6 +97,23 @@ const query = (members) => new URLSearchParams(Object.entries(members).filter(([
 const time = (ms) => new Date(ms).toISOString();
 const orgPath = (before, after) => `${before}${encodeURIComponent(session.org)}${after}`;
 
+// Returns the primitives that are offered to the org.
+const offered = async () => (await ask("GET", orgPath("/api/registry/orgs/", "/primitives"))).answer;
+
+// Returns the id behind a name that clients see, and whether any primitive has the id or the name. An id or a pattern stays.
+async function resolved(name) {
+  if (name === "" || name.endsWith("*")) return { id: name, isKnown: true };
+  const primitives = await offered();
+  if (primitives.some((primitive) => primitive.name === name.split("@")[0])) return { id: name, isKnown: true };
+  const named = primitives.filter(({ exposure }) => Object.values(exposure).includes(name));
+  const ids = [...new Set(named.map((primitive) => primitive.name))];
+  if (ids.length > 1) throw new Error(`${name} is the name of several primitives; enter the id of one: ${ids.join(", ")}`);
+  return { id: ids[0] ?? name, isKnown: ids.length === 1 };
+}
+
+const unknownName = (name, { isKnown }) => (isKnown ? [] : [element("p",
+  `No primitive that is offered to ${session.org} has the id or the name ${name}.`, "fault")]);
+
 // Reads the ended calls between two times that pass the filters, newest first; `complete` is false if there are more.
 async function endedCalls(from, to, filters) {
   const ended = [];
@@ -108,22 +126,43 @@ async function endedCalls(from, to, filters) {
   return { ended, complete: path === null };
 }
 
+// Returns one row for each caller: its calls, and how many of them had no result for which reason; the most calls first.
+function byCaller(ended) {
+  const callers = new Map();
+  for (const { event } of ended) {
+    const key = JSON.stringify([event.user, event.issuer]);
+    const caller = callers.get(key) ?? { user: event.user, issuer: event.issuer, calls: 0, without: 0, reasons: new Map() };
+    callers.set(key, caller);
+    caller.calls += 1;
+    if (!event.error) continue;
+    caller.without += 1;
+    caller.reasons.set(event.reason, (caller.reasons.get(event.reason) ?? 0) + 1);
+  }
+  const words = (reasons) => [...reasons].map(([reason, count]) => `${count} ${reason}`).join(", ");
+  return [...callers.values()].sort((one, other) => other.calls - one.calls).map((caller) => ({
+    cells: [caller.user, caller.issuer, caller.calls, caller.without, words(caller.reasons)],
+  }));
+}
+
 async function showCalls({ primitive, user, day, refused }) {
   const from = Date.parse(`${day}T00:00:00Z`);
-  const { ended, complete } = await endedCalls(from, from + DAY_MS, { primitive, user });
+  const found = await resolved(primitive);
+  const { ended, complete } = await endedCalls(from, from + DAY_MS, { primitive: found.id, user });
   const wanted = ended.filter(({ event }) => refused === undefined || event.error);
   const without = ended.filter(({ event }) => event.error).length;
-  const callers = new Set(ended.map(({ event }) => `${event.issuer}/${event.user}`)).size;
-  const words = `${ended.length} calls by ${callers} callers on ${day} (UTC), ${without} without a result`;
+  const callers = byCaller(ended);
+  const words = `${ended.length} calls by ${callers.length} callers on ${day} (UTC), ${without} without a result`;
   const rows = wanted.slice(0, MAX_ROWS).map(({ at, event }) => ({
     cells: [time(at), event.user, event.issuer, event.server, event.primitive, event.protocol, event.outcome,
       event.rule === undefined ? event.reason : `${event.reason}, by ${event.rule}`],
     className: event.error ? "refused" : "",
   }));
-  const notes = [];
+  const notes = unknownName(primitive, found);
   if (!complete) notes.push(element("p", "The log has more events than one search reads.", "note"));
-  if (wanted.length > MAX_ROWS) notes.push(element("p", `The newest ${MAX_ROWS} are shown.`, "note"));
+  if (callers.length > MAX_ROWS) notes.push(element("p", `The ${MAX_ROWS} callers with the most calls are shown.`, "note"));
+  const newest = wanted.length > MAX_ROWS ? [element("p", `The newest ${MAX_ROWS} of ${wanted.length} calls:`, "note")] : [];
   show("calls-answer", element("p", words), ...notes,
+    table(["User", "Issuer", "Calls", "Without a result", "Reasons"], callers.slice(0, MAX_ROWS)), ...newest,
     table(["Time", "User", "Issuer", "Server", "Primitive", "Protocol", "Outcome", "Reason"], rows));
 }
 
@@ -148,58 +187,106 @@ async function showUnused() {
     table(["Server", "Primitive"], answer.unused.map(({ server, primitive }) => ({ cells: [server, primitive] }))));
 }
 
+const adminOf = (by) => ({ org: "of the org", platform: "of the platform" })[by] ?? "";
+
 async function showBlocks() {
+  // Its answer may be another one now.
+  show("explain-answer");
   const { answer } = await ask("GET", `/api/blocks?${query({ org: session.org })}`);
   const lift = (found) => button("Let in again", async () => {
     await ask("DELETE", `/api/blocks?${query({ type: found.type, org: session.org, id: found.id })}`);
     await showBlocks();
   });
   const rows = answer.map((found) => ({
-    cells: [found.id, found.reason, time(found.since), found.by, lift(found)],
+    cells: [found.id, found.reason, time(found.since), adminOf(found.by), lift(found)],
   }));
   show("block-answer", element("p", rows.length === 0 ? "Nobody is blocked." : "Blocked:"),
-    table(["User", "Reason", "Since", "By", ""], rows));
+    table(["User", "Reason", "Since", "Admin", ""], rows));
 }
 
 async function block({ user, reason }) {
   await ask("POST", "/api/blocks", { type: "user", org: session.org, id: user, reason });
   await showBlocks();
+  const from = time(Date.now() - 29 * DAY_MS).slice(0, 10);
+  const { answer } = await ask("GET", `/api/usage?${query({ org: session.org, by: "user", from })}`);
+  if (answer.groups.some(({ name }) => name === user)) return;
+  byId("block-answer").append(element("p",
+    `No call by ${user} is counted in the last 30 days. If that is a surprise, check the name.`, "note"));
+}
+
+// Returns the rule that decided, in words; empty if the outcome says all.
+function ruleOf({ stage, rule, binding, ...details }) {
+  if (binding !== undefined) {
+    const { target, primitive } = binding;
+    return `, by ${target.type}:${target.idOrPattern} ${primitive.name} ${primitive.protocol ?? "*"}`;
+  }
+  if (rule !== undefined) return ` (${rule})`;
+  return Object.keys(details).length === 0 ? "" : ` (${stage} ${JSON.stringify(details)})`;
 }
 
 async function explain({ user, primitive, server }) {
   const question = { org: session.org, user, server, primitive, protocol: "mcp" };
   const { answer } = await ask("POST", "/api/policy/explain", question);
-  const revoked = (answer.revocations ?? []).map((found) => ({ cells: [found.type, found.reason ?? "", found.by ?? ""] }));
+  const revoked = (answer.revocations ?? []).map((found) => ({
+    cells: [found.type.startsWith("block_") ? "block" : "revocation", found.reason ?? "", adminOf(found.by)],
+  }));
   show("explain-answer",
-    element("p", `${user}: ${answer.outcome}, by ${JSON.stringify(answer.decidedBy)}`),
-    ...(revoked.length === 0 ? [] : [table(["Revoked", "Reason", "By"], revoked)]));
+    element("p", `${user}: ${answer.outcome.replaceAll("_", " ")}${ruleOf(answer.decidedBy)}`),
+    ...(revoked.length === 0 ? [] : [table(["Block or revocation", "Reason", "Admin"], revoked)]));
+}
+
+// Replaces the limits of the org by what `change` makes of them; returns the stored list.
+async function changeLimits(change) {
+  const path = orgPath("/api/ratelimits/orgs/", "");
+  const stored = await ask("GET", path);
+  const condition = stored.etag === null ? { "if-none-match": "*" } : { "if-match": stored.etag };
+  return (await ask("PUT", path, change(stored.answer), condition)).answer;
+}
+
+async function showLimits() {
+  const { answer } = await ask("GET", orgPath("/api/ratelimits/orgs/", "/usage"));
+  const remove = (unwanted) => button("Remove", async () => {
+    await changeLimits((limits) => {
+      const place = limits.findIndex((limit) => JSON.stringify(limit) === JSON.stringify(unwanted));
+      if (place < 0) throw new Error("The limit is not stored any more: show the limits again.");
+      return limits.filter((_, index) => index !== place);
+    });
+    await showLimits();
+  });
+  const rows = answer.limits.map(({ limit, words, calls, wouldRefuse }) => ({
+    cells: [words, calls, wouldRefuse, remove(limit)],
+  }));
+  show("limit-answer", element("p", `${rows.length} limits; calls since ${time(answer.since)}, and how many of them each would `
+    + "have refused alone"), table(["Limit", "Calls", "Refused", ""], rows));
 }
 
 async function tryLimit({ count, unit, primitive }) {
+  const found = await resolved(primitive);
   const line = `${count}/${unit} for each user${primitive === "" ? "" : ` on ${primitive}`}`;
   const { answer } = await ask("GET", `${orgPath("/api/ratelimits/orgs/", "/usage")}?${query({ limit: line })}`);
   const [tried] = answer.limits;
   const words = `${tried.words}: would have refused ${tried.wouldRefuse} of ${tried.calls} calls and `
     + `${tried.wouldRefuseCallers} of ${tried.callers} callers since ${time(answer.since)}`;
   const store = button("Store this limit", async () => {
-    const path = orgPath("/api/ratelimits/orgs/", "");
-    const stored = await ask("GET", path);
-    const condition = stored.etag === null ? { "if-none-match": "*" } : { "if-match": stored.etag };
-    const { answer: after } = await ask("PUT", path, [...stored.answer, tried.limit], condition);
+    const after = await changeLimits((limits) => [...limits, tried.limit]);
     show("limit-answer", element("p", `Stored; the org has ${after.length} limits.`));
   });
   const rows = tried.refused.map((caller) => ({ cells: [caller.user, caller.issuer, caller.wouldRefuse, caller.calls] }));
-  show("limit-answer", element("p", words), table(["User", "Issuer", "Refused", "Calls"], rows), store);
+  show("limit-answer", element("p", words), ...unknownName(primitive, found),
+    element("p", "Calls that the policy refuses are not counted.", "note"),
+    table(["User", "Issuer", "Refused", "Calls"], rows), store);
 }
 
 async function tryRule({ allowed, primitive, type, target, issuer }) {
+  const found = await resolved(primitive);
   const binding = {
-    target: { type, idOrPattern: target, ...(issuer === "" ? {} : { issuer }) },
+    target: { type, idOrPattern: target === "" ? "*" : target, ...(issuer === "" ? {} : { issuer }) },
     primitive: { name: primitive },
     allowed: allowed === "true",
   };
   const { answer } = await ask("POST", "/api/policy/preview", { org: session.org, bindings: [binding] });
-  const words = `Of the ${answer.calls} calls since ${time(answer.since)}, ${answer.newlyRefused} would be refused, `
+  const changes = answer.newlyRefused + answer.newlyAdmitted + answer.newlyAsked;
+  const words = `Of the newest ${answer.calls} calls (since ${time(answer.since)}), ${answer.newlyRefused} would be refused, `
     + `${answer.newlyAdmitted} admitted, and ${answer.newlyAsked} would need a person's approval.`;
   const { groups, arguments: byArguments, notServed } = answer.undetermined;
   const unknown = groups + byArguments + notServed === 0 ? [] : [element("p",
@@ -207,13 +294,20 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
     + `${notServed} because no server has the primitive any more.`, "note")];
   const store = button("Store this rule", async () => {
     await ask("PUT", orgPath("/api/policy/orgs/", "/bindings"), binding);
-    show("rule-answer", element("p", "Stored."));
+    show("rule-answer", element("p", "Stored."), element("p",
+      `asp history --org ${session.org} --kind binding lists the change, and asp undo CHANGE takes it back.`, "note"));
   });
+  const callers = answer.callers.map(({ user, issuer, refused, admitted, asked }) => ({
+    cells: [user, issuer, refused, admitted, asked],
+  }));
+  const newest = changes <= answer.changed.length ? []
+    : [element("p", `The newest ${answer.changed.length} of ${changes} changed calls:`, "note")];
   const rows = answer.changed.map((call) => ({
     cells: [time(call.at), call.user, call.server, call.primitive, call.protocol, `${call.from} -> ${call.to}`, call.call],
     className: call.to === "refused" ? "refused" : "",
   }));
-  show("rule-answer", element("p", words), ...unknown,
+  show("rule-answer", element("p", words), ...unknownName(primitive, found), ...unknown,
+    table(["User", "Issuer", "Refused", "Admitted", "Approval"], callers), ...newest,
     table(["Time", "User", "Server", "Primitive", "Protocol", "Change", "Call"], rows), store);
 }
 
@@ -236,7 +330,19 @@ onSubmit("login", async () => {
   byId("main").hidden = true;
   // Their buttons would act on the org that is in use now.
   document.querySelectorAll("[id$=-answer]").forEach((answer) => answer.replaceChildren());
-  await ask("GET", orgPath("/api/ratelimits/orgs/", ""));
+  try {
+    await ask("GET", orgPath("/api/ratelimits/orgs/", ""));
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    throw new Error(`The token is not valid for the org ${session.org}: check the name, and the role of the token.`);
+  }
+  const primitives = await offered();
+  const options = primitives.slice(0, MAX_ROWS).map(({ name, exposure }) => {
+    const option = element("option", exposure.mcp ?? "");
+    option.value = name;
+    return option;
+  });
+  show("primitives", ...options);
   byId("token").value = "";
   byId("main").hidden = false;
 });
@@ -248,5 +354,6 @@ onSubmit("limit", tryLimit);
 onSubmit("rule", tryRule);
 onSubmit("live", showLive);
 byId("unused").addEventListener("click", () => guarded(showUnused));
+byId("limits").addEventListener("click", () => guarded(showLimits));
 byId("blocks").addEventListener("click", () => guarded(showBlocks));
 document.querySelector("#calls [name=day]").value = time(Date.now() - DAY_MS).slice(0, 10);
