@@ -114,11 +114,9 @@ pub(super) fn access(
                 None => Vec::new(),
             },
         });
-        Ok(snapshot::TokenExchange {
-            url,
-            credential: given.credential.clone(),
-            audiences: audiences.collect(),
-        })
+        let audiences = audiences.collect();
+        let credential = given.credential.clone();
+        Ok(snapshot::TokenExchange { url, credential, audiences })
     };
     let access = snapshot::IssuerAccess {
         issuer: document.name.clone(),

@@ -26,7 +26,8 @@ async fn a_running_call_ends_with_its_account_and_the_others_go_on() {
         assert_eq!(world.store.remove_links(of_alice).await.unwrap(), 1);
     };
     let keeping = world.gateways[0].gateway.keep_links();
-    let ending = async { tokio::join!(call("alice").send(&world.gateways[0]), removing).0.json() };
+    let of_alice = call("alice");
+    let ending = async { tokio::join!(of_alice.send(&world.gateways[0]), removing).0.json() };
     let ended = tokio::time::timeout(Duration::from_secs(30), async {
         tokio::select! {
             () = keeping => panic!("it keeps on"),
