@@ -317,7 +317,7 @@ impl BucketTable {
         let known = self.tenants.get(tenant);
         let own = known.map_or(0, |known| known.levels.len());
         let all = own + missing;
-        let gets_share = own <= OWN && self.shares < MAX_SHARES;
+        let gets_share = own <= OWN && all > OWN && self.shares < MAX_SHARES;
         let has_share = gets_share || known.is_some_and(|known| known.has_share);
         if has_share && all <= SHARE {
             return self.has_tenant(tenant);
@@ -454,6 +454,15 @@ mod tests {
         assert_eq!((table.shared, table.shares), (MAX_SHARED, MAX_SHARES));
         assert_eq!(table.in_shares, 6 * SHARE + (MAX_SHARES - 6) * (OWN + 1));
         assert_eq!(table.count, table.in_shares + table.shared + OWN);
+    }
+
+    /// Tenants that need no share are bounded while shares are free.
+    #[tokio::test(start_paused = true)]
+    async fn free_shares_give_no_room_to_a_tenant_that_needs_none() {
+        let counters = MemoryCounters::default();
+        counters.table.lock().count = MAX_REST;
+        assert_eq!(fill(&counters, "t", 0..OWN).await, 1, "all draw from the merged buckets");
+        assert_eq!(counters.table.lock().count, MAX_REST);
     }
 
     /// A share ends with the buckets that need it.
