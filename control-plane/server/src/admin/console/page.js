@@ -253,8 +253,9 @@ async function showLimits() {
     });
     await showLimits();
   });
-  const rows = answer.limits.map(({ limit, words, calls, wouldRefuse }) => ({
-    cells: [words, calls, wouldRefuse, remove(limit)],
+  // Those of all orgs are not in the org's list, which may have an equal one.
+  const rows = answer.limits.map(({ limit, words, ofAllOrgs, calls, wouldRefuse }) => ({
+    cells: ofAllOrgs ? [`${words} (of all orgs)`, calls, wouldRefuse, ""] : [words, calls, wouldRefuse, remove(limit)],
   }));
   show("limit-answer", element("p", `${rows.length} limits; calls since ${time(answer.since)}, and how many of them each would `
     + "have refused alone"), table(["Limit", "Calls", "Refused", ""], rows));
