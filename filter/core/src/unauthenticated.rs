@@ -6,6 +6,7 @@
 //! it refuses nobody, and a client at its limit stays there.
 
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -178,7 +179,7 @@ impl Meter<'_> {
     }
 
     /// Begins a request whose credential only the gateway can verify; `None` if nothing limits it.
-    pub(crate) fn begin(&self, credential: &[u8]) -> Result<Option<CredentialAttempt>, u64> {
+    pub(crate) fn begin(&self, credential: impl Hash) -> Result<Option<CredentialAttempt>, u64> {
         if self.rate == 0 {
             return Ok(None);
         }

@@ -28,9 +28,11 @@ impl Evaluation<'_> {
         }
         // A gateway limits the credentials that it verifies where it verifies them.
         if admitted.unverified && self.edge.role == EdgeRole::Filter {
-            let credential = headers.authorization.or(headers.certificate).unwrap_or_default();
+            // The gateway looks at the certificate only without another credential. Each is told apart from a header with
+            // the text of the other.
+            let certificate = headers.certificate.filter(|_| headers.authorization.is_none());
             let kind = UnauthenticatedKind::Unverified;
-            let begun = self.meter().begin(credential);
+            let begun = self.meter().begin((headers.authorization, certificate));
             admitted.attempt = begun.map_err(|seconds| limited(errors, kind, seconds))?;
         }
         Ok(())

@@ -124,4 +124,11 @@ fn a_gateway_leaves_what_it_verifies_itself_to_its_own_limit() {
     for _ in 0..2 * BURST {
         forwarded(judge_from(FLOODER, &edge, &snapshot, &certificate));
     }
+    let text = bench.post("/certs/mcp", &[("authorization", "Hash=1")]);
+    for _ in 0..BURST {
+        forwarded(judge_from(FLOODER, &edge, &snapshot, &text));
+    }
+    let refused = reason(judge_from(FLOODER, &edge, &snapshot, &text));
+    assert_eq!(refused, Some(Reason::RateLimited), "the text of a certificate in another header counts");
+    forwarded(judge_from(FLOODER, &edge, &snapshot, &certificate));
 }
