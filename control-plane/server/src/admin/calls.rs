@@ -132,8 +132,7 @@ pub async fn list(
     Ok(Json(page.into_iter().map(CallRecord::of).collect::<Vec<_>>()).into_response())
 }
 
-/// Lists events of approvals, newest first: `approval_requested`, `approval_decided`, `approval_used` and
-/// `approval_expired`.
+/// Lists events of approvals, newest first: `approval.request`, `approval.decision`, `approval.use` and `approval.expiry`.
 #[utoipa::path(get, path = "/api/audit/approvals", tag = "status", params(CallsParams),
     responses((status = 200, body = [CallRecord]), (status = 400, body = Problem)))]
 pub async fn approvals(
