@@ -23,7 +23,7 @@ pub struct AuditArgs {
     /// Shows only calls of this server
     #[arg(long, value_name = "NAME")]
     pub server: Option<String>,
-    /// Shows only calls of this primitive, in every version or, as ID@VERSION, in one
+    /// Shows only calls of this primitive, in every version or, as ID@VERSION, in one; the name that clients see is accepted too
     #[arg(long, value_name = "ID")]
     pub primitive: Option<String>,
     /// Shows only ends of calls with this outcome or reason: completed, rejected, failed, cancelled, unknown, denied, deadline, rate_limited, …

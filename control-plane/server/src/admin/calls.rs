@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::AdminState;
 use super::auth::Admin;
 use super::problem::{Code, Problem, Result};
 use super::request::Query;
+use super::{AdminState, name_checks};
 
 /// Default number of events in a response.
 const PAGE: u32 = 100;
@@ -45,7 +45,8 @@ pub struct CallsParams {
     user: Option<String>,
     /// Only events of this server.
     server: Option<String>,
-    /// Only events of this primitive: `ID` in every version, or `ID@VERSION`.
+    /// Only events of this primitive: `ID` in every version, `ID@VERSION`, or the name that clients see. If several primitives
+    /// have the name, `server` must tell them apart.
     primitive: Option<String>,
     /// Only events of this kind, e.g. `call.finish`.
     event: Option<String>,
@@ -81,7 +82,8 @@ pub struct ExportParams {
     user: Option<String>,
     /// Only events of this server.
     server: Option<String>,
-    /// Only events of this primitive: `ID` in every version, or `ID@VERSION`.
+    /// Only events of this primitive: `ID` in every version, `ID@VERSION`, or the name that clients see. If several primitives
+    /// have the name, `server` must tell them apart.
     primitive: Option<String>,
     /// Only events of this kind, e.g. `call.finish`.
     event: Option<String>,
@@ -174,7 +176,8 @@ pub async fn export(
         limit: Some(EXPORT_PAGE),
         ..CallsParams::default()
     };
-    let search = AuditSearch { order: SearchOrder::Oldest, ..filters.search(&admin, Vec::new())? };
+    let search =
+        AuditSearch { order: SearchOrder::Oldest, ..filters.search(&admin, &state, Vec::new()).await? };
     let calls = Arc::clone(&state.calls);
     // The first page before the response begins, so that a log that cannot be read is an error with a status.
     let first = calls.search(&search).await.map_err(|error| unreadable(&error))?;
@@ -222,7 +225,7 @@ async fn page(
     params: &CallsParams,
     members: Vec<MemberFilter>,
 ) -> Result<Response> {
-    let search = params.search(admin, members)?;
+    let search = params.search(admin, state, members).await?;
     let found = state.calls.search(&search).await.map_err(|error| unreadable(&error))?;
     let next = match search.order {
         SearchOrder::Arrival => {
@@ -286,7 +289,13 @@ pub(super) fn parse_range(from: Option<&str>, to: Option<&str>) -> Result<(Optio
 
 impl CallsParams {
     /// Returns the search that an admin asks for; events must pass the given filters too.
-    fn search(&self, admin: &Admin, mut members: Vec<MemberFilter>) -> Result<AuditSearch> {
+    async fn search(
+        &self,
+        admin: &Admin,
+        state: &AdminState,
+        mut members: Vec<MemberFilter>,
+    ) -> Result<AuditSearch> {
+        let org = org_of(admin, self.org.clone())?;
         let (from_ms, to_ms) = parse_range(self.from.as_deref(), self.to.as_deref())?;
         for (name, value) in [
             ("user", &self.user),
@@ -303,13 +312,17 @@ impl CallsParams {
             let primitive = bounded("primitive", primitive)?;
             members.push(match primitive.contains('@') {
                 true => MemberFilter::is("primitive", primitive),
-                false => MemberFilter::starts("primitive", &format!("{primitive}@")),
+                false => {
+                    let server = self.server.as_deref();
+                    let id = name_checks::called_id(state, org.as_deref(), server, primitive).await?;
+                    MemberFilter::starts("primitive", &format!("{}@", id.as_deref().unwrap_or(primitive)))
+                }
             });
         }
         let trace = self.trace.as_deref().map(|trace| bounded("trace", trace).map(trace_id)).transpose()?;
         let (order, after) = self.position()?;
         Ok(AuditSearch {
-            org: org_of(admin, self.org.clone())?,
+            org,
             trace,
             from_ms,
             to_ms,

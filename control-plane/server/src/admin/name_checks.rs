@@ -134,19 +134,50 @@ fn exposed_ids(
     }
     let id = |name: &String| {
         let ids = exposed.get(name.as_str()).filter(|_| !known.contains(name.as_str()));
-        let mut ids = ids.into_iter().flatten();
-        match (ids.next(), ids.next()) {
-            (None, _) => Ok(None),
-            (Some(id), None) => Ok(Some((*id).to_owned())),
-            (Some(first), Some(second)) => {
-                let detail = format!(
-                    "{name} is the exposed name of several primitives, e.g. {first} and {second}: name one by its id"
-                );
-                Err(Problem::new(Code::UnknownName, detail))
-            }
-        }
+        let ids = ids.into_iter().flatten().copied();
+        only_id(name, ids).map_err(|detail| Problem::new(Code::UnknownName, detail))
     };
     names.iter().map(id).collect()
+}
+
+/// Returns the one id behind an exposed name, if there is any; several are refused.
+fn only_id<'s>(name: &str, mut ids: impl Iterator<Item = &'s str>) -> Result<Option<String>, String> {
+    match (ids.next(), ids.next()) {
+        (None, _) => Ok(None),
+        (Some(id), None) => Ok(Some(id.to_owned())),
+        (Some(first), Some(second)) => Err(format!(
+            "{name} is the exposed name of several primitives, e.g. {first} and {second}: name one by its id"
+        )),
+    }
+}
+
+/// Returns the id to search the audit log for if `name` is an exposed name; `None` if it stays: an id, or unknown, because the
+/// log also has primitives that were deleted. Looks at what the org is offered, or at every server without an org, and at one
+/// server if it is given.
+pub(super) async fn called_id(
+    state: &AdminState,
+    org: Option<&str>,
+    server: Option<&str>,
+    name: &str,
+) -> Result<Option<String>> {
+    let reach = match org {
+        Some(org) => Reach::Org(org.to_owned(), state.store.offers_to(org).await?),
+        None => Reach::All,
+    };
+    let mut servers = state.compiler.last_compiled();
+    servers.retain(|known| server.is_none_or(|server| known.server.name == server));
+    let name = name.to_owned();
+    let found = off_thread(move || {
+        servers.retain(|server| reach.covers(server));
+        if servers.iter().flat_map(|server| ids_of(server)).any(|id| id == name) {
+            return Ok(None);
+        }
+        let listings = servers.iter().flat_map(|server| &server.server.listings);
+        let exposing = listings.filter(|listing| exposed_names(listing).any(|exposed| exposed == name));
+        let ids: BTreeSet<&str> = exposing.map(|listing| listing.id.as_str()).collect();
+        only_id(&name, ids.into_iter())
+    });
+    found.await?.map_err(Problem::params)
 }
 
 /// Returns the names by which clients call a listed primitive.

@@ -184,3 +184,28 @@ async fn an_exposed_name_stands_for_the_id_in_bindings_limits_and_explanations()
     let answer = api.send("org:acme", Method::POST, path, Some(by_id), &[]).await.body;
     assert_eq!((&answer["outcome"], answer.get("primitive")), (&json!("denied"), None));
 }
+
+#[tokio::test]
+async fn the_audit_log_is_searched_by_an_exposed_name() {
+    let api = exposing_say().await;
+    let event = |primitive: &str| {
+        let event = json!({ "event": "call.finish", "server": "demo", "primitive": primitive });
+        CallEvent { at_ms: 5, org: "acme".into(), event: event.to_string() }
+    };
+    // The last one is of a primitive that was deleted.
+    api.calls.append(&["echo@1.0.0", "echo.loud@1.0.0", "gone@1.0.0"].map(event)).await.unwrap();
+    for (role, query, wanted) in [
+        ("org:acme", "primitive=say", vec!["echo@1.0.0"]),
+        ("org:acme", "primitive=say&server=demo", vec!["echo@1.0.0"]),
+        ("platform", "primitive=say&server=demo", vec!["echo@1.0.0"]),
+        ("org:acme", "primitive=say&server=shop", vec![]),
+        ("org:acme", "primitive=echo", vec!["echo@1.0.0"]),
+        ("org:acme", "primitive=gone", vec!["gone@1.0.0"]),
+        ("org:acme", "primitive=sa", vec![]),
+    ] {
+        let found = api.get(role, &format!("/api/audit/calls?{query}")).await;
+        let rows = found.body.as_array().unwrap_or_else(|| panic!("{query}: {}", found.body));
+        let found: Vec<&str> = rows.iter().map(|row| row["event"]["primitive"].as_str().unwrap()).collect();
+        assert_eq!(found, wanted, "{query} as {role}");
+    }
+}
