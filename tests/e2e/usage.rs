@@ -187,7 +187,9 @@ async fn asks_who_called(browser: &Chromium) -> Result<()> {
     let refused = shows(browser, "calls-answer", "1 calls by 1 callers").await?;
     ensure!(refused.contains("bob") && refused.contains("denied, by user:bob"), "{refused}");
     browser.click("#unused").await?;
-    shows(browser, "usage-answer", "were not called since").await.map(drop)
+    let unused = shows(browser, "usage-answer", "had no admitted call since").await?;
+    ensure!(unused.contains("clock"), "the refused call of bob is no use: {unused}");
+    Ok(())
 }
 
 /// Blocks bob, proves that he is out, by the page and by his own calls, and lets him in again.

@@ -74,6 +74,7 @@ pub(crate) static AUDIT: Schema = Schema {
     later: &[
         (101, "audit search", include_str!("../migrations/audit/0101_audit_search.sql")),
         (102, "usage", include_str!("../migrations/audit/0102_usage.sql")),
+        (103, "refused usage", include_str!("../migrations/audit/0103_refused_usage.sql")),
     ],
 };
 
@@ -122,6 +123,7 @@ pub(crate) static POSTGRES: Schema = Schema {
         (1108, "audit search", include_str!("../migrations/postgres/1108_audit_search.sql")),
         (1109, "linked accounts", include_str!("../migrations/postgres/1109_linked_accounts.sql")),
         (1110, "usage", include_str!("../migrations/postgres/1110_usage.sql")),
+        (1111, "refused usage", include_str!("../migrations/postgres/1111_refused_usage.sql")),
     ],
 };
 

@@ -91,6 +91,8 @@ pub struct UsageCounts {
     pub errors: u64,
     /// Calls that a limit refused.
     pub limited: u64,
+    /// Calls that were not admitted: by policy, a limit, their arguments or an approval.
+    pub refused: u64,
     /// Time from request to end.
     pub latency_us: u64,
     /// CPU time of plugins' workers.
@@ -121,6 +123,11 @@ impl UsageCounts {
             *bucket = 1;
         }
         counts
+    }
+
+    /// Returns the number of calls that were admitted, whatever their end.
+    pub fn admitted(&self) -> u64 {
+        self.calls.saturating_sub(self.refused)
     }
 
     /// Adds other counts.
@@ -154,11 +161,12 @@ impl UsageCounts {
     }
 
     /// Returns the sums in the order of [`SUMS`].
-    pub(crate) fn sums(&self) -> [u64; 8] {
+    pub(crate) fn sums(&self) -> [u64; 9] {
         let UsageCounts {
             calls,
             errors,
             limited,
+            refused,
             latency_us,
             cpu_us,
             tokens_in,
@@ -166,14 +174,15 @@ impl UsageCounts {
             cost_micros,
             latency: _,
         } = *self;
-        [calls, errors, limited, latency_us, cpu_us, tokens_in, tokens_out, cost_micros]
+        [calls, errors, limited, refused, latency_us, cpu_us, tokens_in, tokens_out, cost_micros]
     }
 
-    fn sums_mut(&mut self) -> [&mut u64; 8] {
+    fn sums_mut(&mut self) -> [&mut u64; 9] {
         let UsageCounts {
             calls,
             errors,
             limited,
+            refused,
             latency_us,
             cpu_us,
             tokens_in,
@@ -181,7 +190,7 @@ impl UsageCounts {
             cost_micros,
             latency: _,
         } = self;
-        [calls, errors, limited, latency_us, cpu_us, tokens_in, tokens_out, cost_micros]
+        [calls, errors, limited, refused, latency_us, cpu_us, tokens_in, tokens_out, cost_micros]
     }
 
     /// Reads counts from a row whose columns are named like those of the table.
@@ -199,8 +208,17 @@ impl UsageCounts {
 }
 
 /// Columns of the sums.
-pub(crate) const SUMS: [&str; 8] =
-    ["calls", "errors", "limited", "latency_us", "cpu_us", "tokens_in", "tokens_out", "cost_micros"];
+pub(crate) const SUMS: [&str; 9] = [
+    "calls",
+    "errors",
+    "limited",
+    "refused",
+    "latency_us",
+    "cpu_us",
+    "tokens_in",
+    "tokens_out",
+    "cost_micros",
+];
 
 /// Rows to add, in the order of their keys.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ Examples:
   asp usage acme --by user --since 7d
   asp usage acme --by day --primitive pay --since 2026-01-01 --until 2026-01-31
   asp usage --by org                          every org, for admins of the platform
-  asp usage acme --unused 30d                 primitives that nobody called in 30 days
+  asp usage acme --unused 30d                 primitives without an admitted call in 30 days
 
 Days are in UTC and kept for 400 days; today counts with the calls that ended until a few seconds ago. `other` stands for what is
 beyond the number of rows that an org keeps for a day. p50 and p99 are estimated. The cost is that of the tokens of models, by
@@ -34,7 +34,7 @@ pub struct UsageArgs {
     /// Only calls of the primitive with this id
     #[arg(long, value_name = "ID")]
     pub primitive: Option<String>,
-    /// Lists the primitives that nobody called for this long, e.g. 30d
+    /// Lists the primitives without an admitted call for this long, e.g. 30d
     #[arg(long, value_name = "AGE", conflicts_with_all = ["since", "until", "user", "server", "primitive"])]
     pub unused: Option<String>,
     /// Number of lines

@@ -1,4 +1,4 @@
-//! `asp usage`: sums of calls, and the primitives that nobody called.
+//! `asp usage`: sums of calls, and the primitives without an admitted call.
 
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ fn describe_unused(answer: &Value) -> String {
         .map(|one| format!("{} at {}", text(one, "primitive"), text(one, "server")))
         .collect();
     let mut lines = vec![format!(
-        "{} of {} primitives have not been called since {}",
+        "{} of {} primitives had no admitted call since {}",
         unused.len(),
         number(answer, "primitives"),
         text(answer, "from")
@@ -128,8 +128,9 @@ fn describe_unused(answer: &Value) -> String {
     lines.extend(unused.iter().map(|one| format!("  {one}")));
     match number(answer, "unknownCalls") {
         0 => {}
-        calls => lines
-            .push(format!("{calls} calls are counted without their primitive; they may be calls of these")),
+        calls => lines.push(format!(
+            "{calls} admitted calls are counted without their primitive; they may be calls of these"
+        )),
     }
     lines.join("\n")
 }
@@ -177,8 +178,8 @@ mod tests {
             "unused": [{ "server": "shop", "primitive": "pay" }] });
         assert_eq!(
             describe_unused(&answer),
-            "1 of 3 primitives have not been called since 2026-01-01\n  pay at shop\n\
-             4 calls are counted without their primitive; they may be calls of these"
+            "1 of 3 primitives had no admitted call since 2026-01-01\n  pay at shop\n\
+             4 admitted calls are counted without their primitive; they may be calls of these"
         );
     }
 }

@@ -48,6 +48,7 @@ async fn every_ended_call_is_in_the_store_after_a_clean_stop() {
     let sums = of_server(&store, "demo").await;
     let [(user, counts)] = sums.as_slice() else { panic!("{sums:?}") };
     assert_eq!((user.as_str(), counts.calls, counts.errors, counts.limited), ("alice", 3, 1, 0));
+    assert_eq!((counts.refused, counts.admitted()), (1, 2), "its arguments did not fit");
     assert_eq!(counts.latency.iter().sum::<u64>(), 3);
 }
 

@@ -1,4 +1,4 @@
-//! Usage: sums of calls by org, caller, server, primitive and day, and the primitives that nobody used.
+//! Usage: sums of calls by org, caller, server, primitive and day, and the primitives without an admitted call.
 //!
 //! Keeps true: an admin of one org sees only that org's usage; no response has more than [`MOST`] groups.
 
@@ -255,7 +255,7 @@ pub struct UnusedParams {
     days: Option<u32>,
 }
 
-/// Primitives without a call.
+/// Primitives without an admitted call.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnusedPrimitives {
@@ -264,12 +264,12 @@ pub struct UnusedPrimitives {
     /// Number of primitives that were looked at
     primitives: usize,
     unused: Vec<UnusedPrimitive>,
-    /// Calls that are counted without their primitive, because there were more in a day than an org keeps; some of `unused`
-    /// may have been used by them
+    /// Admitted calls that are counted without their primitive, because there were more in a day than an org keeps; some of
+    /// `unused` may have been used by them
     unknown_calls: u64,
 }
 
-/// A primitive that nobody called.
+/// A primitive without an admitted call.
 #[derive(Serialize, ToSchema, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnusedPrimitive {
     server: String,
@@ -277,7 +277,7 @@ pub struct UnusedPrimitive {
     primitive: String,
 }
 
-/// Lists the primitives that nobody called.
+/// Lists the primitives without an admitted call: calls that were refused are no use.
 #[utoipa::path(get, path = "/api/usage/unused", tag = "usage", params(UnusedParams),
     responses((status = 200, body = UnusedPrimitives), (status = 404, body = Problem)))]
 pub async fn unused(
@@ -328,8 +328,12 @@ pub async fn unused(
     };
     let mut unknown_calls = 0;
     for group in state.call_usage.usage(&query).await.map_err(|error| unreadable(&error))? {
+        let admitted = group.counts.admitted();
         if group.name == OTHER {
-            unknown_calls += group.counts.calls;
+            unknown_calls += admitted;
+        }
+        if admitted == 0 {
+            continue;
         }
         unused.remove(&UnusedPrimitive { server: group.issuer, primitive: group.name });
     }

@@ -237,7 +237,7 @@ pub(super) const TABLES: [ArchiveTable; 36] = [
             cpu_us: Integer, tokens_in: Integer, tokens_out: Integer, cost_micros: Integer, l0: Integer,
             l1: Integer, l2: Integer, l3: Integer, l4: Integer, l5: Integer, l6: Integer, l7: Integer,
             l8: Integer, l9: Integer, l10: Integer, l11: Integer, l12: Integer, l13: Integer, l14: Integer,
-            l15: Integer)
+            l15: Integer, refused: Integer)
     },
     ArchiveTable {
         home: SqliteFile::Audit,

@@ -72,7 +72,8 @@ async fn rows_are_summed_by_each_group<S: UsageStore>(store: &S) {
     let other_issuer = UsageKey { issuer: "partner".into(), ..key("ann", "shop", "pay") };
     let yesterday = UsageKey { day: DAY - 1, ..key("ann", "shop", "pay") };
     let globex = UsageKey { org: "globex".into(), ..key("ann", "shop", "pay") };
-    let used = UsageCounts { cpu_us: 5, tokens_in: 7, tokens_out: 9, cost_micros: 11, ..call(3, true) };
+    let used =
+        UsageCounts { refused: 1, cpu_us: 5, tokens_in: 7, tokens_out: 9, cost_micros: 11, ..call(3, true) };
     let rows = [
         (key("ann", "shop", "pay"), call(15, false)),
         (key("ann", "shop", "pay"), used),
@@ -87,6 +88,7 @@ async fn rows_are_summed_by_each_group<S: UsageStore>(store: &S) {
     let mut expected = UsageCounts::default();
     [call(15, false), used, call(1, false), call(1, false)].iter().for_each(|counts| expected.add(counts));
     assert_eq!((acme.name.as_str(), acme.counts), ("acme", expected));
+    assert_eq!((acme.counts.refused, acme.counts.admitted()), (1, 3));
     let users = store.usage(&by(UsageDimension::User)).await.unwrap();
     let users: Vec<_> =
         users.iter().map(|group| (&*group.name, &*group.issuer, group.counts.calls)).collect();

@@ -15,8 +15,8 @@ use asp_store::usage::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::call::Call;
 use crate::call::outcome::{Outcome, Refusal};
+use crate::call::{Call, State};
 use crate::clock::unix_ms;
 
 /// Interval between two writes: sums of the last interval are lost if the process is killed.
@@ -118,8 +118,10 @@ impl UsageMeter {
             Outcome::Refused(_) => true,
         };
         let is_limited = matches!(outcome, Outcome::Refused(Refusal::Limited { .. }));
+        let refused = u64::from(outcome.state() == State::Rejected);
         let latency = Instant::now().saturating_duration_since(call.started);
-        self.add(key(call), &UsageCounts::of_call(latency, is_error, is_limited));
+        let counts = UsageCounts { refused, ..UsageCounts::of_call(latency, is_error, is_limited) };
+        self.add(key(call), &counts);
     }
 
     /// Adds the CPU time of a plugin's worker, which may be known after the call has ended.

@@ -91,3 +91,32 @@ async fn primitives_that_nobody_used_are_listed_with_their_server() {
     assert!(!listed.contains(&json!({ "server": "demo", "primitive": "echo" })), "{unused}");
     assert_eq!(unused["unknownCalls"], json!(0));
 }
+
+#[tokio::test]
+async fn a_refused_call_is_no_use() {
+    let api = with_usage().await;
+    let put = api.put("platform", DEMO, sample("demo")).await;
+    assert!(put.status.is_success(), "{}", put.body);
+    let refused = |(key, counts): (UsageKey, UsageCounts)| (key, UsageCounts { refused: 1, ..counts });
+    let rest = row("acme", "bob", "echo", 0).0.rest();
+    let rows = [
+        refused(row("acme", "bob", "clock", 0)),
+        // One of alice's calls of `echo` was admitted today.
+        refused(row("acme", "alice", "echo", 0)),
+        (rest, UsageCounts { calls: 3, refused: 2, ..UsageCounts::default() }),
+    ];
+    let batch = UsageBatch { writer: [2; 16], number: 1, rows: rows.into() };
+    api.call_usage.add_usage(&batch).await.unwrap();
+    let is_unused = |answer: &Value, primitive: &str| {
+        let one = json!({ "server": "demo", "primitive": primitive });
+        answer["unused"].as_array().unwrap().contains(&one)
+    };
+    let answer = api.get("platform", "/api/usage/unused").await.body;
+    assert!(is_unused(&answer, "clock") && !is_unused(&answer, "echo"), "{answer}");
+    assert_eq!(answer["unknownCalls"], json!(1));
+    let admitted = [row("acme", "alice", "clock", 0)];
+    let batch = UsageBatch { writer: [2; 16], number: 2, rows: admitted.into() };
+    api.call_usage.add_usage(&batch).await.unwrap();
+    let answer = api.get("platform", "/api/usage/unused").await.body;
+    assert!(!is_unused(&answer, "clock"), "{answer}");
+}
