@@ -302,6 +302,9 @@ pub trait UsageStore: Send + Sync {
     /// Returns the sums by group: days newest first, other groups by their number of calls.
     async fn usage(&self, query: &UsageQuery) -> Result<Vec<UsageGroup>, UsageError>;
 
+    /// Returns the oldest day with usage, of an org or of all; `None` without usage.
+    async fn first_usage_day(&self, org: Option<&str>) -> Result<Option<i64>, UsageError>;
+
     /// Deletes what is past its retention on `today`, and the oldest days beyond the limit of bytes.
     async fn sweep_usage(&self, today: i64) -> Result<(), UsageError>;
 }

@@ -120,10 +120,11 @@ fn describe_unused(answer: &Value) -> String {
         .map(|one| format!("{} at {}", text(one, "primitive"), text(one, "server")))
         .collect();
     let mut lines = vec![format!(
-        "{} of {} primitives had no admitted call since {}",
+        "{} of {} primitives had no admitted call since {}{}",
         unused.len(),
         number(answer, "primitives"),
-        text(answer, "from")
+        text(answer, "from"),
+        describe_record(answer)
     )];
     lines.extend(unused.iter().map(|one| format!("  {one}")));
     match number(answer, "unknownCalls") {
@@ -133,6 +134,18 @@ fn describe_unused(answer: &Value) -> String {
         )),
     }
     lines.join("\n")
+}
+
+/// Returns since when usage is recorded, if that is later than the first day.
+fn describe_record(answer: &Value) -> String {
+    match answer.get("recordedFrom") {
+        Some(Value::Null) => "; no usage is on record".to_owned(),
+        // Days of one form are in the order of their texts.
+        Some(Value::String(day)) if day.as_str() > text(answer, "from") => {
+            format!("; the oldest usage on record is of {day}")
+        }
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -174,12 +187,21 @@ mod tests {
 
     #[test]
     fn what_is_unused_is_listed_with_its_server() {
-        let answer = json!({ "from": "2026-01-01", "primitives": 3, "unknownCalls": 4,
+        let mut answer = json!({ "from": "2026-01-01", "primitives": 3, "unknownCalls": 4,
             "unused": [{ "server": "shop", "primitive": "pay" }] });
         assert_eq!(
             describe_unused(&answer),
             "1 of 3 primitives had no admitted call since 2026-01-01\n  pay at shop\n\
              4 admitted calls are counted without their primitive; they may be calls of these"
         );
+        for (recorded, words) in [
+            (json!("2025-12-31"), ""),
+            (json!("2026-01-01"), ""),
+            (json!("2026-01-09"), "; the oldest usage on record is of 2026-01-09"),
+            (Value::Null, "; no usage is on record"),
+        ] {
+            answer["recordedFrom"] = recorded;
+            assert_eq!(describe_record(&answer), words, "{answer}");
+        }
     }
 }

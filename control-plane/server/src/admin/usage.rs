@@ -261,6 +261,8 @@ pub struct UnusedParams {
 pub struct UnusedPrimitives {
     /// First day, in UTC
     from: String,
+    /// Day of the oldest usage on record, of the org if it is given; nothing is known of the days before. `null` if there is none
+    recorded_from: Option<String>,
     /// Number of primitives that were looked at
     primitives: usize,
     unused: Vec<UnusedPrimitive>,
@@ -317,6 +319,20 @@ pub async fn unused(
     };
     let mut unused = permit.work(work).await?;
     let primitives = unused.len();
+    let recorded = state.call_usage.first_usage_day(org.as_deref()).await;
+    let recorded_from = recorded.map_err(|error| unreadable(&error))?.map(day_text);
+    let unknown_calls = remove_used(&state, org, from, &mut unused).await?;
+    let unused = unused.into_iter().collect();
+    Ok(Json(UnusedPrimitives { from: day_text(from), recorded_from, primitives, unused, unknown_calls }))
+}
+
+/// Removes the primitives with an admitted call since a day; returns the number of admitted calls without their primitive.
+async fn remove_used(
+    state: &AdminState,
+    org: Option<String>,
+    from: i64,
+    unused: &mut BTreeSet<UnusedPrimitive>,
+) -> Result<u64> {
     let query = UsageQuery {
         org,
         days: (from, today()),
@@ -332,13 +348,11 @@ pub async fn unused(
         if group.name == OTHER {
             unknown_calls += admitted;
         }
-        if admitted == 0 {
-            continue;
+        if admitted > 0 {
+            unused.remove(&UnusedPrimitive { server: group.issuer, primitive: group.name });
         }
-        unused.remove(&UnusedPrimitive { server: group.issuer, primitive: group.name });
     }
-    let unused = unused.into_iter().collect();
-    Ok(Json(UnusedPrimitives { from: day_text(from), primitives, unused, unknown_calls }))
+    Ok(unknown_calls)
 }
 
 #[cfg(test)]

@@ -18,6 +18,10 @@ impl UsageStore for PostgresAudit {
         Ok(within(self.longest, self.usage_groups(query)).await?)
     }
 
+    async fn first_usage_day(&self, org: Option<&str>) -> Result<Option<i64>, UsageError> {
+        Ok(within(self.longest, self.oldest_usage_day(org)).await?)
+    }
+
     async fn sweep_usage(&self, today: i64) -> Result<(), UsageError> {
         Ok(self.delete_expired_usage(today).await?)
     }

@@ -89,6 +89,12 @@ impl UsageStore for MemoryUsage {
         Ok(groups)
     }
 
+    async fn first_usage_day(&self, org: Option<&str>) -> Result<Option<i64>, UsageError> {
+        let tables = self.0.lock();
+        let keys = tables.rows.keys().filter(|key| org.is_none_or(|org| key.org == org));
+        Ok(keys.map(|key| key.day).min())
+    }
+
     async fn sweep_usage(&self, today: i64) -> Result<(), UsageError> {
         let mut tables = self.0.lock();
         let first = today.min(now_ms() / DAY_MS) - KEEP_DAYS;

@@ -115,6 +115,16 @@ pub(crate) fn groups(query: &UsageQuery) -> CallStatement {
     }
 }
 
+/// Returns the query for the oldest day. Each is one search of an index.
+pub(crate) fn first_day(org: Option<&str>) -> CallStatement {
+    match org {
+        Some(org) => {
+            statement!("SELECT day FROM usage_rows WHERE org = $1 ORDER BY org, day LIMIT 1", org)
+        }
+        None => statement!("SELECT day FROM usage_rows ORDER BY day LIMIT 1"),
+    }
+}
+
 /// Returns the query for one org and day to delete, the oldest: one before `first` and past its retention by the database's clock
 /// too, because that of one gateway may be wrong; or one of the org with the most rows while
 /// there are more than `most`, so that an org with many callers shortens no other's history.
@@ -187,6 +197,13 @@ macro_rules! usage_store {
             ) -> sqlx::Result<Vec<$crate::usage::UsageGroup>> {
                 let rows = $crate::usage::sql::groups(query).$words().fetch_all(&self.$read).await?;
                 rows.iter().map($crate::usage::UsageGroup::read).collect()
+            }
+
+            async fn oldest_usage_day(&self, org: Option<&str>) -> sqlx::Result<Option<i64>> {
+                use $crate::columns::Columns;
+                let query = $crate::usage::sql::first_day(org).$words();
+                let row = query.fetch_optional(&self.$read).await?;
+                row.map(|row| row.number("day")).transpose()
             }
 
             async fn delete_expired_usage(&self, today: i64) -> sqlx::Result<()> {

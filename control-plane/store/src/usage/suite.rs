@@ -108,6 +108,10 @@ async fn rows_are_summed_by_each_group<S: UsageStore>(store: &S) {
     let listed: Vec<_> =
         listed.iter().map(|group| (&*group.issuer, &*group.name, group.counts.calls)).collect();
     assert_eq!(listed, [("shop", "pay", 3), ("shop", "list", 1)]);
+    assert_eq!(store.first_usage_day(None).await.unwrap(), Some(DAY - 1));
+    assert_eq!(store.first_usage_day(Some("acme")).await.unwrap(), Some(DAY - 1));
+    assert_eq!(store.first_usage_day(Some("globex")).await.unwrap(), Some(DAY));
+    assert_eq!(store.first_usage_day(Some("nobody")).await.unwrap(), None);
     let one = UsageQuery { limit: 1, ..by(UsageDimension::Primitive) };
     assert_eq!(calls(store, &one).await, named(&[("pay", 3)]));
 }
@@ -165,6 +169,7 @@ async fn days_past_their_retention_are_deleted<S: UsageStore>(store: &S) {
     store.sweep_usage(DAY + KEEP_DAYS).await.unwrap();
     let kept: Vec<String> = calls(store, &all).await.into_iter().map(|(day, _)| day).collect();
     assert_eq!(kept, [(DAY + 1).to_string(), DAY.to_string()]);
+    assert_eq!(store.first_usage_day(Some("acme")).await.unwrap(), Some(DAY));
     store.sweep_usage(DAY + 2 + KEEP_DAYS).await.unwrap();
     assert_eq!(calls(store, &all).await, named(&[]));
     let today = crate::clock::now_ms() / DAY_MS;

@@ -242,6 +242,10 @@ mod tests {
             self.store.usage(query).await
         }
 
+        async fn first_usage_day(&self, org: Option<&str>) -> Result<Option<i64>, UsageError> {
+            self.store.first_usage_day(org).await
+        }
+
         async fn sweep_usage(&self, today: i64) -> Result<(), UsageError> {
             self.store.sweep_usage(today).await
         }

@@ -180,7 +180,9 @@ async function showUsage({ by, days }) {
 async function showUnused() {
   const days = new FormData(byId("usage")).get("days");
   const { answer } = await ask("GET", `/api/usage/unused?${query({ org: session.org, days })}`);
-  const words = `${answer.unused.length} of ${answer.primitives} primitives had no admitted call since ${answer.from}`;
+  const words = `${answer.unused.length} of ${answer.primitives} primitives had no admitted call since ${answer.from}`
+    + (answer.recordedFrom === null ? "; no usage is on record"
+      : answer.recordedFrom > answer.from ? `; the oldest usage on record is of ${answer.recordedFrom}` : "");
   const unknown = answer.unknownCalls === 0 ? [] : [element("p",
     `${answer.unknownCalls} admitted calls are counted without their primitive; they may be calls of these.`, "note")];
   show("usage-answer", element("p", words), ...unknown,

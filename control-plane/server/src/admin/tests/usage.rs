@@ -93,6 +93,21 @@ async fn primitives_that_nobody_used_are_listed_with_their_server() {
 }
 
 #[tokio::test]
+async fn the_unused_primitives_say_since_when_usage_is_recorded() {
+    let api = with_usage().await;
+    let first = async |role: &str, query: &str| {
+        let answer = api.get(role, &format!("/api/usage/unused?{query}")).await.body;
+        (answer["recordedFrom"].clone(), answer["from"].as_str().unwrap().to_owned())
+    };
+    let (acme, from) = first("org:acme", "days=41").await;
+    assert_eq!(acme, json!(from), "its oldest call is 40 days old");
+    let (globex, from) = first("org:globex", "days=1").await;
+    assert_eq!(globex, json!(from), "of its own calls alone");
+    assert_eq!(first("platform", "").await.0, acme);
+    assert_eq!(first("org:nobody", "").await.0, Value::Null);
+}
+
+#[tokio::test]
 async fn a_refused_call_is_no_use() {
     let api = with_usage().await;
     let put = api.put("platform", DEMO, sample("demo")).await;

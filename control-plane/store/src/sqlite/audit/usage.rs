@@ -19,6 +19,10 @@ impl UsageStore for SqliteAudit {
         Ok(self.usage_groups(query).await?)
     }
 
+    async fn first_usage_day(&self, org: Option<&str>) -> Result<Option<i64>, UsageError> {
+        Ok(self.oldest_usage_day(org).await?)
+    }
+
     async fn sweep_usage(&self, today: i64) -> Result<(), UsageError> {
         Ok(self.delete_expired_usage(today).await?)
     }
