@@ -233,7 +233,7 @@ async fn previews(browser: &Chromium) -> Result<()> {
     browser.fill("#rule [name=primitive]", "echo").await?;
     browser.click("#rule button").await?;
     let rule = shows(browser, "rule-answer", "2 would be refused").await?;
-    ensure!(rule.contains("admitted -> refused"), "{rule}");
+    ensure!(rule.contains("allowed -> refused"), "{rule}");
     browser.click("#rule-answer button").await?;
     shows(browser, "rule-answer", "Stored.").await?;
     browser.fill("#explain [name=user]", "carol").await?;

@@ -70,7 +70,7 @@ pub enum ProposedLimit {
     Limit(Box<RateLimit>),
 }
 
-/// The recorded calls that the change would decide otherwise than the stored policy.
+/// The recorded calls that the change would decide otherwise than the stored policy, whatever their recorded end.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyPreview {
@@ -115,7 +115,7 @@ pub struct ChangedCall {
     server: String,
     primitive: String,
     protocol: &'static str,
-    /// `refused`, `asked` or `admitted` by the stored policy
+    /// `refused`, `asked` or `admitted` by the stored policy alone; something else may have refused the call, as `reason` says
     from: &'static str,
     to: &'static str,
     /// CallHistory reason: `ok`, or why there was no result
@@ -132,7 +132,7 @@ pub struct ChangedCaller {
     asked: usize,
 }
 
-/// Lists the recorded calls that a change of policy would admit or refuse. Stores nothing.
+/// Lists the recorded calls that a change of policy would admit or refuse, as far as policy decides. Stores nothing.
 #[utoipa::path(post, path = "/api/policy/preview", tag = "policy", request_body = ProposedPolicy,
     responses((status = 200, body = PolicyPreview), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub async fn preview(

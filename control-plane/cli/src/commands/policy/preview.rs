@@ -36,8 +36,8 @@ pub(super) fn describe(preview: &Value) -> String {
         return "the audit log has no calls to replay".to_owned();
     }
     let mut lines = vec![format!(
-        "of the {calls} calls since {since}, {refused} would be refused, {admitted} admitted, and {asked} would need a \
-         person's approval"
+        "by policy alone, of the {calls} calls since {since}, {refused} would be refused, {admitted} would be allowed, and \
+         {asked} would need a person's approval"
     )];
     let unknown = |member: &str| preview.pointer(&format!("/undetermined/{member}")).and_then(Value::as_u64);
     for (member, reason) in [
@@ -70,10 +70,15 @@ pub(super) fn describe(preview: &Value) -> String {
 
 fn describe_call(call: &Value) -> String {
     let of = |member: &str| text(call, member);
+    // A call that the policy allowed may have had another end, such as a refusal of its arguments.
+    let recorded = match of("reason") {
+        "" | "ok" => String::new(),
+        reason => format!(", recorded as {reason}"),
+    };
     format!(
-        "{} -> {}: {} {} at {} over {}, {}, call {}",
-        of("from"),
-        of("to"),
+        "{} -> {}: {} {} at {} over {}, {}, call {}{recorded}",
+        decision(of("from")),
+        decision(of("to")),
         of("user"),
         of("primitive"),
         of("server"),
@@ -81,6 +86,11 @@ fn describe_call(call: &Value) -> String {
         rfc3339(number(call, "at")),
         of("call")
     )
+}
+
+/// Returns a decision of policy in words: an admitted call is only allowed, because something else may refuse it.
+fn decision(access: &str) -> &str {
+    if access == "admitted" { "allowed" } else { access }
 }
 
 #[cfg(test)]
@@ -91,20 +101,23 @@ mod tests {
     fn a_preview_names_the_calls_that_change_and_counts_the_others() {
         let call = json!({ "call": "c1", "at": 0, "user": "bob", "issuer": "dev", "server": "shop", "primitive": "pay",
             "protocol": "mcp", "from": "admitted", "to": "refused", "reason": "ok" });
+        let mut invalid = call.clone();
+        invalid["reason"] = json!("invalid_params");
         let limit = json!({ "words": "1 call an hour", "calls": 3, "wouldRefuse": 2,
             "refused": [{ "user": "bob", "calls": 3, "wouldRefuse": 2 }] });
         let preview = json!({ "since": 0, "calls": 9, "newlyRefused": 3, "newlyAdmitted": 0, "newlyAsked": 0,
-            "undetermined": { "groups": 2, "arguments": 0, "notServed": 0 }, "changed": [call], "limits": [limit] });
+            "undetermined": { "groups": 2, "arguments": 0, "notServed": 0 }, "changed": [call, invalid], "limits": [limit] });
         let words = describe(&preview);
         let lines: Vec<&str> = words.lines().collect();
         assert_eq!(
             lines,
             [
-                "of the 9 calls since 1970-01-01T00:00:00.000Z, 3 would be refused, 0 admitted, and 0 would need a person's \
-                 approval",
+                "by policy alone, of the 9 calls since 1970-01-01T00:00:00.000Z, 3 would be refused, 0 would be allowed, and 0 \
+                 would need a person's approval",
                 "2 are not determined: the groups of their callers decide, which the log does not have",
-                "  admitted -> refused: bob pay at shop over mcp, 1970-01-01T00:00:00.000Z, call c1",
-                "  and 2 more",
+                "  allowed -> refused: bob pay at shop over mcp, 1970-01-01T00:00:00.000Z, call c1",
+                "  allowed -> refused: bob pay at shop over mcp, 1970-01-01T00:00:00.000Z, call c1, recorded as invalid_params",
+                "  and 1 more",
                 "1 call an hour: would have refused 2 of 3 calls",
                 "  bob: 2 of 3 calls",
             ]

@@ -289,8 +289,11 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
   };
   const { answer } = await ask("POST", "/api/policy/preview", { org: session.org, bindings: [binding] });
   const changes = answer.newlyRefused + answer.newlyAdmitted + answer.newlyAsked;
-  const words = `Of the newest ${answer.calls} calls (since ${time(answer.since)}), ${answer.newlyRefused} would be refused, `
-    + `${answer.newlyAdmitted} admitted, and ${answer.newlyAsked} would need a person's approval.`;
+  const words = `By policy alone, of the newest ${answer.calls} calls (since ${time(answer.since)}), `
+    + `${answer.newlyRefused} would be refused, ${answer.newlyAdmitted} would be allowed, `
+    + `and ${answer.newlyAsked} would need a person's approval.`;
+  // Something else may have refused a call that the policy allowed, such as its arguments.
+  const decision = (access) => (access === "admitted" ? "allowed" : access);
   const { groups, arguments: byArguments, notServed } = answer.undetermined;
   const unknown = groups + byArguments + notServed === 0 ? [] : [element("p",
     `Not determined: ${groups} by the groups of their callers, ${byArguments} by their arguments, `
@@ -306,12 +309,13 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
   const newest = changes <= answer.changed.length ? []
     : [element("p", `The newest ${answer.changed.length} of ${changes} changed calls:`, "note")];
   const rows = answer.changed.map((call) => ({
-    cells: [time(call.at), call.user, call.server, call.primitive, call.protocol, `${call.from} -> ${call.to}`, call.call],
+    cells: [time(call.at), call.user, call.server, call.primitive, call.protocol,
+      `${decision(call.from)} -> ${decision(call.to)}`, call.reason, call.call],
     className: call.to === "refused" ? "refused" : "",
   }));
   show("rule-answer", element("p", words), ...unknownName(primitive, found), ...unknown,
-    table(["User", "Issuer", "Refused", "Admitted", "Approval"], callers), ...newest,
-    table(["Time", "User", "Server", "Primitive", "Protocol", "Change", "Call"], rows), store);
+    table(["User", "Issuer", "Refused", "Allowed", "Approval"], callers), ...newest,
+    table(["Time", "User", "Server", "Primitive", "Protocol", "Change by policy", "Recorded as", "Call"], rows), store);
 }
 
 async function showLive({ kind }) {

@@ -224,3 +224,20 @@ async fn another_org_and_a_malformed_change_are_refused() {
         assert!(refused.status.is_client_error(), "{bad}: {}", refused.body);
     }
 }
+
+/// The preview is about policy alone: arguments that fit no schema change nothing in its decision.
+#[tokio::test]
+async fn a_call_that_policy_allows_and_its_arguments_do_not_is_one_that_policy_would_refuse() {
+    let call: Call = ("carl".to_owned(), "echo", "mcp");
+    let api = with_calls(&some_calls()).await;
+    let mut invalid = event(4, &call);
+    invalid.event = invalid.event.replace("\"reason\":\"ok\"", "\"reason\":\"invalid_params\"");
+    assert!(invalid.event.contains("invalid_params"));
+    api.calls.append(&[invalid]).await.unwrap();
+    let denied: Rule = ("carl".into(), "echo".into(), "*", false);
+    let seen = preview(&api, "org:acme", json!({ "bindings": [body(&denied)] })).await.body;
+    assert_eq!((&seen["calls"], &seen["newlyRefused"]), (&json!(5), &json!(1)), "{seen}");
+    let changed = &seen["changed"][0];
+    assert_eq!((&changed["from"], &changed["to"]), (&json!("admitted"), &json!("refused")), "{seen}");
+    assert_eq!(changed["reason"], json!("invalid_params"), "{seen}");
+}
