@@ -2,7 +2,8 @@
 //!
 //! Keeps true: an ending stays in the control plane's store until its links are gone and their tokens wait for their revocation
 //! at the provider, so that neither a crash nor an outage of the database of calls loses one; what is done twice changes nothing.
-//! It is repeated once every gateway knows of the revocation, because one that does not may still store a link.
+//! It is repeated once every gateway knows of the revocation, because one that does not may still store a link; or as soon as the
+//! revocation is lifted, so that links that are made later stay.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -79,8 +80,9 @@ impl LinkEnder<'_> {
         let now = clock::now_ms();
         let mut settled = Vec::new();
         for ending in endings {
-            // No new link is bound to a revoked token: its caller is refused.
-            let is_settled = !ending.token.is_empty() || ending.created_at + SETTLED_MS <= now;
+            // No new link is bound to a revoked token: its caller is refused. After a lifted revocation callers may link again.
+            let is_settled =
+                !ending.token.is_empty() || ending.is_lifted || ending.created_at + SETTLED_MS <= now;
             if !is_settled && self.begun.contains(&ending.id) {
                 continue;
             }
@@ -138,6 +140,37 @@ mod tests {
             until: at + 1_000_000,
             by_platform: false,
         }
+    }
+
+    #[tokio::test]
+    async fn a_link_that_is_made_after_a_block_was_lifted_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ControlStore::in_memory().await.unwrap();
+        let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+        let link = async |id: u8| {
+            let hour = Duration::from_secs(3_600);
+            let key = suite::key("bob", "github");
+            calls.put_link([id; 16], &key, &suite::tokens("sealed", 1), hour).await.unwrap();
+        };
+        let linked = async || calls.links(LinkFilter::default(), 10).await.unwrap().len();
+        let now = clock::now_ms();
+        // Nothing settles by its age while the test runs.
+        let change = Change::unconditional("admin", now + 3_600_000);
+        let block = RevocationRecord { kind: "block_user".into(), ..revocation("bob", now) };
+        store.add_revocation(&change, &block).await.unwrap();
+        let mut ender = LinkEnder { store: &store, links: &calls, begun: HashSet::new() };
+        link(1).await;
+        ender.look().await.unwrap();
+        assert_eq!(linked().await, 0);
+        // At a gateway that does not know of the block yet.
+        link(2).await;
+        store.delete_revocation(&change, &block.id).await.unwrap();
+        ender.look().await.unwrap();
+        assert_eq!(linked().await, 0, "it was made before the block was lifted");
+        assert!(store.link_endings(10).await.unwrap().is_empty() && ender.begun.is_empty());
+        link(3).await;
+        ender.look().await.unwrap();
+        assert_eq!(linked().await, 1);
     }
 
     /// Endings that are not settled do not hold up the others, however many they are.

@@ -17,6 +17,8 @@ pub struct EndedLinks {
     pub token: String,
     /// Time of the write that revoked, in Unix milliseconds.
     pub created_at: u64,
+    /// Whether the revocation no longer exists, so that callers may link again.
+    pub is_lifted: bool,
 }
 
 impl EndedLinks {
@@ -46,6 +48,7 @@ impl EndedLinks {
             provider: provider.to_owned(),
             token: token.to_owned(),
             created_at: record.created_at,
+            is_lifted: false,
         })
     }
 }

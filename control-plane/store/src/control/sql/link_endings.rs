@@ -8,8 +8,9 @@ use super::{ControlStore, check_bound, rows};
 use crate::control::{EndedLinks, MAX_LINK_ENDINGS, Result, RevocationRecord};
 
 const COUNT: &str = "SELECT COUNT(*) FROM link_endings WHERE id <> $1";
-const SELECT: &str = "SELECT id, org, subject, provider, token, created_at FROM link_endings \
-     WHERE (created_at, id) > ($1, $2) ORDER BY created_at, id LIMIT $3";
+const SELECT: &str = "SELECT id, org, subject, provider, token, created_at, \
+     CAST(CASE WHEN EXISTS (SELECT 1 FROM revocations r WHERE r.id = e.id) THEN 0 ELSE 1 END AS BIGINT) AS is_lifted \
+     FROM link_endings e WHERE (created_at, id) > ($1, $2) ORDER BY created_at, id LIMIT $3";
 
 impl ControlStore {
     /// Returns at most `limit` endings that have not been done, oldest first.
@@ -66,7 +67,7 @@ pub(super) async fn add(write: &mut Write<'_>, records: &[RevocationRecord]) -> 
     let mut insert = sqlx::query(sqlx::AssertSqlSafe(text));
     // Of an event the revocation may have an earlier time.
     let at = rows::signed(write.change.at)?;
-    for EndedLinks { id, org, subject, provider, token, created_at: _ } in &endings {
+    for EndedLinks { id, org, subject, provider, token, created_at: _, is_lifted: _ } in &endings {
         for part in [id, org, subject, provider, token] {
             insert = insert.bind(part);
         }
@@ -77,5 +78,5 @@ pub(super) async fn add(write: &mut Write<'_>, records: &[RevocationRecord]) -> 
 }
 
 fn record(row: &AnyRow) -> Result<EndedLinks> {
-    record! { row, EndedLinks { id, org, subject, provider, token, created_at } }
+    record! { row, EndedLinks { id, org, subject, provider, token, created_at, is_lifted } }
 }
