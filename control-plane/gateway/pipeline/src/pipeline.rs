@@ -20,7 +20,7 @@ pub mod input;
 pub mod internals;
 pub mod ledger;
 pub mod limits;
-mod links;
+pub mod links;
 pub mod listings;
 pub mod lookup;
 mod lost;

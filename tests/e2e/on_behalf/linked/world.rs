@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::chromium::Chromium;
 use asp_e2e::cluster::Cluster;
 use asp_e2e::keycloak::{Keycloak, REALM};
@@ -155,14 +155,15 @@ impl World {
         self.browser.click("form button").await?;
         for realm in realms {
             let user = if *realm == HUB { "alice-at-hub" } else { "alice" };
-            self.browser.arrives(&self.keycloak.issuer_of(realm)).await?;
+            if !self.is_asked_who(&self.keycloak.issuer_of(realm)).await? {
+                break;
+            }
             self.browser.fill("#username", user).await?;
             self.browser.fill("#password", PASSWORD).await?;
             self.browser.click("#kc-login").await?;
         }
         wait::until("the account is linked", wait::CONVERGE, || async {
-            let title = self.browser.run("return document.title").await.ok()?;
-            (title == "Account linked").then_some(())
+            self.is_linked().await.then_some(())
         })
         .await?;
         let status = client.wait(RUN).await?;
@@ -170,6 +171,25 @@ impl World {
         let lines = client.output().lines();
         let last = lines.last().context("the client prints something")?;
         serde_json::from_str(last).with_context(|| last.clone())
+    }
+
+    /// Waits until an issuer asks who the user is; false if the account is linked without that. The tokens of a removed account
+    /// are void, but the issuer may keep the browser signed in.
+    async fn is_asked_who(&self, issuer: &str) -> Result<bool> {
+        let asked = wait::until("the issuer's page, or the account is linked", wait::START, || async {
+            match self.browser.url().await.ok()?.starts_with(issuer) {
+                true => Some(true),
+                false => self.is_linked().await.then_some(false),
+            }
+        });
+        match asked.await {
+            Ok(asked) => Ok(asked),
+            Err(late) => bail!("{late:#}: {issuer}, the browser is at {}", self.browser.url().await?),
+        }
+    }
+
+    async fn is_linked(&self) -> bool {
+        self.browser.run("return document.title").await.is_ok_and(|title| title == "Account linked")
     }
 
     /// The address of the linking page in an answer.

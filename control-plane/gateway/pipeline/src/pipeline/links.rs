@@ -1,6 +1,7 @@
 //! Linked accounts of callers: the audit of those that users link and remove, and the end of calls whose account was removed.
 
-use asp_call::telemetry::audit::{LinkFact, link};
+pub use asp_call::telemetry::audit::LinkFact;
+use asp_call::telemetry::audit::link;
 use uuid::Uuid;
 
 use super::Pipeline;

@@ -5,8 +5,8 @@
 //! only this page knows.
 
 use asp_call::clock::unix_seconds;
-use asp_call::telemetry::audit::LinkFact;
 use asp_edge::{Caller, names};
+use asp_pipeline::pipeline::links::LinkFact;
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::response::Response;
 use http::request::Parts;

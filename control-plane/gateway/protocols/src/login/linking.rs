@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::clock::unix_seconds;
-use asp_call::telemetry::audit::LinkFact;
 use asp_edge::Caller;
 use asp_identity::linked::{KnownProvider, LinkReason, LinkTicket, LinkedTokens, NewLink, NoLink};
+use asp_pipeline::pipeline::links::LinkFact;
 use asp_platform::secret::Secret;
 use asp_snapshot::Snapshot;
 use axum::response::Response;
