@@ -159,7 +159,7 @@ fn only_answers_that_refuse_the_credential_count() {
         let network = || Some(client(1));
         let meter = meter(&state, &network, START_MS);
         for number in 0..2 * BURST {
-            let Ok(Some(attempt)) = meter.begin(&number.to_be_bytes()) else { break };
+            let Ok(Some(attempt)) = meter.begin(number.to_be_bytes()) else { break };
             state.settle(&attempt, status.as_bytes(), grpc_status.map(str::as_bytes));
         }
         assert_eq!(meter.begin(b"x").is_ok(), is_given_back, "{status} {grpc_status:?}");
