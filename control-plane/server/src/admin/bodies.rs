@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::AdminState;
 use super::auth::Admin;
-use super::calls::{bounded, unreadable};
+use super::calls::bounded;
 use super::problem::{Problem, Result};
 use super::request::Path;
 
@@ -40,7 +40,7 @@ pub async fn get(
     Path(call): Path<String>,
 ) -> Result<Json<Vec<CallBody>>> {
     let call = bounded("call", &call)?;
-    let found = state.calls.captured(call).await.map_err(|error| unreadable(&error))?;
+    let found = state.calls.captured(call).await?;
     let Some(first) = found.first() else { return Err(Problem::not_found()) };
     let resource = format!("call/{call}");
     let note = Note { action: "bodies.read", resource: &resource, org: &first.org, detail: "" };

@@ -10,7 +10,7 @@ use asp_issuers::admin_role::valid_org;
 use asp_platform::clock;
 use asp_platform::time::from_rfc3339;
 use asp_store::audit::search::{AuditPage, AuditSearch, EventPosition, MemberFilter, SearchOrder};
-use asp_store::audit::{AuditError, AuditLog, AuditQuery, StoredEvent};
+use asp_store::audit::{AuditLog, AuditQuery, StoredEvent};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -21,7 +21,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Admin;
-use super::problem::{Code, Problem, Result};
+use super::problem::{Problem, Result};
 use super::request::Query;
 use super::{AdminState, name_checks};
 
@@ -130,7 +130,7 @@ pub async fn list(
     }
     let org = org_of(&admin, params.org)?;
     let query = AuditQuery { org, before: Some(before), limit: params.limit.unwrap_or(PAGE) };
-    let page = state.calls.page(&query).await.map_err(|error| unreadable(&error))?;
+    let page = state.calls.page(&query).await?;
     Ok(Json(page.into_iter().map(CallRecord::of).collect::<Vec<_>>()).into_response())
 }
 
@@ -180,7 +180,7 @@ pub async fn export(
         AuditSearch { order: SearchOrder::Oldest, ..filters.search(&admin, &state, Vec::new()).await? };
     let calls = Arc::clone(&state.calls);
     // The first page before the response begins, so that a log that cannot be read is an error with a status.
-    let first = calls.search(&search).await.map_err(|error| unreadable(&error))?;
+    let first = calls.search(&search).await?;
     let lines = futures::stream::try_unfold(Some((first, search)), move |step| {
         let calls = Arc::clone(&calls);
         async move { next_lines(calls.as_ref(), step).await }
@@ -226,7 +226,7 @@ async fn page(
     members: Vec<MemberFilter>,
 ) -> Result<Response> {
     let search = params.search(admin, state, members).await?;
-    let found = state.calls.search(&search).await.map_err(|error| unreadable(&error))?;
+    let found = state.calls.search(&search).await?;
     let next = match search.order {
         SearchOrder::Arrival => {
             let last = found.next.or(found.events.last().map(EventPosition::of)).or(search.after);
@@ -362,15 +362,6 @@ fn trace_id(text: &str) -> String {
         [_, trace, _, _] => (*trace).to_owned(),
         _ => text.to_owned(),
     }
-}
-
-pub(super) fn unreadable(error: &AuditError) -> Problem {
-    tracing::error!(
-        %error,
-        "the audit log of calls cannot be read and an admin's request got an internal error; calls are not affected. \
-         Check the audit file and its disk"
-    );
-    Problem::new(Code::Internal, "the audit log cannot be read at the moment")
 }
 
 impl CallRecord {

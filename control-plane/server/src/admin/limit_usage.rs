@@ -19,7 +19,7 @@ use super::auth::Admin;
 use super::problem::{Problem, Result};
 use super::ratelimits::{self, RateLimit};
 use super::request::{Path, Query};
-use super::{AdminState, calls, name_checks, off_thread};
+use super::{AdminState, name_checks, off_thread};
 use crate::policy::replay::{self, CallerCount, RecordedCall};
 use crate::policy::{self, limit_line};
 
@@ -134,7 +134,7 @@ async fn last_day(state: &AdminState, org: &str) -> Result<(i64, Vec<RecordedCal
     let mut since = start;
     for _ in 0..MAX_PAGES {
         let query = AuditQuery { org: Some(org.to_owned()), before, limit: PAGE };
-        let page = state.calls.page(&query).await.map_err(|error| calls::unreadable(&error))?;
+        let page = state.calls.page(&query).await?;
         let Some(last) = page.last() else { return Ok((start, recorded)) };
         before = Some(last.seq);
         since = last.event.at_ms;

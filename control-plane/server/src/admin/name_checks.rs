@@ -17,10 +17,9 @@ use asp_store::control::{OfferRecord, ServerRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::AdminState;
 use super::auth::Admin;
 use super::problem::{Code, Problem, Result};
-use super::{calls, off_thread};
+use super::{AdminState, off_thread};
 use crate::catalog::offers;
 use crate::suggestion::nearest;
 
@@ -302,7 +301,7 @@ async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool>
         return Ok(true);
     }
     let query = AuditQuery { org: Some(org.to_owned()), before: None, limit: 1 };
-    let called = state.calls.page(&query).await.map_err(|error| calls::unreadable(&error))?;
+    let called = state.calls.page(&query).await?;
     Ok(!called.is_empty())
 }
 

@@ -19,7 +19,7 @@ use super::problem::{Problem, Result};
 use super::ratelimits::{self, RateLimit};
 use super::request::Body;
 use super::undo_effects::{self, OrgServers};
-use super::{AdminState, calls, explain, name_checks, off_thread, policy};
+use super::{AdminState, explain, name_checks, off_thread, policy};
 use crate::policy::decisions::{Access, AttemptedCall, DecidedPolicy, PolicyChange, Verdict};
 use crate::policy::limit_line;
 use crate::policy::replay::RecordedCall;
@@ -335,7 +335,7 @@ impl CallHistory {
         let mut is_whole = false;
         for _ in 0..MAX_PAGES {
             let query = AuditQuery { org: Some(org.to_owned()), before, limit: PAGE };
-            let page = state.calls.page(&query).await.map_err(|error| calls::unreadable(&error))?;
+            let page = state.calls.page(&query).await?;
             let Some(last) = page.last() else {
                 is_whole = true;
                 break;

@@ -2,6 +2,7 @@
 //!
 //! Keeps true: the detail is written for the admin; errors of a database or library go only to the log.
 
+use asp_store::audit::AuditError;
 use asp_store::control::StoreError;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -207,6 +208,17 @@ impl From<StoreError> for Problem {
                 Problem::new(Code::Internal, "")
             }
         }
+    }
+}
+
+impl From<AuditError> for Problem {
+    fn from(error: AuditError) -> Problem {
+        tracing::error!(
+            %error,
+            "the audit log of calls cannot be read and an admin's request got an internal error; calls are not affected. \
+             Check the audit file and its disk"
+        );
+        Problem::new(Code::Internal, "the audit log cannot be read at the moment")
     }
 }
 
