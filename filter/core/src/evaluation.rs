@@ -257,7 +257,8 @@ impl Evaluation<'_> {
             RequestCredential::Bearer(token)
                 if accepts.jwt && (!accepts.opaque || token::looks_like_jwt(token)) =>
             {
-                let (trust, now) = (self.snapshot.trust(server), self.env.now_ms / 1000);
+                let trust = self.snapshot.trust(server);
+                let now = self.env.now_ms / 1000;
                 match self.edge.tokens.evaluate_within(Some(&self.meter()), trust, token, now) {
                     Ok(caller) => admitted.caller = Some(caller),
                     Err(TokenRefusal { unknown_key_of: Some(issuer), .. })

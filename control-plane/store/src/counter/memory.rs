@@ -485,7 +485,8 @@ mod tests {
     /// Invariant I-4: within its share a tenant is answered as if it were alone, whatever others do before and meanwhile.
     #[tokio::test(start_paused = true)]
     async fn no_keys_of_others_change_the_answers_to_a_tenant_within_its_share() {
-        let (crowded, alone) = (MemoryCounters::default(), MemoryCounters::default());
+        let crowded = MemoryCounters::default();
+        let alone = MemoryCounters::default();
         for tenant in ["a", "b", "c", "d"] {
             fill(&crowded, tenant, 0..MAX_OF_TENANT).await;
         }

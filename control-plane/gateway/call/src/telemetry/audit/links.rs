@@ -6,17 +6,20 @@ use serde::Serialize;
 use crate::clock::unix_ms;
 
 /// One fact about a linked account.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct LinkFact<'a> {
     /// `link.add` or `link.remove`
     pub event: &'static str,
+    #[serde(skip)]
     pub org: &'a str,
     pub user: &'a str,
     /// Name of the user's issuer.
     pub issuer: &'a str,
     pub provider: &'a str,
     /// Server and primitive whose call asked for the account; empty for none.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub server: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub primitive: &'a str,
     /// `completed`, `rejected` or `failed`
     pub outcome: &'static str,
@@ -24,33 +27,9 @@ pub struct LinkFact<'a> {
     pub reason: &'static str,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct LinkEvent<'a> {
-    event: &'static str,
-    user: &'a str,
-    issuer: &'a str,
-    provider: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    server: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    primitive: &'a str,
-    outcome: &'static str,
-    reason: &'static str,
-}
-
 /// Returns the event of a fact about a linked account.
 pub fn link(fact: &LinkFact<'_>) -> CallEvent {
-    let written = serde_json::to_string(&LinkEvent {
-        event: fact.event,
-        user: fact.user,
-        issuer: fact.issuer,
-        provider: fact.provider,
-        server: fact.server,
-        primitive: fact.primitive,
-        outcome: fact.outcome,
-        reason: fact.reason,
-    });
+    let written = serde_json::to_string(fact);
     let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
     // Texts always serialize to JSON.
     CallEvent { at_ms, org: fact.org.to_owned(), event: written.unwrap_or_default() }

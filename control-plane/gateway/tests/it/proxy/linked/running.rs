@@ -16,7 +16,8 @@ async fn a_running_call_ends_with_its_account_and_the_others_go_on() {
         Modern::new("demo", &token(user), "tools/call", params)
     };
     let of_bob = {
-        let (gateway, call) = (world.gateways[0].clone(), call("bob"));
+        let gateway = world.gateways[0].clone();
+        let call = call("bob");
         tokio::spawn(async move { call.send(&gateway).await.json() })
     };
     let removing = async {
