@@ -50,6 +50,7 @@ async fn every_call_has_one_start_and_one_finish_although_gateways_are_killed(_:
         platform.serves().await?;
         let wave = run.begin(&platform, WAVE).await?;
         if let Some(number) = killed {
+            run.leave(&platform, *platform.gateways.get(number).context("a gateway")?).await?;
             let gateway = cluster.gateways.get_mut(number).context("a gateway")?;
             gateway.process.signal(Signal::KILL)?;
             gateway.process.wait(wait::CONVERGE).await?;

@@ -25,6 +25,8 @@ const COMPLETE: Duration = Duration::from_secs(90);
 const PAGE: usize = 1_000;
 /// Number of kinds of calls.
 const KINDS: usize = 14;
+/// Milliseconds that a call lasts of which a client sees the begin.
+const LASTS_MS: u64 = 5_000;
 /// Calls that the limited user may make at once.
 const LIMIT: u32 = 3;
 /// Each kind of end that a run must have had, as its clients saw it.
@@ -163,6 +165,19 @@ impl Run {
         let (trace, sight) = calls.join_next().await.context("a call")??;
         self.seen.insert(trace, sight);
         Ok(Wave { calls })
+    }
+
+    /// Sends a call that lasts, and returns once it has begun: no other gateway continues it, although the store tells of it.
+    pub async fn leave(&mut self, platform: &Platform, at: SocketAddr) -> Result<()> {
+        let trace = trace(self.sent);
+        let arguments =
+            json!({ "thing": format!("thing {}", self.sent), "isHeld": false, "pauseMs": LASTS_MS });
+        let request = over_rest(&platform.caller, self.sent, &arguments);
+        self.sent += 1;
+        let sight = Errand::of(traced(request, &trace)).run(at).await?;
+        ensure!(sight == Sight::Begun, "the call was to last: {sight:?}");
+        self.seen.insert(trace, sight);
+        Ok(())
     }
 
     /// Returns when every call of a wave has been answered, or its connection has ended.
@@ -326,12 +341,18 @@ fn errand(platform: &Platform, number: usize, trace: &str) -> Errand {
         10 => Errand::of(over_mcp(caller, "demo", "echo", json!({ "message": thing }), json!({}))),
         11 => Errand::of(over_mcp(caller, "saving", "saving", arguments(50), keyed)),
         12 => Errand::of(over_mcp(&platform.limited, "works", "look", arguments(0), json!({}))),
-        _ => cancelled(caller, number, &arguments(5_000)),
+        _ => cancelled(caller, number, &arguments(LASTS_MS)),
     };
-    errand.request.headers.retain(|(name, _)| name != "traceparent");
-    let parent = format!("00-{trace}-00f067aa0ba902b7-00");
-    errand.request.headers.push(("traceparent".to_owned(), parent.into_bytes()));
+    errand.request = traced(errand.request, trace);
     errand
+}
+
+/// Returns a request that belongs to a trace.
+fn traced(mut request: Request, trace: &str) -> Request {
+    request.headers.retain(|(name, _)| name != "traceparent");
+    let parent = format!("00-{trace}-00f067aa0ba902b7-00");
+    request.headers.push(("traceparent".to_owned(), parent.into_bytes()));
+    request
 }
 
 fn over_mcp(token: &str, server: &str, name: &str, arguments: Value, meta: Value) -> Request {

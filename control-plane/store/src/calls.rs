@@ -28,6 +28,9 @@ use crate::records::{CallId, CallQuotas, KEEP_PAST, Lease, OwnerId, RecordKey, S
 pub(crate) use quotas::QuotaHolder;
 pub(crate) use statement::CallStatement;
 
+/// Condition on a row `r`: the call has not ended, and a gateway with a lease runs it or can take it over.
+pub(crate) const CONTINUED: &str = "r.owner IS NOT NULL AND ((r.resumable AND r.expires_ms > now_ms()) OR EXISTS \
+    (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > now_ms()))";
 /// Pause between two statements of a sweep, which leaves the database to others.
 pub(crate) const SWEEP_REST: Duration = Duration::from_millis(20);
 /// Deletions of expired rows, at most $1 of those that expired more than $2 ms ago.
@@ -121,6 +124,9 @@ pub(crate) trait CallsDatabase: Send + Sync {
         &self,
         calls: &[CallId],
     ) -> impl Future<Output = Result<Vec<(CallId, Option<OwnerId>)>>> + Send;
+
+    /// Returns those of the calls whose record is [`CONTINUED`].
+    fn find_continued(&self, calls: &[CallId]) -> impl Future<Output = Result<Vec<CallId>>> + Send;
 
     /// Deletes ended calls of the record's user and org beyond their quotas soon; no call waits for it.
     fn make_room(&self, key: &RecordKey);

@@ -304,6 +304,10 @@ pub trait CallRecords: Send + Sync {
         Ok(owners)
     }
 
+    /// Returns those of the calls that have not ended and still get their end from a gateway: one that has a lease runs
+    /// them, or they can be taken over. What only tells of a call, and what was given up, gets none.
+    async fn continued(&self, calls: &[CallId]) -> Result<Vec<CallId>>;
+
     /// Ends the lease of an owner that runs no calls any more: its remaining calls are orphans at once, and its lease
     /// cannot be renewed.
     async fn retire(&self, owner: OwnerId) -> Result<()>;

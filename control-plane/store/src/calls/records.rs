@@ -131,6 +131,10 @@ impl<D: CallsDatabase> CallRecords for D {
         Ok(self.find_owners(calls).await?)
     }
 
+    async fn continued(&self, calls: &[CallId]) -> Result<Vec<CallId>> {
+        Ok(self.find_continued(calls).await?)
+    }
+
     async fn retire(&self, owner: OwnerId) -> Result<()> {
         Ok(self.end_lease(owner).await?)
     }

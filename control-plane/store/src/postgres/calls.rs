@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, PgPool};
 use tokio_util::task::TaskTracker;
 
 use super::{has_turn, within};
-use crate::calls::{CallStatement, CallsDatabase, PAST, delete_past, steady};
+use crate::calls::{CONTINUED, CallStatement, CallsDatabase, PAST, delete_past, steady};
 use crate::clock::milliseconds;
 use crate::columns::Columns;
 use crate::ledger::Budget;
@@ -178,6 +178,14 @@ impl CallsDatabase for PostgresCalls {
         let rows = self.in_time(found.fetch_all(&self.leases)).await?;
         let owner = |row: &PgRow| Ok((row.id("call_id")?, row.optional_id("owner")?.map(OwnerId)));
         rows.iter().map(owner).collect()
+    }
+
+    async fn find_continued(&self, calls: &[CallId]) -> sqlx::Result<Vec<CallId>> {
+        let ids: Vec<Vec<u8>> = calls.iter().map(|call| call.to_vec()).collect();
+        let find = format!("SELECT r.call_id FROM call_records r WHERE r.call_id = ANY($1) AND {CONTINUED}");
+        let found = sqlx::query(AssertSqlSafe(find)).bind(ids);
+        let rows = self.in_time(found.fetch_all(&self.leases)).await?;
+        rows.iter().map(|row| row.id("call_id")).collect()
     }
 
     fn make_room(&self, key: &RecordKey) {

@@ -292,6 +292,17 @@ impl CallRecords for MemoryRecords {
         Ok(())
     }
 
+    async fn continued(&self, calls: &[CallId]) -> Result<Vec<CallId>> {
+        let now = now_ms();
+        let inner = self.inner.lock();
+        let runs = |owner: OwnerId| inner.leases.get(&owner).is_some_and(|lease| lease.until > now);
+        let is_continued = |record: &CallRecord| {
+            record.owner.is_some_and(|owner| (record.resumes && record.expires_ms > now) || runs(owner))
+        };
+        let continued = calls.iter().filter(|call| inner.records.get(*call).is_some_and(is_continued));
+        Ok(continued.copied().collect())
+    }
+
     async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>> {
         let now = now_ms();
         let inner = self.inner.lock();

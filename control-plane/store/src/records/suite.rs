@@ -202,6 +202,7 @@ async fn an_orphan_that_is_given_up_is_nobodys_and_is_kept(records: &dyn CallRec
     assert!(!records.orphans(99).await.unwrap().iter().any(|orphan| orphan.call == key(44).call));
     let found = find(records, key(44).call).await.unwrap().unwrap();
     assert_eq!((found.owner, found.resumes, found.state), (Some(NOBODY), false, State::Failed));
+    assert!(records.continued(&[key(44).call]).await.unwrap().is_empty());
     assert_eq!((found.record, found.capsule, found.memory), (text("asked"), Bytes::new(), Bytes::new()));
     assert!(found.is_left && found.is_retired && found.expires_ms > soon);
     assert_eq!(records.save_memory(key(44).call, dead, text("late")).await.unwrap(), Save::NotOwner);
@@ -276,12 +277,17 @@ async fn what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records: &d
     assert!(!records.orphans(99).await.unwrap().contains(&orphan));
     assert!(!records.take(&orphan, LIVING).await.unwrap());
     assert!(is_left(records, 10).await);
+    assert!(records.continued(&[key(10).call]).await.unwrap().is_empty(), "nobody ends it");
+    records.put(&tells(34), LIVING, State::Working, text("told")).await.unwrap();
+    assert_eq!(records.continued(&[key(34).call]).await.unwrap(), [key(34).call], "its gateway runs it");
+    records.drop_record(key(34).call, BEGAN, LIVING).await.unwrap();
     assert_eq!(find(records, key(10).call).await.unwrap().unwrap().state, State::AuthRequired);
     records.put(&key(10), gone, State::Working, text("asked")).await.unwrap();
     records.put(&tells(10), gone, State::InputRequired, text("told")).await.unwrap();
     let found = find(records, key(10).call).await.unwrap().unwrap();
     assert_eq!((found.record, found.resumes, found.state), (text("asked"), true, State::InputRequired));
     assert!(records.orphans(99).await.unwrap().contains(&orphan));
+    assert_eq!(records.continued(&[key(10).call, [200; 16]]).await.unwrap(), [key(10).call]);
     records.drop_record(key(10).call, BEGAN, gone).await.unwrap();
 }
 

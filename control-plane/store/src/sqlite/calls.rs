@@ -15,7 +15,7 @@ use super::file::{self, FileSettings};
 use super::leases::Leases;
 use super::quotas::ExcessDeletion;
 use super::{Result, SWEEP_ROWS};
-use crate::calls::{CallStatement, CallsDatabase, PAST, delete_past, steady};
+use crate::calls::{CONTINUED, CallStatement, CallsDatabase, PAST, delete_past, steady};
 use crate::clock::{milliseconds, now_ms};
 use crate::columns::Columns;
 use crate::ledger::Budget;
@@ -167,6 +167,16 @@ impl CallsDatabase for SqliteCalls {
             }
         }
         Ok(owners)
+    }
+
+    async fn find_continued(&self, calls: &[CallId]) -> sqlx::Result<Vec<CallId>> {
+        let mut continued = Vec::with_capacity(calls.len());
+        for call in calls {
+            let find = format!("SELECT r.call_id FROM call_records r WHERE r.call_id = $1 AND {CONTINUED}");
+            let rows = self.rows(CallStatement::new(find).bind(*call)).await?;
+            continued.extend(rows.first().map(|_| *call));
+        }
+        Ok(continued)
     }
 
     fn make_room(&self, key: &RecordKey) {

@@ -88,6 +88,7 @@ async fn one_process(calls: usize) -> Result<Verdict> {
     for wave in 0..calls.div_ceil(WAVE) {
         let sent = run.begin(&platform, WAVE).await?;
         if wave % 2 == 1 {
+            run.leave(&platform, stack.gateway()).await?;
             stack.restart_asp(Signal::KILL).await?;
         }
         run.end(sent).await?;
@@ -126,6 +127,7 @@ async fn several(gateways: usize, calls: usize) -> Result<Verdict> {
         let sent = run.begin(&platform, WAVE).await?;
         let killed = (wave % 2 == 1).then_some(wave / 2 % gateways);
         if let Some(number) = killed {
+            run.leave(&platform, *platform.gateways.get(number).context("a gateway")?).await?;
             let gateway = cluster.gateways.get_mut(number).context("a gateway")?;
             gateway.process.signal(Signal::KILL)?;
             gateway.process.wait(wait::CONVERGE).await?;

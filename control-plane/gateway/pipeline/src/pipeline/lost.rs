@@ -1,7 +1,7 @@
 //! The audit's last events of calls whose gateway was killed.
 //!
-//! Keeps true: a call with a stored record and no outcome is left to its takeover; every other call that a lost gateway
-//! began and nobody ended gets one `call.finish` with the outcome `unknown`.
+//! Keeps true: a call that a gateway can take over, or runs, is left to that; every other call that a lost gateway began and
+//! nobody ended gets one `call.finish` with the outcome `unknown`, also one of which the store only tells.
 
 use std::collections::HashSet;
 
@@ -30,8 +30,8 @@ impl Pipeline {
         let gateways = self.audit.lost_gateways().await?;
         self.lost.retain(&gateways);
         for gateway in &gateways {
-            let stored = self.stored_calls_of(gateway).await?;
-            let finished = self.audit.finish_lost(&self.lost, gateway, &stored).await?;
+            let continued = self.continued_calls_of(gateway).await?;
+            let finished = self.audit.finish_lost(&self.lost, gateway, &continued).await?;
             if finished > 0 {
                 tracing::warn!(
                     calls = finished,
@@ -42,13 +42,13 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Returns the calls of a lost gateway that another one takes over or gives up.
-    async fn stored_calls_of(&self, gateway: &LostGateway) -> Result<HashSet<Uuid>, ActiveFault> {
+    /// Returns the calls of a lost gateway that get their end from another one.
+    async fn continued_calls_of(&self, gateway: &LostGateway) -> Result<HashSet<Uuid>, ActiveFault> {
         let ids: Vec<Uuid> = gateway.calls.iter().map(|call| call.id).collect();
-        let mut stored = HashSet::new();
+        let mut continued = HashSet::new();
         for some in ids.chunks(LOOKUP) {
-            stored.extend(self.active.without_outcome(some).await?);
+            continued.extend(self.active.continued(some).await?);
         }
-        Ok(stored)
+        Ok(continued)
     }
 }

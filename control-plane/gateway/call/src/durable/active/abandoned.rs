@@ -122,15 +122,14 @@ impl ActiveTable {
         taken
     }
 
-    /// Returns those of the calls that have a record and no outcome: a gateway runs them, takes them over or gives them up.
-    pub async fn without_outcome(&self, calls: &[Uuid]) -> Result<Vec<Uuid>, ActiveFault> {
+    /// Returns those of the calls that a gateway ends: it runs them, or can take them over.
+    pub async fn continued(&self, calls: &[Uuid]) -> Result<Vec<Uuid>, ActiveFault> {
         let ids: Vec<CallId> = calls.iter().map(|call| *call.as_bytes()).collect();
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let owners = in_time(self.store.owners(&ids)).await?;
-        let running = owners.into_iter().filter(|(_, owner)| owner.is_some());
-        Ok(running.map(|(call, _)| Uuid::from_bytes(call)).collect())
+        let continued = in_time(self.store.continued(&ids)).await?;
+        Ok(continued.into_iter().map(Uuid::from_bytes).collect())
     }
 
     /// Notes that a call belongs to this gateway and does not run here yet: the next scan continues it.

@@ -1,7 +1,7 @@
 //! The last events of calls whose gateway was killed: `call.finish` with the outcome `unknown`, once for each call.
 //!
-//! Owns the choice of these calls. Refuses: calls with a stored record, which another gateway takes over or gives up, and
-//! calls that were without an end for less than two scans, because a taker's last event may be under way. Keeps true:
+//! Owns the choice of these calls. Refuses: calls that another gateway continues, and calls of which nobody has for less
+//! than two scans, because a taker's last event may be under way. Keeps true:
 //! events are appended by one gateway only ([`AuditLog::finish_writer`]); a call with a last event gets no other one.
 
 use std::collections::{HashMap, HashSet};
@@ -78,10 +78,11 @@ pub struct LostGateway {
 }
 
 impl LostCalls {
-    /// Returns the calls that an earlier scan found too, and remembers the others.
-    fn settled(&self, calls: &[LostCall]) -> Vec<LostCall> {
+    /// Returns the calls that nobody continues by now, and did not at an earlier scan; remembers the others.
+    fn settled(&self, calls: &[LostCall], continued: &HashSet<Uuid>) -> Vec<LostCall> {
         let mut seen = self.seen.lock();
-        calls.iter().filter(|call| !seen.insert(call.id)).cloned().collect()
+        let left = calls.iter().filter(|call| !continued.contains(&call.id));
+        left.filter(|call| !seen.insert(call.id)).cloned().collect()
     }
 
     /// Forgets the calls that no lost gateway has any more.
@@ -107,15 +108,14 @@ impl Audit {
         Ok(gateways)
     }
 
-    /// Writes the last events of calls of a lost gateway, without those that are `stored`; returns their number.
+    /// Writes the last events of calls of a lost gateway, without those that others have `continued`; returns their number.
     pub async fn finish_lost(
         &self,
         lost: &LostCalls,
         gateway: &LostGateway,
-        stored: &HashSet<Uuid>,
+        continued: &HashSet<Uuid>,
     ) -> Result<usize, AuditError> {
-        let mut settled = lost.settled(&gateway.calls);
-        settled.retain(|call| !stored.contains(&call.id));
+        let mut settled = lost.settled(&gateway.calls, continued);
         settled.truncate(AT_A_TIME);
         let is_last = gateway.is_complete && settled.len() == gateway.calls.len();
         if settled.is_empty() && !is_last {
