@@ -126,6 +126,10 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
         self.0.store().is_alone(owner).await
     }
 
+    async fn continued(&self, calls: &[CallId]) -> Result<Vec<CallId>, RecordError> {
+        self.0.store().continued(calls).await
+    }
+
     async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
         self.0.store().retire(owner).await
     }
