@@ -15,7 +15,7 @@ use crate::goal::Goal;
 use crate::measurement::Measurement;
 use crate::plan::Plan;
 
-/// What was found.
+/// Figures of all three.
 #[derive(Serialize)]
 pub(crate) struct FirstDay {
     pub telemetry: Telemetry,

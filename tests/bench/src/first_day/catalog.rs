@@ -34,7 +34,7 @@ const BYTES_A_TOKEN: usize = 4;
 /// Part of the bytes that the list may have.
 const LENGTH: f64 = 0.1;
 
-/// What was found.
+/// Sizes and times of the lists.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Catalog {
     pub servers: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Catalog {
     pub all_bytes: usize,
     /// Tools in the one list.
     pub listed: usize,
-    /// Of every server's list one after the other, and of the one list, in milliseconds.
+    /// Times of every server's list one after the other, and of the one list, in milliseconds.
     pub separate_ms: Vec<f64>,
     pub all_ms: Vec<f64>,
 }

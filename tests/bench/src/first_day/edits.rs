@@ -1,4 +1,4 @@
-//! How soon a saved edit takes effect in `asp dev`, for a Python package with 100 MB of libraries beside its code.
+//! Time until a saved edit takes effect in `asp dev`, for a Python package with 100 MB of libraries beside its code.
 //!
 //! Keeps true: an edit begins when the file has its new name, as editors save, and ends with the first answer that only the
 //! new code gives; a client asks without pause until then.
@@ -27,7 +27,7 @@ use crate::progress::say;
 const SERVER: &str = "greet";
 const CODE: &str = "greet/plugins/greet";
 const MODERN: &str = "2026-07-28";
-/// What the scaffold answers with, which each edit replaces.
+/// Word of the scaffold's answer, which each edit replaces.
 const FIRST: &str = "Hello,";
 const FILES: usize = 2_000;
 /// Bytes of each of them; fewer in a quick run.
@@ -38,15 +38,15 @@ const SOON: f64 = 2.0;
 /// Pause between two questions of the client.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What was found.
+/// Times of the edits.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Edits {
     /// Files and bytes of the libraries.
     pub files: usize,
     pub bytes: u64,
-    /// From the start of `asp dev` to the first answer.
+    /// Time from the start of `asp dev` to the first answer.
     pub started_s: f64,
-    /// From each saved edit to its effect.
+    /// Time from each saved edit to its effect.
     pub seconds: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What metrics and spans cost: the same plain calls of a builtin tool before two gateways. One sends no spans and nobody
+//! Cost of metrics and spans: the same plain calls of a builtin tool before two gateways. One sends no spans and nobody
 //! reads its metrics; the other sends the spans of every call to a collector, and its metrics are read each second.
 //!
 //! Keeps true: both get calls at one rate, at which no span waits so long that it is dropped; what is compared are two turns
@@ -43,7 +43,7 @@ const MOST_RATE: f64 = 4000.0;
 /// Time between two readings of the metrics.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What was found.
+/// Figures of both sides.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Telemetry {
     /// Raw figures, in the order they were taken; pairs of turns have one number of a run.
@@ -144,7 +144,7 @@ impl Side {
     }
 }
 
-/// Who reads the metrics of a gateway each second, until it is dropped.
+/// Reader of the metrics of a gateway each second, until it is dropped.
 struct Scraper {
     task: JoinHandle<()>,
     read: Arc<AtomicU64>,
