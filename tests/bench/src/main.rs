@@ -13,6 +13,7 @@ mod decisions;
 mod echo;
 mod edge;
 mod enforcement;
+mod first_day;
 mod framing;
 mod goal;
 mod identity;
@@ -70,6 +71,8 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let agents =
         if plan.measures(Part::Agents) { Some(Box::pin(agents::measure(plan)).await?) } else { None };
     let scale = if plan.measures(Part::Scale) { Box::pin(scale::measure(plan)).await? } else { Vec::new() };
+    let first_day =
+        if plan.measures(Part::FirstDay) { Some(Box::pin(first_day::measure(plan)).await?) } else { None };
     let comparison = match &plan.baseline {
         Some(baseline) if plan.measures(Part::Compare) => {
             Some(Box::pin(compare::measure(plan, baseline)).await?)
@@ -86,6 +89,7 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
         streams,
         agents,
         scale,
+        first_day,
         comparison,
     };
     Ok(Report::new(plan.clone(), [started, Machine::now()], parts))

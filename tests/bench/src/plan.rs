@@ -60,6 +60,8 @@ pub(crate) enum Part {
     Agents,
     /// Many orgs, servers and revocations: a quarter of an hour, so only where it is asked for.
     Scale,
+    /// Cost of telemetry, all tools at one address, edits in `asp dev`: some minutes, so only where it is asked for.
+    FirstDay,
     /// This commit beside the one of `--baseline`.
     Compare,
 }
@@ -190,7 +192,7 @@ impl Plan {
         match self.only.as_slice() {
             [] => match part {
                 Part::Compare => self.baseline.is_some(),
-                Part::Streams | Part::Agents | Part::Scale => false,
+                Part::Streams | Part::Agents | Part::Scale | Part::FirstDay => false,
                 _ => true,
             },
             only => only.contains(&part),
@@ -218,6 +220,7 @@ mod tests {
             Part::Streams,
             Part::Agents,
             Part::Scale,
+            Part::FirstDay,
             Part::Compare,
         ];
         all.into_iter().filter(|part| plan.measures(*part)).collect()
@@ -231,6 +234,7 @@ mod tests {
         assert_eq!(measured(&["--only", "compare", "--baseline", "x"]), [Part::Compare]);
         assert_eq!(measured(&["--only", "streams", "--only", "scale"]), [Part::Streams, Part::Scale]);
         assert_eq!(measured(&["--only", "agents"]), [Part::Agents]);
+        assert_eq!(measured(&["--only", "first-day"]), [Part::FirstDay]);
         assert_eq!(measured(&["--baseline", "x"]).len(), usual.len() + 1);
         let error = plan(&["--only", "compare"]).unwrap_err();
         assert!(error.to_string().contains("scripts/bench-against"), "{error}");

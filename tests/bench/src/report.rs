@@ -13,6 +13,7 @@ use crate::changes::Changes;
 use crate::compare::Comparison;
 use crate::decisions::Decisions;
 use crate::enforcement::Enforcement;
+use crate::first_day::FirstDay;
 use crate::goal::{self, Goal};
 use crate::identity::Identity;
 use crate::machine::Machine;
@@ -35,6 +36,7 @@ pub(crate) struct Parts {
     pub streams: Option<Streams>,
     pub agents: Option<Agents>,
     pub scale: Vec<Step>,
+    pub first_day: Option<FirstDay>,
     pub comparison: Option<Comparison>,
 }
 
@@ -60,6 +62,7 @@ pub(crate) struct Report {
     pub streams: Option<Streams>,
     pub agents: Option<Agents>,
     pub scale: Vec<Step>,
+    pub first_day: Option<FirstDay>,
     pub comparison: Option<Comparison>,
     /// Raw data, in the order it was taken.
     pub measurements: Vec<Measurement>,
@@ -67,8 +70,19 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(plan: Plan, machine: [Machine; 2], parts: Parts) -> Report {
-        let Parts { edge, beside, identity, decisions, changes, plugins, streams, agents, scale, comparison } =
-            parts;
+        let Parts {
+            edge,
+            beside,
+            identity,
+            decisions,
+            changes,
+            plugins,
+            streams,
+            agents,
+            scale,
+            first_day,
+            comparison,
+        } = parts;
         let Found { rate, agreements, measurements, enforcement } = edge;
         let summaries = summarise(&measurements);
         Report {
@@ -85,6 +99,7 @@ impl Report {
                 streams.as_ref().map(Streams::judge).unwrap_or_default(),
                 agents.as_ref().map(Agents::judge).unwrap_or_default(),
                 scale::judge(&scale),
+                first_day.as_ref().map(FirstDay::judge).unwrap_or_default(),
                 comparison.as_ref().map(Comparison::judge).unwrap_or_default(),
             ]
             .concat(),
@@ -99,6 +114,7 @@ impl Report {
             streams,
             agents,
             scale,
+            first_day,
             comparison,
             measurements,
         }
@@ -115,7 +131,15 @@ impl Report {
         let compared = self.comparison.iter().flat_map(|both| both.own.iter().chain(&both.theirs));
         let identity = self.identity.iter().flat_map(|identity| &identity.measurements);
         let agents = self.agents.iter().flat_map(|agents| &agents.measurements);
-        let all = self.measurements.iter().chain(beside).chain(identity).chain(agents).chain(compared);
+        let first_day = self.first_day.iter().flat_map(FirstDay::measurements);
+        let all = self
+            .measurements
+            .iter()
+            .chain(beside)
+            .chain(identity)
+            .chain(agents)
+            .chain(first_day)
+            .chain(compared);
         let failed = all.into_iter().find(|measurement| measurement.errors > 0);
         if let Some(failed) = failed {
             bail!(

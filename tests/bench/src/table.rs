@@ -63,6 +63,9 @@ pub(crate) fn render(report: &Report) -> String {
     if !report.scale.is_empty() {
         let _ = scale::render(&report.scale, &mut text);
     }
+    if let Some(first_day) = &report.first_day {
+        let _ = first_day.render(&mut text);
+    }
     if let Some(comparison) = &report.comparison {
         let _ = comparison.render(&mut text);
     }

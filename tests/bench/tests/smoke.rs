@@ -43,8 +43,8 @@ const IDENTITY: [&str; 11] = [
 ];
 
 /// Groups of rows that a smoke run measures.
-const GROUPS: [&str; 8] =
-    ["edge", "identity", "decisions", "changes", "plugins", "streams", "agents", "compare"];
+const GROUPS: [&str; 9] =
+    ["edge", "identity", "decisions", "changes", "plugins", "streams", "agents", "first-day", "compare"];
 
 #[test]
 fn a_quick_run_reports_every_row_without_an_error() {
@@ -99,6 +99,7 @@ fn a_quick_run_reports_every_row_without_an_error() {
     let streams = &report["streams"];
     assert_eq!(streams["told_ms"].as_array().unwrap().len() as u64, streams["streams"].as_u64().unwrap());
     check_agents(&report["agents"]);
+    check_first_day(&report["first_day"]);
     check_comparison(&report["comparison"]);
 }
 
@@ -159,6 +160,19 @@ fn check_agents(found: &Value) {
     // Ten receivers of each task have at least its end.
     let least = pushes["tasks"].as_u64().unwrap() * 10;
     assert!(pushes["delays_ms"].as_array().unwrap().len() as u64 >= least, "{pushes}");
+}
+
+/// Both sides had calls whose spans and metrics were read, one service was down, and the edit took effect.
+fn check_first_day(found: &Value) {
+    let telemetry = &found["telemetry"];
+    let measured = telemetry["measurements"].as_array().unwrap();
+    assert!(measured.iter().all(|one| one["errors"] == 0 && one["gateway_cpu_us"].as_f64().unwrap() > 0.0));
+    let rows: Vec<_> = measured.iter().map(|one| one["row"].as_str().unwrap()).collect();
+    assert_eq!(rows, ["telemetry off", "telemetry on", "telemetry on", "telemetry off"]);
+    assert_eq!(telemetry["seen"], telemetry["calls"], "{telemetry}");
+    let catalog = &found["catalog"];
+    assert_eq!((&catalog["tools"], &catalog["listed"]), (&500.into(), &2.into()), "{catalog}");
+    assert_eq!(found["edits"]["seconds"].as_array().unwrap().len(), 1);
 }
 
 /// Each row was measured on both sides with few and with many connections.
