@@ -32,6 +32,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub use asp_store::linked_accounts::LinkRow as LinkedAccount;
 use endpoint::TokenAnswer;
@@ -90,6 +91,8 @@ struct GivenLink {
     key: LinkKey,
     id: LinkId,
     version: i64,
+    /// Time at which the link expires; never later than the store's.
+    ends: Instant,
 }
 
 /// Tokens as they are sealed.
@@ -165,6 +168,7 @@ impl LinkedTokens {
     /// Returns the token of the caller's linked account, and whether it was refreshed first.
     async fn find(self: &Arc<Self>, request: &LinkRequest<'_>) -> Result<(Secret, bool), NoLink> {
         let provider = self.provider_of(request).await?;
+        let read_at = Instant::now();
         let link = self.store.link(&request.key()?).await.map_err(unavailable)?;
         let Some(link) = link else { return Err(NoLink::Missing(LinkReason::Never)) };
         if !link.is_live {
@@ -179,7 +183,7 @@ impl LinkedTokens {
             false => link,
         };
         let tokens = self.open(&link).await?;
-        self.note(request, &link).await;
+        self.note(request, &link, read_at.checked_add(link.life).unwrap_or(read_at)).await;
         Ok((tokens.access, stale))
     }
 
@@ -395,7 +399,7 @@ impl LinkedTokens {
     }
 
     /// Notes the use of a link, and which link the call got.
-    async fn note(&self, request: &LinkRequest<'_>, link: &LinkRow) {
+    async fn note(&self, request: &LinkRequest<'_>, link: &LinkRow, ends: Instant) {
         {
             let mut given = self.given.lock();
             if given.len() >= REMEMBERED {
@@ -406,6 +410,7 @@ impl LinkedTokens {
                 key: link.key.clone(),
                 id: link.id,
                 version: link.version,
+                ends,
             });
         }
         let used = u64::try_from(link.used_ms).unwrap_or_default();
@@ -474,6 +479,7 @@ mod tests {
             created_ms: 0,
             used_ms: 0,
             expires_ms: 0,
+            life: Duration::ZERO,
             sealed: Bytes::new(),
         }
     }
