@@ -13,6 +13,7 @@ mod refresh;
 mod removal;
 mod request;
 mod ticket;
+mod unstored;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -248,7 +249,7 @@ impl LinkedTokens {
         linked.unwrap_or_else(|_| Err(unavailable("linking the account was aborted")))
     }
 
-    async fn redeem(&self, new: &NewLink) -> Result<(), NoLink> {
+    async fn redeem(self: &Arc<Self>, new: &NewLink) -> Result<(), NoLink> {
         let NewLink { ticket, code, verifier, .. } = new;
         let known = self.provider(&ticket.provider).await?;
         let redirect = self.redirect();
@@ -261,12 +262,14 @@ impl LinkedTokens {
             form.push(("code_verifier", verifier.expose()));
         }
         let answer = self.ask_for_tokens(&known, &form).await?;
-        match self.store_link(new, &known, &answer).await {
+        let id: LinkId = rand::random();
+        match self.store_link((id, new), &known, &answer).await {
             Ok(()) => {
                 self.stored.send_modify(|stored| *stored = stored.wrapping_add(1));
                 Ok(())
             }
             Err(fault) => {
+                tokio::spawn(Arc::clone(self).end_unstored(id, ticket.key()));
                 self.revoke_unstored(&known, &ticket.org, answer).await;
                 Err(NoLink::NotStored(fault.to_string()))
             }
@@ -276,12 +279,11 @@ impl LinkedTokens {
     /// Stores the link of an answer to a code.
     async fn store_link(
         &self,
-        new: &NewLink,
+        (id, new): (LinkId, &NewLink),
         known: &KnownProvider,
         answer: &TokenAnswer,
     ) -> Result<(), NoLink> {
         let NewLink { ticket, scopes, .. } = new;
-        let id: LinkId = rand::random();
         // Providers may name the granted scopes otherwise; one that the user left out is refused by the service.
         let requested = scopes.join(" ");
         let tokens = self.sealed_tokens((id, &ticket.org), answer, (None, &requested), known).await?;

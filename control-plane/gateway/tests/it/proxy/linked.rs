@@ -27,6 +27,8 @@ use crate::support::{Answer, PUBLIC_URL, now, vault};
 mod audited;
 #[path = "linked/bound.rs"]
 mod bound;
+#[path = "linked/broken.rs"]
+mod broken;
 #[path = "linked/late.rs"]
 mod late;
 #[path = "linked/responses.rs"]
