@@ -144,6 +144,9 @@ async fn an_admin_answers_five_questions_on_the_page_alone(shared: &Shared) -> R
     previews(&browser).await.context("a limit and a rule")?;
     let limits = read(stack, "/api/ratelimits/orgs/paged").await.context("limits")?;
     ensure!(limits[0]["selector"]["user"] == "each", "{limits}");
+    let rules = read(stack, "/api/policy/orgs/paged/bindings").await.context("rules")?;
+    let names = rules.as_array().into_iter().flatten().map(|rule| &rule["primitive"]["name"]);
+    ensure!(names.collect::<Vec<_>>() == ["clock"], "the rule about echo is undone: {rules}");
     for list in ["ratelimits/orgs/paged", "policy/orgs/paged/bindings"] {
         admin(stack, "DELETE", &format!("/api/{list}"), "").await?;
     }
@@ -218,7 +221,16 @@ async fn blocks(stack: &Stack, browser: &Chromium, bob: &str) -> Result<()> {
     browser.run("document.getElementById('explain').reset()").await.map(drop)
 }
 
-/// Asks whom a limit and a rule would have refused, and stores both.
+/// Undoes the last change of a part of the page, whose preview has this word.
+async fn undoes(browser: &Chromium, id: &str, word: &str) -> Result<()> {
+    let button = format!("#{id} button");
+    browser.click(&button).await?;
+    shows(browser, id, word).await?;
+    browser.click(&button).await?;
+    shows(browser, id, "Undone.").await.map(drop)
+}
+
+/// Asks whom a limit and a rule would have refused, and stores both; undoes the removal of the limit, and the rule.
 async fn previews(browser: &Chromium) -> Result<()> {
     browser.run("document.querySelector('#limit [name=count]').value = '1'").await?;
     browser.run("document.querySelector('#limit [name=unit]').value = 'h'").await?;
@@ -230,6 +242,9 @@ async fn previews(browser: &Chromium) -> Result<()> {
     shows(browser, "limit-answer", "the org has 1 limits").await?;
     browser.click("#limits").await?;
     shows(browser, "limit-answer", "1 call an hour for each user on echo").await?;
+    browser.click("#limit-answer td button").await?;
+    shows(browser, "limit-answer", "Removed.").await?;
+    undoes(browser, "limit-answer", "stores again").await?;
     browser.fill("#rule [name=primitive]", "echo").await?;
     browser.click("#rule button").await?;
     let rule = shows(browser, "rule-answer", "2 would be refused").await?;
@@ -241,6 +256,7 @@ async fn previews(browser: &Chromium) -> Result<()> {
     browser.fill("#explain [name=server]", "demo").await?;
     browser.click("#explain button").await?;
     shows(browser, "explain-answer", "carol: denied").await?;
+    undoes(browser, "rule-answer", "removes").await?;
     let foreign = browser.run("return [...document.querySelectorAll('script')].length").await?;
     ensure!(foreign == json!(1), "{foreign}");
     Ok(())

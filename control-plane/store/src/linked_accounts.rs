@@ -114,6 +114,8 @@ pub struct LinkRow {
     pub used_ms: i64,
     /// Unix milliseconds at which it ends whether it is used or not.
     pub expires_ms: i64,
+    /// Remaining life of the link by the store's clock.
+    pub life: Duration,
     pub sealed: Bytes,
 }
 

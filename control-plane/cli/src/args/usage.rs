@@ -31,7 +31,7 @@ pub struct UsageArgs {
     pub until: Option<String>,
     #[command(flatten)]
     pub filter: CallFilterArgs,
-    /// Only calls of the primitive with this id
+    /// Only calls of this primitive, by its id or by the name that clients see
     #[arg(long, value_name = "ID")]
     pub primitive: Option<String>,
     /// Lists the primitives without an admitted call for this long, e.g. 30d

@@ -1,7 +1,8 @@
 //! A secret that is typed at the terminal and not shown there.
 //!
 //! Keeps true: the terminal gets its modes back on every path. Ctrl-C is one of them, because it arrives here as a key and not
-//! as a signal. What was typed or pasted beyond the line is discarded, so that no shell shows or runs it.
+//! as a signal; a signal of another process is one if the caller listens for it and drops the question. What was typed or pasted
+//! beyond the line is discarded, so that no shell shows or runs it.
 
 use std::io::BufRead;
 use std::os::fd::AsFd;
@@ -11,6 +12,7 @@ use asp_command::failure::Failure;
 use asp_command::print;
 use asp_platform::secret::Secret;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use tokio::sync::oneshot;
 
 /// Longest secret, in bytes.
 const MAX_TYPED: usize = 16 << 10;
@@ -22,12 +24,18 @@ const QUIT: u8 = 0x1c;
 /// Number of the signal that Ctrl-C stands for.
 const SIGINT: u8 = 2;
 
-/// Asks for the secret of an option at the terminal.
-pub(super) fn ask(option: &str, what: &str) -> Result<Secret, Failure> {
-    let input = std::io::stdin();
-    let _hidden = HiddenInput::start(&input)?;
+/// Asks for the secret of an option at the terminal, which has its modes back when the future is dropped.
+pub(super) async fn ask(option: &'static str, what: &str) -> Result<Secret, Failure> {
+    let _hidden = HiddenInput::start(std::io::stdin())?;
     print::note(&format!("{option}: {what}? It is not shown."));
-    read_line(input.lock(), option)
+    let (answer, typed) = oneshot::channel();
+    let read = move || {
+        // Err: the question was dropped.
+        let _ = answer.send(read_line(std::io::stdin().lock(), option));
+    };
+    // A thread that nothing waits for: only a key ends its read.
+    std::thread::Builder::new().name("hidden-input".to_owned()).spawn(read).context("read the terminal")?;
+    typed.await.context("read the terminal")?
 }
 
 /// A terminal that shows nothing of what is typed, until this is dropped.

@@ -4,6 +4,7 @@
 //! nor shown while it is typed.
 
 use std::io::{IsTerminal, Read};
+use std::path::Path;
 
 use anyhow::Context;
 use asp_command::environment::ProcessEnvironment;
@@ -16,6 +17,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{self, is, list, number, text, texts};
 use super::client::{AdminClient, api_path, block_on, with_query};
 use super::hidden_input;
+use super::plugin::run_until_signal;
 use crate::args::links::{LinkProviderAddArgs, LinkProviderCommand, LinksCommand, LinksFilterArgs};
 
 /// Longest secret that is read, in bytes.
@@ -88,10 +90,25 @@ pub fn run_provider(command: &LinkProviderCommand) -> Result<(), Failure> {
 
 fn add(args: &LinkProviderAddArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let secret = if args.public { None } else { Some(read_secret(args)?) };
-    let body = body(args, secret.as_ref())?;
+    // Before signals are listened for, because a pipe may not end.
+    let read = match &args.client_secret_file {
+        Some(file) if !args.public => Some(read_secret(file)?),
+        _ => None,
+    };
+    block_on(run_until_signal(async {
+        let secret = match read {
+            None if !args.public => Some(ask_secret().await?),
+            read => read,
+        };
+        put(&api, args, secret.as_ref()).await
+    }))
+}
+
+/// Stores a provider and shows it.
+async fn put(api: &AdminClient, args: &LinkProviderAddArgs, secret: Option<&Secret>) -> Result<(), Failure> {
+    let body = body(args, secret)?;
     let path = api_path(&["api", "link-providers", &args.name]);
-    let stored = block_on(async { api.put(&path, &body).await?.accepted() })?;
+    let stored = api.put(&path, &body).await?.accepted()?;
     let words = format!(
         "{}\nregister <public URL>/account/callback as the redirect of the client; specs name it by `auth: {{linked: {}}}`",
         provider_line(&stored),
@@ -154,14 +171,16 @@ fn body(args: &LinkProviderAddArgs, secret: Option<&Secret>) -> Result<Value, Fa
     Ok(body)
 }
 
-/// Reads the secret of a client from its file, or from the terminal.
-fn read_secret(args: &LinkProviderAddArgs) -> Result<Secret, Failure> {
-    let Some(file) = &args.client_secret_file else {
-        if !std::io::stdin().is_terminal() {
-            return Err(Failure::bad("--client-secret-file", "is required, or --public"));
-        }
-        return hidden_input::ask("--client-secret-file", "secret of the client");
-    };
+/// Asks for the secret of a client at the terminal.
+async fn ask_secret() -> Result<Secret, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::bad("--client-secret-file", "is required, or --public"));
+    }
+    hidden_input::ask("--client-secret-file", "secret of the client").await
+}
+
+/// Reads the secret of a client from its file.
+fn read_secret(file: &Path) -> Result<Secret, Failure> {
     let shown = || format!("read {}", file.display());
     let source: Box<dyn Read> = match file.to_str() {
         Some("-") => Box::new(std::io::stdin()),

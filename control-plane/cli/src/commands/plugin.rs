@@ -52,10 +52,12 @@ pub fn run(command: &PluginCommand) -> Result<(), Failure> {
 }
 
 /// Runs the work until a signal arrives; dropping the work then ends its child processes, which the signal itself does not reach.
+/// Listens before the work begins.
 pub(super) async fn run_until_signal(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     tokio::select! {
-        done = work => done,
+        biased;
         signal = wait_for_signal() => Err(Failure::Signalled(signal?)),
+        done = work => done,
     }
 }
 

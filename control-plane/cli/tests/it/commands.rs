@@ -1,10 +1,16 @@
 //! Commands that need no control plane: exit codes and output.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
 use serde_json::Value;
 
-use crate::support::{asp, primitives, run, text};
+use crate::support::{asp, primitives, run, text, until};
 
 #[test]
 fn bad_configuration_exits_64_and_lists_every_fault() {
@@ -267,4 +273,29 @@ fn an_import_prints_one_object_for_programs_and_its_text_for_people() {
     let server = &object["servers"][0];
     assert!(server["changed"].as_array().is_some_and(|changes| !changes.is_empty()), "{server}");
     assert!(server["error"].as_str().unwrap().contains("--accept"), "{server}");
+}
+
+#[tokio::test]
+async fn a_signal_while_a_secret_is_typed_leaves_the_terminal_as_it_was() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let state = tempfile::tempdir().unwrap();
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let keyboard = openpt(flags).unwrap();
+        unlockpt(&keyboard).unwrap();
+        let terminal = File::from(ioctl_tiocgptpeer(&keyboard, flags).unwrap());
+        let modes = || tcgetattr(&terminal).unwrap().local_modes;
+        let before = modes();
+        assert!(before.contains(LocalModes::ECHO));
+        let mut command = asp(state.path());
+        command.args(["link-provider", "add", "github", "--client-id", "x"]);
+        command.env("ASP_ADMIN_URL", "http://127.0.0.1:1").env("ASP_ADMIN_TOKEN", "t");
+        command.stdin(terminal.try_clone().unwrap()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.contains("It is not shown")), "{signal:?}");
+        assert!(!modes().contains(LocalModes::ECHO), "{signal:?}");
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let ended = until(|| child.try_wait().unwrap()).await;
+        assert_eq!((ended.code(), modes()), (Some(code), before), "{signal:?}");
+    }
 }

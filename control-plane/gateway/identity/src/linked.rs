@@ -13,6 +13,7 @@ mod refresh;
 mod removal;
 mod request;
 mod ticket;
+mod unstored;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -32,6 +33,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub use asp_store::linked_accounts::LinkRow as LinkedAccount;
 use endpoint::TokenAnswer;
@@ -90,6 +92,8 @@ struct GivenLink {
     key: LinkKey,
     id: LinkId,
     version: i64,
+    /// Time at which the link expires; never later than the store's.
+    ends: Instant,
 }
 
 /// Tokens as they are sealed.
@@ -165,6 +169,7 @@ impl LinkedTokens {
     /// Returns the token of the caller's linked account, and whether it was refreshed first.
     async fn find(self: &Arc<Self>, request: &LinkRequest<'_>) -> Result<(Secret, bool), NoLink> {
         let provider = self.provider_of(request).await?;
+        let read_at = Instant::now();
         let link = self.store.link(&request.key()?).await.map_err(unavailable)?;
         let Some(link) = link else { return Err(NoLink::Missing(LinkReason::Never)) };
         if !link.is_live {
@@ -179,7 +184,7 @@ impl LinkedTokens {
             false => link,
         };
         let tokens = self.open(&link).await?;
-        self.note(request, &link).await;
+        self.note(request, &link, read_at.checked_add(link.life).unwrap_or(read_at)).await;
         Ok((tokens.access, stale))
     }
 
@@ -244,7 +249,7 @@ impl LinkedTokens {
         linked.unwrap_or_else(|_| Err(unavailable("linking the account was aborted")))
     }
 
-    async fn redeem(&self, new: &NewLink) -> Result<(), NoLink> {
+    async fn redeem(self: &Arc<Self>, new: &NewLink) -> Result<(), NoLink> {
         let NewLink { ticket, code, verifier, .. } = new;
         let known = self.provider(&ticket.provider).await?;
         let redirect = self.redirect();
@@ -257,12 +262,14 @@ impl LinkedTokens {
             form.push(("code_verifier", verifier.expose()));
         }
         let answer = self.ask_for_tokens(&known, &form).await?;
-        match self.store_link(new, &known, &answer).await {
+        let id: LinkId = rand::random();
+        match self.store_link((id, new), &known, &answer).await {
             Ok(()) => {
                 self.stored.send_modify(|stored| *stored = stored.wrapping_add(1));
                 Ok(())
             }
             Err(fault) => {
+                tokio::spawn(Arc::clone(self).end_unstored(id, ticket.key()));
                 self.revoke_unstored(&known, &ticket.org, answer).await;
                 Err(NoLink::NotStored(fault.to_string()))
             }
@@ -272,12 +279,11 @@ impl LinkedTokens {
     /// Stores the link of an answer to a code.
     async fn store_link(
         &self,
-        new: &NewLink,
+        (id, new): (LinkId, &NewLink),
         known: &KnownProvider,
         answer: &TokenAnswer,
     ) -> Result<(), NoLink> {
         let NewLink { ticket, scopes, .. } = new;
-        let id: LinkId = rand::random();
         // Providers may name the granted scopes otherwise; one that the user left out is refused by the service.
         let requested = scopes.join(" ");
         let tokens = self.sealed_tokens((id, &ticket.org), answer, (None, &requested), known).await?;
@@ -395,7 +401,7 @@ impl LinkedTokens {
     }
 
     /// Notes the use of a link, and which link the call got.
-    async fn note(&self, request: &LinkRequest<'_>, link: &LinkRow) {
+    async fn note(&self, request: &LinkRequest<'_>, link: &LinkRow, ends: Instant) {
         {
             let mut given = self.given.lock();
             if given.len() >= REMEMBERED {
@@ -406,6 +412,7 @@ impl LinkedTokens {
                 key: link.key.clone(),
                 id: link.id,
                 version: link.version,
+                ends,
             });
         }
         let used = u64::try_from(link.used_ms).unwrap_or_default();
@@ -474,6 +481,7 @@ mod tests {
             created_ms: 0,
             used_ms: 0,
             expires_ms: 0,
+            life: Duration::ZERO,
             sealed: Bytes::new(),
         }
     }

@@ -150,9 +150,9 @@ fn only_id<'s>(name: &str, mut ids: impl Iterator<Item = &'s str>) -> Result<Opt
     }
 }
 
-/// Returns the id to search the audit log for if `name` is an exposed name; `None` if it stays: an id, or unknown, because the
-/// log also has primitives that were deleted. Looks at what the org is offered, or at every server without an org, and at one
-/// server if it is given.
+/// Returns the id to search the audit log or usage for if `name` is an exposed name; `None` if it stays: an id, or unknown,
+/// because they also have primitives that were deleted. Looks at what the org is offered, or at every server without an org, and
+/// at one server if it is given.
 pub(super) async fn called_id(
     state: &AdminState,
     org: Option<&str>,

@@ -16,10 +16,10 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::AdminState;
 use super::auth::Admin;
 use super::problem::{Code, Problem, Result};
 use super::request::Query;
+use super::{AdminState, name_checks};
 use crate::catalog::offers::OfferTable;
 
 /// Maximum number of groups in a response.
@@ -47,7 +47,8 @@ pub struct UsageParams {
     user: Option<String>,
     /// Only calls at this server.
     server: Option<String>,
-    /// Only calls of the primitive with this id.
+    /// Only calls of this primitive: its id, or the name that clients see. If several primitives have the name, `server` must
+    /// tell them apart.
     primitive: Option<String>,
     /// 1 to 1000 [default: 100]; other values are clamped.
     #[param(format = Int64)]
@@ -153,13 +154,20 @@ pub async fn get(
         return Err(Problem::params("from is after to"));
     }
     check_filters([&params.user, &params.server, &params.primitive])?;
+    let primitive = match params.primitive {
+        Some(name) => {
+            let id = name_checks::called_id(&state, org.as_deref(), params.server.as_deref(), &name).await?;
+            Some(id.unwrap_or(name))
+        }
+        None => None,
+    };
     let limit = params.limit.unwrap_or(100).clamp(1, MOST);
     let query = UsageQuery {
         org,
         days: (from, to),
         user: params.user,
         server: params.server,
-        primitive: params.primitive,
+        primitive,
         by,
         limit: limit.saturating_add(1),
     };

@@ -241,10 +241,12 @@ fn read_provider(row: &impl Columns) -> sqlx::Result<ProviderRow> {
 }
 
 fn read_link(row: &impl Columns) -> sqlx::Result<LinkRow> {
+    let at_ms = row.number("at_ms")?;
     let access_life = match row.number("access_until_ms")? {
         0 => None,
-        until => Some(milliseconds(until.saturating_sub(row.number("at_ms")?))),
+        until => Some(milliseconds(until.saturating_sub(at_ms))),
     };
+    let expires_ms = row.number("expires_ms")?;
     Ok(LinkRow {
         id: row.id("link_id")?,
         key: LinkKey {
@@ -261,7 +263,8 @@ fn read_link(row: &impl Columns) -> sqlx::Result<LinkRow> {
         access_life,
         created_ms: row.number("created_ms")?,
         used_ms: row.number("used_ms")?,
-        expires_ms: row.number("expires_ms")?,
+        expires_ms,
+        life: milliseconds(expires_ms.saturating_sub(at_ms)),
         sealed: row.blob("sealed")?,
     })
 }

@@ -107,6 +107,7 @@ async fn a_user_has_one_link_at_a_provider<S: LinkedAccounts>(store: &S) {
     assert_eq!((found.used_ms, &found.key, found.scopes.as_str()), (0, &own, "repo user"));
     let life = found.access_life.unwrap();
     assert!(life <= HOUR && life > HOUR / 2, "{life:?}");
+    assert!(found.life <= HOUR && found.life > HOUR / 2, "{:?}", found.life);
     store.note_use([2; 16], HOUR).await.unwrap();
     let used = store.link(&own).await.unwrap().unwrap().used_ms;
     store.note_use([2; 16], HOUR).await.unwrap();

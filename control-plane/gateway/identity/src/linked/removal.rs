@@ -13,7 +13,7 @@ use futures::future::join_all;
 use super::endpoint::TokenAnswer;
 use super::provider::KnownProvider;
 use super::request::NoLink;
-use super::{LinkedTokens, OpenedTokens, read_tokens, unavailable};
+use super::{LinkedTokens, read_tokens, unavailable};
 
 /// Interval at which a gateway looks for tokens to revoke.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -104,28 +104,6 @@ impl LinkedTokens {
         let opened = self.vault.open(&place, &removed.sealed).await;
         let opened = opened.map_err(|error| NoLink::Vault(error.to_string()))?;
         self.revoke(&provider, &read_tokens(&opened.plain)?).await
-    }
-
-    /// Revokes tokens of a link that could not be stored: once, because only this process has them.
-    pub(super) async fn revoke_unstored(&self, provider: &KnownProvider, org: &str, answer: TokenAnswer) {
-        let tokens = OpenedTokens { access: answer.access, refresh: answer.refresh };
-        match self.revoke(provider, &tokens).await {
-            Ok(()) => {
-                self.metrics.revoked(LinkRevocation::Revoked);
-                tracing::warn!(
-                    provider = provider.name,
-                    org,
-                    "tokens of an account were revoked, because its link could not be stored"
-                );
-            }
-            Err(fault) => {
-                self.metrics.revoked(LinkRevocation::GivenUp);
-                tracing::error!(
-                    provider = provider.name, org, %fault,
-                    "tokens of an account whose link could not be stored were not revoked: end the grant at the provider"
-                );
-            }
-        }
     }
 
     /// Hands tokens that came for a link which has ended to the revocation.

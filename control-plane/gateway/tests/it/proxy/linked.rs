@@ -27,6 +27,8 @@ use crate::support::{Answer, PUBLIC_URL, now, vault};
 mod audited;
 #[path = "linked/bound.rs"]
 mod bound;
+#[path = "linked/broken.rs"]
+mod broken;
 #[path = "linked/late.rs"]
 mod late;
 #[path = "linked/responses.rs"]
@@ -159,6 +161,17 @@ impl World {
     }
 
     async fn put_link_of(&self, id: LinkId, key: &LinkKey, access: &str, life: Duration) {
+        self.put_link_until(id, key, (access, life), HOUR).await;
+    }
+
+    /// Stores a link that expires after `keep`.
+    async fn put_link_until(
+        &self,
+        id: LinkId,
+        key: &LinkKey,
+        (access, life): (&str, Duration),
+        keep: Duration,
+    ) {
         let row = link_row(id);
         let place = Place { tenant: "acme", table: LINK_TABLE, row: &row };
         let plain = json!({ "a": access, "r": "rt-0" }).to_string();
@@ -169,7 +182,7 @@ impl World {
             access_life: Some(life),
             sealed: vault().seal(&place, plain.as_bytes()).await.unwrap().into(),
         };
-        self.store.put_link(id, key, &tokens, HOUR).await.unwrap();
+        self.store.put_link(id, key, &tokens, keep).await.unwrap();
     }
 
     async fn call(&self, gateway: usize) -> Value {

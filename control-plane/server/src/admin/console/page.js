@@ -237,6 +237,45 @@ async function explain({ user, primitive, server }) {
     ...(revoked.length === 0 ? [] : [table(["Block or revocation", "Reason", "Admin"], revoked)]));
 }
 
+// Returns the newest change of one kind in the history of the org; `undefined` if there is none.
+async function newestChange(kind) {
+  return (await ask("GET", `/api/audit?${query({ org: session.org, kind, limit: 1 })}`)).answer[0];
+}
+
+// Makes a change; returns the answer, and a button that offers its undo. There is no button if nothing changed, or if the history
+// cannot be read any more: the change is stored all the same.
+async function withUndo(kind, id, write) {
+  const asker = session;
+  const before = await newestChange(kind);
+  const answer = await write();
+  let change;
+  try {
+    change = await newestChange(kind);
+  } catch (error) {
+    if (asker !== session) throw error;
+  }
+  const isNew = change !== undefined && change.revision !== before?.revision && change.undoable;
+  return { answer, undo: isNew ? [button("Undo", () => previewUndo(change.revision, id))] : [] };
+}
+
+// Shows what the undo of a change would do, and offers it; it is refused if the list has changed since.
+async function previewUndo(revision, id) {
+  const path = `/api/audit/${revision}/undo`;
+  const { answer, etag } = await ask("GET", path);
+  const undo = button("Undo this change", async () => {
+    const done = await ask("POST", path, undefined, etag === null ? {} : { "if-match": etag });
+    show(id, element("p", "Undone."), button("Undo that", () => previewUndo(done.answer.revision, id)));
+  });
+  const entries = (word, list) => list.map((entry) => ({ cells: [word, JSON.stringify(entry)] }));
+  const effects = (word, list) => list.map(({ who, server, primitive, protocol, from, to }) => ({
+    cells: [word, `${who} at ${server}: ${primitive} by ${protocol}, ${from} -> ${to}`],
+  }));
+  const more = answer.more === 0 ? [] : [element("p", `${answer.more} more effects are not shown.`, "note")];
+  show(id, element("p", `The undo of change ${answer.change} (${answer.action} by ${answer.actor} at ${time(answer.at)}):`),
+    table(["", ""], [...entries("removes", answer.removes), ...entries("stores again", answer.restores),
+      ...effects("gives", answer.gains), ...effects("takes", answer.loses)]), ...more, undo);
+}
+
 // Replaces the limits of the org by what `change` makes of them; returns the stored list.
 async function changeLimits(change) {
   const path = orgPath("/api/ratelimits/orgs/", "");
@@ -248,12 +287,13 @@ async function changeLimits(change) {
 async function showLimits() {
   const { answer } = await ask("GET", orgPath("/api/ratelimits/orgs/", "/usage"));
   const remove = (unwanted) => button("Remove", async () => {
-    await changeLimits((limits) => {
+    const { undo } = await withUndo("limit", "limit-answer", () => changeLimits((limits) => {
       const place = limits.findIndex((limit) => JSON.stringify(limit) === JSON.stringify(unwanted));
       if (place < 0) throw new Error("The limit is not stored any more: show the limits again.");
       return limits.filter((_, index) => index !== place);
-    });
+    }));
     await showLimits();
+    byId("limit-answer").prepend(element("p", "Removed."), ...undo);
   });
   // Those of all orgs are not in the org's list, which may have an equal one.
   const rows = answer.limits.map(({ limit, words, ofAllOrgs, calls, wouldRefuse }) => ({
@@ -271,8 +311,9 @@ async function tryLimit({ count, unit, primitive }) {
   const words = `${tried.words}: would have refused ${tried.wouldRefuse} of ${tried.calls} calls and `
     + `${tried.wouldRefuseCallers} of ${tried.callers} callers since ${time(answer.since)}`;
   const store = button("Store this limit", async () => {
-    const after = await changeLimits((limits) => [...limits, tried.limit]);
-    show("limit-answer", element("p", `Stored; the org has ${after.length} limits.`));
+    const { answer: after, undo } = await withUndo("limit", "limit-answer",
+      () => changeLimits((limits) => [...limits, tried.limit]));
+    show("limit-answer", element("p", `Stored; the org has ${after.length} limits.`), ...undo);
   });
   const rows = tried.refused.map((caller) => ({ cells: [caller.user, caller.issuer, caller.wouldRefuse, caller.calls] }));
   show("limit-answer", element("p", words), ...unknownName(primitive, found),
@@ -299,8 +340,9 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
     `Not determined: ${groups} by the groups of their callers, ${byArguments} by their arguments, `
     + `${notServed} because no server has the primitive any more.`, "note")];
   const store = button("Store this rule", async () => {
-    await ask("PUT", orgPath("/api/policy/orgs/", "/bindings"), binding);
-    show("rule-answer", element("p", "Stored."), element("p",
+    const { undo } = await withUndo("binding", "rule-answer",
+      () => ask("PUT", orgPath("/api/policy/orgs/", "/bindings"), binding));
+    show("rule-answer", element("p", "Stored."), ...undo, element("p",
       `asp history --org ${session.org} --kind binding lists the change, and asp undo CHANGE takes it back.`, "note"));
   });
   const callers = answer.callers.map(({ user, issuer, refused, admitted, asked }) => ({

@@ -1,6 +1,8 @@
 //! Unknown names in exposure, bindings and limits.
 
+use asp_platform::clock;
 use asp_store::audit::{AuditLog, CallEvent};
+use asp_store::usage::{DAY_MS, UsageBatch, UsageCounts, UsageKey, UsageStore};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -207,5 +209,37 @@ async fn the_audit_log_is_searched_by_an_exposed_name() {
         let rows = found.body.as_array().unwrap_or_else(|| panic!("{query}: {}", found.body));
         let found: Vec<&str> = rows.iter().map(|row| row["event"]["primitive"].as_str().unwrap()).collect();
         assert_eq!(found, wanted, "{query} as {role}");
+    }
+}
+
+#[tokio::test]
+async fn usage_is_summed_by_an_exposed_name() {
+    let api = exposing_say().await;
+    let row = |(primitive, calls): (&str, u64)| {
+        let key = UsageKey {
+            org: "acme".into(),
+            day: i64::try_from(clock::now_ms()).unwrap() / DAY_MS,
+            user: "alice".into(),
+            issuer: "dev".into(),
+            server: "demo".into(),
+            primitive: primitive.into(),
+        };
+        (key, UsageCounts { calls, ..UsageCounts::default() })
+    };
+    // The last one is a primitive that was deleted.
+    let rows = [("echo", 1), ("echo.loud", 2), ("gone", 4)].map(row);
+    let batch = UsageBatch { writer: [1; 16], number: 1, rows: rows.into() };
+    api.call_usage.add_usage(&batch).await.unwrap();
+    for (role, query, calls) in [
+        ("org:acme", "primitive=say", 1),
+        ("org:acme:read", "primitive=say&server=demo", 1),
+        ("platform", "primitive=say", 1),
+        ("org:acme", "primitive=say&server=shop", 0),
+        ("org:acme", "primitive=echo", 1),
+        ("org:acme", "primitive=gone", 4),
+        ("org:acme", "primitive=sa", 0),
+    ] {
+        let report = api.get(role, &format!("/api/usage?by=user&{query}")).await.body;
+        assert_eq!(report["total"]["calls"], calls, "{query} as {role}: {report}");
     }
 }

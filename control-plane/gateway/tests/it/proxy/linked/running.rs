@@ -1,6 +1,17 @@
-//! Calls that run when their linked account is removed.
+//! Calls that run when their linked account is removed or expires.
 
 use super::*;
+
+/// Life of a link that is to expire: longer than a call needs to begin.
+const SHORT: Duration = Duration::from_secs(6);
+
+/// Starts a call of this user.
+fn calling(world: &World, user: &str) -> tokio::task::JoinHandle<Value> {
+    let gateway = world.gateways[0].clone();
+    let params = json!({"name": "echo", "arguments": {"message": "m"}});
+    let call = Modern::new("demo", &token(user), "tools/call", params);
+    tokio::spawn(async move { call.send(&gateway).await.json() })
+}
 
 #[tokio::test]
 async fn a_running_call_ends_with_its_account_and_the_others_go_on() {
@@ -47,4 +58,37 @@ async fn a_running_call_ends_with_its_account_and_the_others_go_on() {
     let end =
         events.iter().find(|event| event["event"] == "call.finish" && event["user"] == "alice").unwrap();
     assert_eq!(end["outcome"], "cancelled", "{end}");
+}
+
+#[tokio::test]
+async fn a_running_call_goes_on_when_its_link_expires() {
+    let world = World::start().await;
+    world.heard.accepted.lock().extend(["at-0".to_owned(), "of-bob".to_owned()]);
+    let bob = LinkKey { subject: "bob".into(), ..alice() };
+    world.put_link_of([8; 16], &bob, "of-bob", HOUR).await;
+    let held = Arc::new(Semaphore::new(0));
+    *world.heard.held.lock() = Some(held.clone());
+    world.put_link_until(LINK, &alice(), ("at-0", HOUR), SHORT).await;
+    let of_alice = calling(&world, "alice");
+    let of_bob = calling(&world, "bob");
+    let looking = async {
+        until_async("both calls run", async || world.heard.calls.lock().len() == 2).await;
+        until_async("her link ends", async || world.store.link(&alice()).await.unwrap().is_none()).await;
+        // A look that ends the call of bob comes after the end of her link.
+        let link_of_bob = LinkFilter { org: "acme", subject: "bob", ..LinkFilter::default() };
+        assert_eq!(world.store.remove_links(link_of_bob).await.unwrap(), 1);
+        until_async("the call of bob ends", async || of_bob.is_finished()).await;
+    };
+    let keeping = world.gateways[0].gateway.keep_links();
+    tokio::select! {
+        () = keeping => panic!("it keeps on"),
+        () = looking => {}
+    }
+    assert!(!is_done(&of_bob.await.unwrap()));
+    assert!(!of_alice.is_finished(), "nobody removed her account");
+    held.add_permits(2);
+    let answer = of_alice.await.unwrap();
+    assert!(is_done(&answer), "{answer}");
+    // The next call asks for the account.
+    world.page().await;
 }
