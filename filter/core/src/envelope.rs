@@ -71,13 +71,25 @@ pub fn scan(body: &[u8], binding: Binding) -> Result<Envelope, Reason> {
     Ok(envelope)
 }
 
-/// Returns the `id` of a message that is refused, as JSON text; `None` if it has no valid one, or could not be parsed.
+/// Returns the `id` of a message that is refused, as JSON text; `None` if it has no valid one, has several, or could not be
+/// parsed.
 pub fn id_of_refused(body: &[u8], reason: Reason) -> Option<&str> {
     if reason == Reason::ParseError {
         return None;
     }
-    let [text] = asp_json::named(std::str::from_utf8(body).ok()?, ["id"])?;
-    id(Cursor::new(text?.as_bytes()).ok()?.value().ok()?)
+    let mut cursor = Cursor::new(body).ok()?;
+    let mut count = 0;
+    let mut found = None;
+    let read = cursor.object_with_keys(|cursor, key| {
+        let value = cursor.value()?;
+        if key.unescape() == "id" {
+            count += 1;
+            found = id(value);
+        }
+        Ok(())
+    });
+    read.ok()?;
+    found.filter(|_| count == 1)
 }
 
 /// Scans the whole text; `None` for well-formed JSON that is not an envelope.

@@ -37,6 +37,7 @@ fn a_message_that_is_refused_has_the_id_that_could_be_read() {
         (r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, None),
         (r#"{"jsonrpc":"2.0","method":7}"#, None),
         (r#"[{"id":7}]"#, None),
+        (r#"{"jsonrpc":"2.0","id":1,"\u0069d":2,"method":"x"}"#, None),
         ("7", None),
     ] {
         assert_eq!(id_of_refused(body.as_bytes(), refused(body)), expected, "{body}");
