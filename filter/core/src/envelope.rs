@@ -265,15 +265,12 @@ fn string<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Cow<'a, str>>, Syntax> {
     })
 }
 
-/// Returns the text of a string or of an integer of at most 64 bits (MCP `RequestId`); anything else would not survive
-/// a round trip.
+/// Returns the text of a string or of an integer (MCP `RequestId`), which clients that know one kind of number write with a
+/// fraction of zero; anything else would not survive a round trip.
 fn id(value: Value<'_>) -> Option<&str> {
     let text = match value {
         Value::String(text) => text.literal,
-        Value::Number(number) => {
-            let integer = number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok();
-            integer.then_some(number)?
-        }
+        Value::Number(number) if asp_json::is_integer(number) => number,
         _ => return None,
     };
     (text.len() <= MAX_ID_BYTES).then_some(text)

@@ -125,14 +125,22 @@ fn notifications_and_responses_are_told_apart() {
 
 #[test]
 fn ids_survive_as_written_or_are_refused() {
-    for id in
-        ["0", "-1", "9007199254740993", "18446744073709551615", "-9223372036854775808", "\"\"", "\"\\u0041\""]
-    {
+    for id in [
+        "0",
+        "-1",
+        "1.0",
+        "1e3",
+        "9007199254740993",
+        "18446744073709551615",
+        "-9223372036854775808",
+        "\"\"",
+        "\"\\u0041\"",
+    ] {
         let envelope = accepted(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#));
         assert_eq!(envelope.id.as_deref(), Some(id));
     }
     let long = format!("\"{}\"", "x".repeat(MAX_ID_BYTES));
-    for id in ["null", "1.0", "1e3", "true", "{}", "[]", "[1]", "18446744073709551616", long.as_str()] {
+    for id in ["null", "1.5", "1e300", "true", "{}", "[]", "[1]", "18446744073709551616", long.as_str()] {
         assert_eq!(
             refused(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#)),
             Reason::InvalidRequest,
