@@ -71,8 +71,8 @@ pub fn scan(body: &[u8], binding: Binding) -> Result<Envelope, Reason> {
     Ok(envelope)
 }
 
-/// Returns the `id` of a message that is refused, as JSON text; `None` if it has no valid one, has several, or could not be
-/// parsed.
+/// Returns the `id` of a message that is refused, as JSON text; `None` if it has no valid one, has several, could not be
+/// parsed, or is a response, whose refusal has none (MCP 2025-11-25, sending messages to the server).
 pub fn id_of_refused(body: &[u8], reason: Reason) -> Option<&str> {
     if reason == Reason::ParseError {
         return None;
@@ -80,16 +80,21 @@ pub fn id_of_refused(body: &[u8], reason: Reason) -> Option<&str> {
     let mut cursor = Cursor::new(body).ok()?;
     let mut count = 0;
     let mut found = None;
+    let mut is_response = false;
     let read = cursor.object_with_keys(|cursor, key| {
         let value = cursor.value()?;
-        if key.unescape() == "id" {
-            count += 1;
-            found = id(value);
+        match &*key.unescape() {
+            "id" => {
+                count += 1;
+                found = id(value);
+            }
+            "result" | "error" => is_response = true,
+            _ => {}
         }
         Ok(())
     });
     read.ok()?;
-    found.filter(|_| count == 1)
+    found.filter(|_| count == 1 && !is_response)
 }
 
 /// Scans the whole text; `None` for well-formed JSON that is not an envelope.

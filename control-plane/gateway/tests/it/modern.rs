@@ -136,7 +136,8 @@ async fn notifications_are_accepted_and_responses_and_batches_refused() {
     assert_eq!(notification.send(&fixture).await.status, StatusCode::ACCEPTED);
     let mut response = Modern::new("demo", &token("alice"), "x", json!({}));
     response.body = json!({"jsonrpc": "2.0", "id": 1, "result": {}});
-    assert_eq!(response.send(&fixture).await.status, StatusCode::BAD_REQUEST);
+    let refused = response.send(&fixture).await;
+    assert_eq!((refused.status, refused.json().get("id")), (StatusCode::BAD_REQUEST, None));
     let mut batch = Modern::new("demo", &token("alice"), "x", json!({}));
     batch.body = json!([batch.body]);
     assert_eq!(batch.send(&fixture).await.status, StatusCode::BAD_REQUEST);

@@ -36,6 +36,7 @@ fn a_message_that_is_refused_has_the_id_that_could_be_read() {
         (r#"{"jsonrpc":"2.0", "id": 7 }"#, Some("7")),
         (r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, None),
         (r#"{"jsonrpc":"2.0","method":7}"#, None),
+        (r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{}}"#, None),
         (r#"[{"id":7}]"#, None),
         (r#"{"jsonrpc":"2.0","id":1,"\u0069d":2,"method":"x"}"#, None),
         ("7", None),
