@@ -36,6 +36,8 @@ pub enum Feature {
     Icons,
     /// Elicitation by form or by URL, declared separately.
     ElicitationModes,
+    /// Choices of a form with a title each (`oneOf`); before, the titles are in `enumNames`.
+    TitledChoices,
     /// The error -32042: the user must visit pages before the request is repeated.
     UrlElicitationError,
     /// The capabilities `sampling.tools` and `sampling.context`.
@@ -115,6 +117,7 @@ impl Feature {
             Feature::UrlElicitationError => Revision::V2025_11_25..=Revision::V2025_11_25,
             Feature::Icons
             | Feature::ElicitationModes
+            | Feature::TitledChoices
             | Feature::SamplingCapabilities
             | Feature::ArgumentErrors
             | Feature::StreamPolling => Revision::V2025_11_25..=Revision::LATEST,

@@ -125,6 +125,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         Ok(request) => {
             let origin = request.admitted.origin.clone();
             let caller = request.admitted.caller.clone();
+            let is_public = request.admitted.path_kind == PathKind::Public;
             let uri = parts.uri.clone();
             let reached = match all_servers::is_for_all(&request) {
                 // Boxed, so that the state of every request does not include this one's.
@@ -136,8 +137,11 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             if unserved::is_marked(response.extensions()) && gateway.pipeline.is_away() {
                 response.headers_mut().insert(unserved::HEADER, HeaderValue::from_static("1"));
             }
-            if let Some(origin) = origin {
-                add_headers(&mut response, reply::response_headers(&origin));
+            match origin {
+                Some(origin) => add_headers(&mut response, reply::response_headers(&origin)),
+                // A cache must not answer a page with this response, which lacks those headers (Fetch, CORS and caches).
+                None if is_public => add_headers(&mut response, [("vary", "origin".to_owned())]),
+                None => {}
             }
             let org = caller.as_ref().map_or("", |caller| caller.org.as_str());
             log_refusal(&gateway, response, org, &uri)

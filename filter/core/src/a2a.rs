@@ -12,7 +12,7 @@ use prost::Message;
 use serde_json::json;
 
 use crate::reason::Reason;
-use crate::reply::{RefusalContent, Reply};
+use crate::reply::{JSON_ONLY, RefusalContent, Reply};
 use crate::revocation::RevocationNotice;
 
 /// Domain of the reasons that the platform defines.
@@ -76,7 +76,7 @@ impl RefusalContent {
 
     /// Builds the refusal of a body whose media type is not that of JSON-RPC, which is an error of A2A.
     pub(crate) fn into_a2a_media_type(self) -> Reply {
-        let refusal = RefusalContent { message: "the body must be application/json", ..self };
+        let refusal = RefusalContent { message: JSON_ONLY, ..self };
         let (reason, domain) = CONTENT_TYPE;
         let info = refusal.info(reason, domain);
         refusal.into_a2a_error(None, CONTENT_TYPE_NOT_SUPPORTED, &info)

@@ -71,13 +71,30 @@ pub fn scan(body: &[u8], binding: Binding) -> Result<Envelope, Reason> {
     Ok(envelope)
 }
 
-/// Returns the `id` of a message that is refused, as JSON text; `None` if it has no valid one, or could not be parsed.
+/// Returns the `id` of a message that is refused, as JSON text; `None` if it has no valid one, has several, could not be
+/// parsed, or is a response, whose refusal has none (MCP 2025-11-25, sending messages to the server).
 pub fn id_of_refused(body: &[u8], reason: Reason) -> Option<&str> {
     if reason == Reason::ParseError {
         return None;
     }
-    let [text] = asp_json::named(std::str::from_utf8(body).ok()?, ["id"])?;
-    id(Cursor::new(text?.as_bytes()).ok()?.value().ok()?)
+    let mut cursor = Cursor::new(body).ok()?;
+    let mut count = 0;
+    let mut found = None;
+    let mut is_response = false;
+    let read = cursor.object_with_keys(|cursor, key| {
+        let value = cursor.value()?;
+        match &*key.unescape() {
+            "id" => {
+                count += 1;
+                found = id(value);
+            }
+            "result" | "error" => is_response = true,
+            _ => {}
+        }
+        Ok(())
+    });
+    read.ok()?;
+    found.filter(|_| count == 1 && !is_response)
 }
 
 /// Scans the whole text; `None` for well-formed JSON that is not an envelope.
@@ -253,15 +270,12 @@ fn string<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Cow<'a, str>>, Syntax> {
     })
 }
 
-/// Returns the text of a string or of an integer of at most 64 bits (MCP `RequestId`); anything else would not survive
-/// a round trip.
+/// Returns the text of a string or of an integer (MCP `RequestId`), which clients that know one kind of number write with a
+/// fraction of zero; anything else would not survive a round trip.
 fn id(value: Value<'_>) -> Option<&str> {
     let text = match value {
         Value::String(text) => text.literal,
-        Value::Number(number) => {
-            let integer = number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok();
-            integer.then_some(number)?
-        }
+        Value::Number(number) if asp_json::is_integer(number) => number,
         _ => return None,
     };
     (text.len() <= MAX_ID_BYTES).then_some(text)

@@ -4,10 +4,10 @@
 //! present one must equal an allowed value in scheme, host and port. Nothing is matched by prefix or suffix. A host with
 //! the default port of the public URL's scheme is the host without it: clients of gRPC write it.
 
-/// Allowed origins of one server, lower case.
+/// Allowed origins of one server, canonical.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
-    allowed: Vec<String>,
+    allowed: Vec<Vec<u8>>,
     /// Whether loopback hosts with any port are allowed (development).
     loopback: bool,
 }
@@ -15,17 +15,17 @@ pub(crate) struct Origins {
 impl Origins {
     /// Allows the `listed` origins, or only the origin of the public URL if none is listed.
     pub(crate) fn new(listed: &[String], public_url: &str, dev: bool) -> Origins {
-        let mut allowed: Vec<String> = listed.iter().map(|origin| origin.to_ascii_lowercase()).collect();
+        let mut allowed: Vec<Vec<u8>> =
+            listed.iter().map(|origin| canonical_origin(origin.as_bytes())).collect();
         if allowed.is_empty() {
-            allowed.push(public_url.to_ascii_lowercase());
+            allowed.push(canonical_origin(public_url.as_bytes()));
         }
         Origins { allowed, loopback: dev }
     }
 
     pub(crate) fn allow(&self, origin: &[u8]) -> bool {
-        let origin = origin.to_ascii_lowercase();
-        self.allowed.iter().any(|allowed| allowed.as_bytes() == origin)
-            || (self.loopback && is_loopback(&origin))
+        let origin = canonical_origin(origin);
+        self.allowed.contains(&origin) || (self.loopback && is_loopback(&origin))
     }
 }
 
@@ -95,6 +95,12 @@ pub(crate) fn canonical_host(host: &[u8], default_port: &str) -> Vec<u8> {
     host
 }
 
+/// Returns an origin in lower case and without the default port of its scheme, as browsers write it (RFC 6454 section 6.2).
+fn canonical_origin(origin: &[u8]) -> Vec<u8> {
+    let is_https = origin.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https://"));
+    canonical_host(origin, if is_https { ":443" } else { ":80" })
+}
+
 fn is_loopback(origin: &[u8]) -> bool {
     let Ok(origin) = std::str::from_utf8(origin) else { return false };
     let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
@@ -139,6 +145,29 @@ mod tests {
             assert!(!origins.allow(bad.as_bytes()), "{bad}");
         }
         assert!(!origins.allow(b"https://app.example.com\xff"));
+    }
+
+    #[test]
+    fn the_default_port_of_its_scheme_is_no_part_of_an_origin() {
+        let listed: [String; 2] = ["https://a.example.com:443".into(), "http://b.example.com".into()];
+        let origins = Origins::new(&listed, "https://h", false);
+        for good in [
+            "https://a.example.com",
+            "HTTPS://A.example.com:443",
+            "http://b.example.com",
+            "http://b.example.com:80",
+        ] {
+            assert!(origins.allow(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "https://a.example.com:80",
+            "https://a.example.com:443:443",
+            "http://a.example.com",
+            "http://b.example.com:443",
+            "https://b.example.com",
+        ] {
+            assert!(!origins.allow(bad.as_bytes()), "{bad}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::names;
 /// Part of the platform that a path belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
+    /// `/<server>/mcp`, with or without a slash at its end.
     Mcp,
     /// JSON-RPC of A2A: `/<server>/a2a`, with or without a slash at its end.
     A2a,
@@ -66,8 +67,8 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     if path == "healthz" {
         return Some(RequestTarget { path_kind: PathKind::Health, server: "" });
     }
-    // Some clients end a path of A2A with a slash.
-    let path = path.strip_suffix('/').filter(|whole| is_of_a2a(whole)).unwrap_or(path);
+    // Some clients end the path of a protocol with a slash.
+    let path = path.strip_suffix('/').filter(|whole| may_end_in_slash(whole)).unwrap_or(path);
     let mut segments = path.split('/');
     if segments.clone().any(|segment| matches!(segment, "" | "." | "..")) {
         return None;
@@ -108,7 +109,8 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
 /// the caller's own protocol (I-11); `None` if it aims at none that has errors of its own.
 pub(crate) fn guess(path: &[u8]) -> Option<PathKind> {
     let path = without_query(path);
-    let path = path.strip_suffix(b"/").filter(|whole| whole.ends_with(b"/a2a")).unwrap_or(path);
+    let is_protocol = |path: &&[u8]| path.ends_with(b"/a2a") || path.ends_with(b"/mcp");
+    let path = path.strip_suffix(b"/").filter(is_protocol).unwrap_or(path);
     let mut segments = path.rsplit(|byte| *byte == b'/');
     match segments.next().unwrap_or_default() {
         b"mcp" => Some(PathKind::Mcp),
@@ -117,8 +119,14 @@ pub(crate) fn guess(path: &[u8]) -> Option<PathKind> {
     }
 }
 
-fn is_of_a2a(path: &str) -> bool {
-    path.split('/').nth(1) == Some("a2a")
+/// Whether the path, which has no slash at its ends, is one of A2A or that of MCP.
+fn may_end_in_slash(path: &str) -> bool {
+    let mut segments = path.split('/').skip(1);
+    match segments.next() {
+        Some("a2a") => true,
+        Some("mcp") => segments.next().is_none(),
+        Some(_) | None => false,
+    }
 }
 
 fn without_query(path: &[u8]) -> &[u8] {
@@ -176,6 +184,8 @@ mod tests {
     fn every_kind_has_its_path() {
         assert_eq!(path_kind("/demo/mcp"), Some((PathKind::Mcp, "demo")));
         assert_eq!(path_kind("/demo/mcp?x=%2e%2e/"), Some((PathKind::Mcp, "demo")));
+        assert_eq!(path_kind("/demo/mcp/"), Some((PathKind::Mcp, "demo")));
+        assert_eq!(path_kind("/demo/mcp/?x"), Some((PathKind::Mcp, "demo")));
         assert_eq!(path_kind("/d-3/a2a"), Some((PathKind::A2a, "d-3")));
         assert_eq!(path_kind("/d-3/a2a/?A2A-Version=1.0"), Some((PathKind::A2a, "d-3")));
         assert_eq!(path_kind("/demo/rest/echo"), Some((PathKind::Rest, "demo")));
@@ -300,8 +310,9 @@ mod tests {
             "demo/mcp",
             "/Demo",
             "/demo/",
-            "/demo/mcp/",
+            "/demo/mcp//",
             "/demo/mcp/x",
+            "/demo/mcp/x/",
             "/demo/rest",
             "/demo/rest/",
             "/demo/oauth",
@@ -331,6 +342,7 @@ mod tests {
             "/healthz/",
             "/healthz/x",
             "/mcp",
+            "/mcp/",
             "/demo/a2a//",
             "//a2a/",
             "/demo/a2a/tasks//",
@@ -351,6 +363,8 @@ mod tests {
     #[test]
     fn a_bad_path_is_answered_in_the_protocol_it_aims_at() {
         assert_eq!(guess(b"/Demo/mcp?x"), Some(PathKind::Mcp));
+        assert_eq!(guess(b"/Demo/mcp/"), Some(PathKind::Mcp));
+        assert_eq!(guess(b"/Demo/mcp//"), None);
         assert_eq!(guess(b"/Demo/a2a"), Some(PathKind::A2a));
         assert_eq!(guess(b"/../a2a/tasks"), Some(PathKind::A2aRest));
         assert_eq!(guess(b"/Demo/a2a/"), Some(PathKind::A2a));

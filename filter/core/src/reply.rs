@@ -17,6 +17,9 @@ use crate::unauthenticated::UnauthenticatedKind;
 const EXPOSED: &str = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, location, preference-applied, \
     a2a-version, a2a-extensions, x-a2a-extensions, asp-home-region";
 
+/// Message for a JSON-RPC body of another media type.
+pub(crate) const JSON_ONLY: &str = "the body must be application/json";
+
 /// Response that ends the evaluation, ready to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
@@ -271,9 +274,11 @@ impl ErrorFormat {
         self.readable(self.form.refuse_revoked(notice, self.era, Some(self.trace)))
     }
 
-    /// Builds the refusal of a JSON-RPC body. A2A repeats the id of its message, which is JSON text.
+    /// Builds the refusal of a JSON-RPC body. It repeats the id of the message, which is JSON text (MCP 2025-11-25, error
+    /// responses; JSON-RPC 2.0 section 5).
     pub(crate) fn refuse_message(&self, reason: Reason, id: Option<&str>) -> Reply {
         match self.form {
+            ErrorForm::Mcp => self.readable(refuse(reason, self.era, id, Some(self.trace))),
             ErrorForm::A2a => self.readable(self.of_a2a(reason).into_a2a_jsonrpc(id)),
             _ => self.refuse(reason),
         }
@@ -282,6 +287,11 @@ impl ErrorFormat {
     /// Builds the refusal of a JSON-RPC body that has another media type.
     pub(crate) fn refuse_media_type(&self) -> Reply {
         match self.form {
+            ErrorForm::Mcp => {
+                let refusal = RefusalContent::new(Reason::InvalidRequest, self.era, Some(self.trace));
+                let refusal = RefusalContent { message: JSON_ONLY, ..refusal };
+                self.readable(refusal.into_jsonrpc(None))
+            }
             ErrorForm::A2a => self.readable(self.of_a2a(Reason::InvalidRequest).into_a2a_media_type()),
             _ => self.refuse(Reason::InvalidRequest),
         }

@@ -27,11 +27,39 @@ fn integer(number: &Number) -> Option<i64> {
     number.as_f64().filter(|value| value.fract() == 0.0 && value.abs() <= EXACT).map(|value| value as i64)
 }
 
+/// Whether the text of a number is an integer of 64 bits, or one without a fraction that a double represents exactly.
+pub fn is_integer(number: &str) -> bool {
+    let is_whole = |value: f64| value.fract() == 0.0 && value.abs() <= EXACT;
+    number.parse::<i64>().is_ok()
+        || number.parse::<u64>().is_ok()
+        || number.parse::<f64>().is_ok_and(is_whole)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_text_of_an_integer_is_known_however_it_is_written() {
+        for (text, expected) in [
+            ("0", true),
+            ("-7", true),
+            ("18446744073709551615", true),
+            ("1.0", true),
+            ("-0.0", true),
+            ("1e3", true),
+            ("1.5", false),
+            ("1e-3", false),
+            ("18446744073709551616", false),
+            ("1e300", false),
+            ("", false),
+            ("true", false),
+        ] {
+            assert_eq!(is_integer(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_number_without_a_fraction_is_an_integer() {

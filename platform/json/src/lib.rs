@@ -22,7 +22,7 @@ mod repeated;
 
 pub use cursor::{Cursor, MAX_DEPTH, Syntax, Text, Value, decode};
 pub use first_line::first_line;
-pub use integers::integers;
+pub use integers::{integers, is_integer};
 pub use json::{
     Json, Members, elements, first_elements, members, named, raw_option, raw_value, raw_values, string,
     unmarked, write_string,

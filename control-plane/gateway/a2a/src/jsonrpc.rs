@@ -100,7 +100,7 @@ pub fn read_envelope(body: &[u8]) -> Result<RpcRequest<'_>, EnvelopeFault<'_>> {
 }
 
 fn is_id(id: &str) -> bool {
-    id.len() <= MAX_ID && (id.starts_with('"') || id.parse::<i64>().is_ok() || id.parse::<u64>().is_ok())
+    id.len() <= MAX_ID && (id.starts_with('"') || asp_json::is_integer(id))
 }
 
 /// Reads the parameters of a request.

@@ -45,16 +45,28 @@ pub async fn serve(request: ProtocolRequest) -> Response {
     match request.method {
         Method::POST => post(request).await,
         Method::DELETE => legacy::delete(&request).await,
-        // Legacy sessions only: 2026-07-28 has `subscriptions/listen` instead.
-        Method::GET if request.admitted.era == Era::Legacy => legacy::listen(&request).await,
+        // Legacy sessions only: 2026-07-28 has `subscriptions/listen` instead. An unknown version is refused as such.
+        Method::GET if !names_modern(&request) => legacy::listen(&request).await,
         _ => codec::method_not_allowed(legacy::methods(&request)),
     }
 }
 
+/// Whether the version header names a known revision without sessions, or nothing readable.
+fn names_modern(request: &ProtocolRequest) -> bool {
+    match codec::header(&request.headers, "mcp-protocol-version") {
+        Some(version) => Revision::parse(version).is_some_and(Revision::is_modern),
+        None => request.headers.contains_key("mcp-protocol-version"),
+    }
+}
+
 async fn post(mut request: ProtocolRequest) -> Response {
-    let Some(envelope) = request.admitted.envelope.clone() else {
+    let Some(mut envelope) = request.admitted.envelope.clone() else {
         return RpcFailure::of(Reason::InvalidRequest).respond(None, request.admitted.trace);
     };
+    if envelope.kind == EnvelopeKind::Response {
+        // The refusal of a response has no id (2025-11-25 transports, sending messages to the server).
+        envelope.id = None;
+    }
     if let Err(fault) = request.hold() {
         let failure = RpcFailure::with(fault.reason(), &fault.message());
         return failure.respond(envelope.id.as_deref(), request.admitted.trace);

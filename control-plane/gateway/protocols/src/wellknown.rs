@@ -39,7 +39,7 @@ pub async fn serve(gateway: &Replica, snapshot: &Snapshot, parts: &Parts) -> Opt
         _ => (document(gateway, snapshot, path)?, KEEP),
     };
     if !is_read {
-        return Some(codec::status(StatusCode::METHOD_NOT_ALLOWED));
+        return Some(codec::method_not_allowed("GET, HEAD"));
     }
     if let Some(agent) = agent {
         return agent_card(gateway, snapshot, agent, parts).await;

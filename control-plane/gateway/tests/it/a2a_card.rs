@@ -131,6 +131,12 @@ async fn a_client_that_has_the_card_gets_a_304_until_it_changes() {
     let first = fixture.send(Method::GET, CARD, &[], "").await;
     let tag = first.headers["etag"].to_str().unwrap();
     assert_eq!(first.headers["cache-control"], "public, max-age=60");
+    // A page that asks later must not get a response without its headers from a cache.
+    let of_page = fixture.send(Method::GET, CARD, &[("origin", "https://app.example.com")], "").await;
+    assert_eq!(first.headers["vary"], "origin");
+    assert_eq!(of_page.headers["vary"], "origin");
+    assert!(!first.headers.contains_key("access-control-allow-origin"));
+    assert_eq!(of_page.headers["access-control-allow-origin"], "https://app.example.com");
     let again = fixture.send(Method::GET, CARD, &[("if-none-match", tag)], "").await;
     assert_eq!((again.status, again.text.as_str()), (StatusCode::NOT_MODIFIED, ""));
     assert_eq!(
@@ -141,6 +147,7 @@ async fn a_client_that_has_the_card_gets_a_304_until_it_changes() {
     assert_eq!((head.status, &head.headers["etag"]), (StatusCode::OK, &first.headers["etag"]));
     let posted = fixture.send(Method::POST, CARD, &[], "").await;
     assert_eq!(posted.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(posted.headers["allow"], "GET, HEAD");
     let older =
         fixture.send(Method::GET, "/agent/.well-known/agent.json", &[("if-none-match", tag)], "").await;
     assert_eq!(older.status, StatusCode::NOT_MODIFIED);

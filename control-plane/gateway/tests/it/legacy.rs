@@ -115,7 +115,7 @@ async fn a_request_is_cancelled_by_its_id_however_that_is_written() {
     };
     let params =
         json!({"name": "count", "arguments": {"to": 100, "delayMs": 1000}, "_meta": {"progressToken": 1}});
-    for id in [r#""\u0063""#, "18446744073709551615", "0", "-7"] {
+    for id in [r#""\u0063""#, "18446744073709551615", "0", "-7", "1.0"] {
         let running =
             send(json!({"jsonrpc": "2.0", "id": "ID", "method": "tools/call", "params": params}), id);
         tokio::pin!(running);

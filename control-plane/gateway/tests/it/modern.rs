@@ -80,6 +80,11 @@ async fn the_form_of_a_request_is_checked_in_the_order_the_probes_force() {
         request.body["params"]["_meta"].as_object_mut().unwrap().remove(&format!("{META}clientInfo"));
         request
     };
+    let log_level = |level: Value| {
+        let mut request = ping("tools/list");
+        request.body["params"]["_meta"][format!("{META}logLevel")] = level;
+        request
+    };
     let rows: Vec<(&str, Modern, u16, Value)> = vec![
         ("no header", ping("tools/list").without("mcp-protocol-version"), 400, json!(-32020)),
         ("body differs", body_v999, 400, json!(-32020)),
@@ -95,6 +100,10 @@ async fn the_form_of_a_request_is_checked_in_the_order_the_probes_force() {
         ("other name header", echo().with("mcp-name", "clock"), 400, json!(-32020)),
         ("encoded name header", echo().with("mcp-name", "=?base64?ZWNobw==?="), 200, Value::Null),
         ("badly encoded name header", echo().with("mcp-name", "=?base64?ZWNobw?="), 400, json!(-32020)),
+        ("log level", log_level(json!("debug")), 200, Value::Null),
+        ("no log level", log_level(Value::Null), 200, Value::Null),
+        ("unknown log level", log_level(json!("verbose")), 200, json!(-32602)),
+        ("log level of another type", log_level(json!(7)), 200, json!(-32602)),
         ("unknown method", ping("no/such"), 404, json!(-32601)),
         ("initialize", ping("initialize"), 404, json!(-32601)),
         ("ping", ping("ping"), 404, json!(-32601)),
@@ -127,7 +136,8 @@ async fn notifications_are_accepted_and_responses_and_batches_refused() {
     assert_eq!(notification.send(&fixture).await.status, StatusCode::ACCEPTED);
     let mut response = Modern::new("demo", &token("alice"), "x", json!({}));
     response.body = json!({"jsonrpc": "2.0", "id": 1, "result": {}});
-    assert_eq!(response.send(&fixture).await.status, StatusCode::BAD_REQUEST);
+    let refused = response.send(&fixture).await;
+    assert_eq!((refused.status, refused.json().get("id")), (StatusCode::BAD_REQUEST, None));
     let mut batch = Modern::new("demo", &token("alice"), "x", json!({}));
     batch.body = json!([batch.body]);
     assert_eq!(batch.send(&fixture).await.status, StatusCode::BAD_REQUEST);

@@ -313,7 +313,7 @@ async fn a_stream_needs_a_session_of_the_callers_own_and_a_client_that_takes_one
     let bobs = bobs.as_str();
     let session = alice.session.as_str();
     type Row<'a> = (&'a str, Vec<(&'a str, &'a str)>, u16);
-    let rows: [Row<'_>; 4] = [
+    let rows: [Row<'_>; 5] = [
         ("no session", vec![("authorization", bearer), ("accept", "text/event-stream")], 400),
         (
             "another user's",
@@ -334,6 +334,16 @@ async fn a_stream_needs_a_session_of_the_callers_own_and_a_client_that_takes_one
                 ("mcp-protocol-version", "2026-07-28"),
             ],
             405,
+        ),
+        (
+            "an unknown version",
+            vec![
+                ("authorization", bearer),
+                ("accept", "text/event-stream"),
+                ("mcp-session-id", session),
+                ("mcp-protocol-version", "1999-01-01"),
+            ],
+            400,
         ),
     ];
     for (what, headers, status) in rows {

@@ -36,7 +36,9 @@ fn a_message_that_is_refused_has_the_id_that_could_be_read() {
         (r#"{"jsonrpc":"2.0", "id": 7 }"#, Some("7")),
         (r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, None),
         (r#"{"jsonrpc":"2.0","method":7}"#, None),
+        (r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{}}"#, None),
         (r#"[{"id":7}]"#, None),
+        (r#"{"jsonrpc":"2.0","id":1,"\u0069d":2,"method":"x"}"#, None),
         ("7", None),
     ] {
         assert_eq!(id_of_refused(body.as_bytes(), refused(body)), expected, "{body}");
@@ -124,14 +126,22 @@ fn notifications_and_responses_are_told_apart() {
 
 #[test]
 fn ids_survive_as_written_or_are_refused() {
-    for id in
-        ["0", "-1", "9007199254740993", "18446744073709551615", "-9223372036854775808", "\"\"", "\"\\u0041\""]
-    {
+    for id in [
+        "0",
+        "-1",
+        "1.0",
+        "1e3",
+        "9007199254740993",
+        "18446744073709551615",
+        "-9223372036854775808",
+        "\"\"",
+        "\"\\u0041\"",
+    ] {
         let envelope = accepted(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#));
         assert_eq!(envelope.id.as_deref(), Some(id));
     }
     let long = format!("\"{}\"", "x".repeat(MAX_ID_BYTES));
-    for id in ["null", "1.0", "1e3", "true", "{}", "[]", "[1]", "18446744073709551616", long.as_str()] {
+    for id in ["null", "1.5", "1e300", "true", "{}", "[]", "[1]", "18446744073709551616", long.as_str()] {
         assert_eq!(
             refused(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#)),
             Reason::InvalidRequest,

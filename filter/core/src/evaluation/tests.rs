@@ -136,6 +136,39 @@ fn both_roles_refuse_alike() {
     }
 }
 
+/// Changed headers, body, and the beginning and the words of its refusal.
+type RefusedMessage = (&'static [(&'static str, &'static str)], &'static [u8], &'static str, &'static str);
+
+#[test]
+fn a_refused_message_of_mcp_has_its_id_and_another_media_type_is_named() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let rows: [RefusedMessage; 3] = [
+        (
+            &[],
+            br#"{"jsonrpc":"1.0","id":"a","method":"x"}"#,
+            r#"{"jsonrpc":"2.0","id":"a","error""#,
+            "JSON-RPC 2.0",
+        ),
+        (
+            &[],
+            br#"{"jsonrpc":"2.0","id":1,"id":2,"method":"x"}"#,
+            r#"{"jsonrpc":"2.0","error""#,
+            "JSON-RPC 2.0",
+        ),
+        (&[("content-type", "text/plain")], LIST, r#"{"jsonrpc":"2.0","error""#, "must be application/json"),
+    ];
+    for (changes, body, start, words) in rows {
+        for role in [EdgeRole::Filter, EdgeRole::Gateway] {
+            let verdict = judge(&Edge::new(role), &snapshot, &bench.post("/demo/mcp", changes), body);
+            let Verdict::Reply(reply) = verdict else { panic!("forwarded: {start}") };
+            let text = String::from_utf8(reply.body).unwrap();
+            assert_eq!(reply.status, 400, "{text}");
+            assert!(text.starts_with(start) && text.contains(words), "{text}");
+        }
+    }
+}
+
 #[test]
 fn what_was_established_is_handed_on() {
     let bench = Bench::new();

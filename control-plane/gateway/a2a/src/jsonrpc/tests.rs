@@ -89,6 +89,7 @@ fn faults_come_in_their_order() {
         (r#"{"id":1,"method":"GetTask"}"#, Some("1"), A2aError::InvalidRequest),
         (r#"{"jsonrpc":"2.0","id":"a","method":7}"#, Some("\"a\""), A2aError::InvalidRequest),
         (r#"{"jsonrpc":"2.0","id":1,"method":"tasks/list"}"#, Some("1"), A2aError::MethodNotFound),
+        (r#"{"jsonrpc":"2.0","id":1.0,"method":"x"}"#, Some("1.0"), A2aError::MethodNotFound),
         (r#"{"jsonrpc":"2.0","id":1,"method":"x","params":7}"#, Some("1"), A2aError::MethodNotFound),
     ] {
         let fault = read_envelope(body.as_bytes()).unwrap_err();

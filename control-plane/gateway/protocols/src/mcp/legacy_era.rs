@@ -45,7 +45,8 @@ impl Era for LegacyEra {
         let name = question_id(call, &question.id);
         let id = self.gateway.sessions.request_id(&self.session, &name);
         self.session.put_question(&id, call, &question.id);
-        Some(server_request(&id, questions::request(question, Some(&name))))
+        let request = questions::request_in(question, Some(&name), self.session.profile.revision);
+        Some(server_request(&id, request))
     }
 
     /// A server cancels its own requests as a client does (2025-11-25 utilities, cancellation).

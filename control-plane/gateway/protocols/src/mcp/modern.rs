@@ -84,6 +84,7 @@ async fn answer(
     check_version(request, version)?;
     let abilities = abilities(message)?;
     check_mirrors(request, message)?;
+    check_log_level(message)?;
     // Boxed, so that the state of other requests does not include these.
     if let Some((request, message)) = all_servers::route(request, message) {
         return Box::pin(handle(&request, &Arc::new(message), abilities)).await;
@@ -203,6 +204,18 @@ fn check_mirrors(request: &ProtocolRequest, message: &Message) -> Result<(), Rpc
     };
     let sent = codec::header(&request.headers, "mcp-name").and_then(decode);
     if sent.as_deref() == Some(name) { Ok(()) } else { Err(mismatch("Mcp-Name")) }
+}
+
+/// Checks that the level of log messages, if the request names one, is known (2026-07-28, logging).
+fn check_log_level(message: &Message) -> Result<(), RpcFailure> {
+    match message.meta(LOG_LEVEL) {
+        None | Some(Value::Null) => Ok(()),
+        Some(level) if level.as_str().and_then(LogLevel::parse).is_some() => Ok(()),
+        Some(_) => {
+            let fault = format!("params._meta[\"{LOG_LEVEL}\"] is not a log level");
+            Err(RpcFailure::with(Reason::InvalidParams, &fault).in_call())
+        }
+    }
 }
 
 fn mismatch(header: &str) -> RpcFailure {

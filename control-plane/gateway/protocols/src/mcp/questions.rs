@@ -34,6 +34,61 @@ pub(crate) fn request(question: &Question, id: Option<&str>) -> (&'static str, J
     }
 }
 
+/// Returns the same in the form of a revision: a client of an earlier one than 2025-11-25 does not know titled choices, and
+/// would let its user type anything.
+pub(super) fn request_in(question: &Question, id: Option<&str>, revision: Revision) -> (&'static str, Json) {
+    let (method, params) = request(question, id);
+    let known = match &question.ask {
+        Ask::Form { requested_schema, .. } if !revision.has(Feature::TitledChoices) => {
+            with_enum_names(requested_schema)
+        }
+        Ask::Form { .. } | Ask::Page { .. } | Ask::Sampling(_) | Ask::Roots => None,
+    };
+    let Some(known) = known else { return (method, params) };
+    let mut members = Members::of(&params);
+    members.insert("requestedSchema", known);
+    (method, members.to_json())
+}
+
+/// Returns a form with the titles of its choices in `enumNames` (2025-06-18, `EnumSchema`); `None` if it has no titles.
+fn with_enum_names(schema: &Json) -> Option<Json> {
+    let fields = Members::of(&schema.member("properties")?);
+    if !fields.iter().any(|(_, field)| enumerated(field).is_some()) {
+        return None;
+    }
+    let known = fields.iter().map(|(name, field)| (name, enumerated(field).unwrap_or_else(|| field.clone())));
+    let known: Members = known.collect();
+    let mut form = Members::of(schema);
+    form.insert("properties", known.to_json());
+    Some(form.to_json())
+}
+
+/// Returns a field with one of several titled texts as an `enum`; `None` for any other field.
+fn enumerated(field: &Json) -> Option<Json> {
+    if field.get("type").and_then(Value::as_str) != Some("string") || field.get("enum").is_some() {
+        return None;
+    }
+    let name = ["oneOf", "anyOf"].into_iter().find(|name| field.get(*name).is_some())?;
+    let mut values = Vec::new();
+    let mut titles = Vec::new();
+    for choice in field.member(name)?.elements()? {
+        let value = choice.member("const").filter(|value| value.is_string())?;
+        let title = choice.member("title").filter(|title| title.is_string());
+        titles.push(title.unwrap_or_else(|| value.clone()));
+        values.push(value);
+    }
+    let mut known = Members::of(field);
+    known.remove(name);
+    known.insert("enum", array(&values));
+    known.insert("enumNames", array(&titles));
+    Some(known.to_json())
+}
+
+fn array(items: &[Json]) -> Json {
+    let texts: Vec<&str> = items.iter().map(Json::text).collect();
+    Json::part(format!("[{}]", texts.join(",")))
+}
+
 /// Converts a client's result into the answer to `question`; `None` if it is not a result of that request.
 pub(crate) fn answer(question: &Question, result: &Json) -> Option<Answer> {
     match &question.ask {
@@ -168,6 +223,39 @@ mod tests {
             assert_eq!(request(&read, None).1.text(), asked);
             let all = requests(&[read]);
             assert!(all.text().starts_with(r#"{"q":{"method":"#) && all.text().contains(&asked), "{all}");
+        }
+    }
+
+    #[test]
+    fn choices_are_written_as_the_revision_of_the_client_knows_them() {
+        let asked = |schema: &Json, revision| {
+            let ask = Ask::Form { message: "?".into(), requested_schema: schema.clone(), relayed: true };
+            let (method, params) = request_in(&Question { id: "f".into(), ask }, None, revision);
+            assert_eq!((method, &params["message"]), ("elicitation/create", &json!("?")));
+            params.member("requestedSchema").unwrap()
+        };
+        let titled = Json::parse(
+            br#"{"type": "object", "properties": {"n": {"type": "integer"}, "size": {"type": "string", "title": "Size",
+                "oneOf": [{"const": "s", "title": "Small"}, {"const": "l"}]}}, "required": ["size"]}"#,
+        )
+        .unwrap();
+        for revision in [Revision::V2025_11_25, Revision::V2026_07_28] {
+            assert_eq!(asked(&titled, revision).text(), titled.text());
+        }
+        let size =
+            json!({"type": "string", "title": "Size", "enum": ["s", "l"], "enumNames": ["Small", "l"]});
+        let known = json!({"type": "object", "properties": {"n": {"type": "integer"}, "size": size},
+                           "required": ["size"]});
+        assert_eq!(asked(&titled, Revision::V2025_06_18), known);
+        for same in [
+            r#"{"properties": {"n": {"type": "integer"}}}"#,
+            r#"{"properties": {"n": {"type": "integer", "oneOf": [{"const": 1, "title": "One"}]}}}"#,
+            r#"{"properties": {"s": {"type": "string", "enum": ["a"], "oneOf": [{"const": "a"}]}}}"#,
+            r#"{"properties": {"s": {"type": "string", "oneOf": [{"const": "a"}, {"minLength": 9}]}}}"#,
+            r#"{"type": "object"}"#,
+        ] {
+            let schema = Json::parse(same.as_bytes()).unwrap();
+            assert_eq!(asked(&schema, Revision::V2025_06_18).text(), same);
         }
     }
 
