@@ -92,6 +92,7 @@ async fn what_is_no_http_is_named_alike_with_and_without_envoy(shared: &Shared) 
         ("/demo/mcp", json, r#""jsonrpc":"2.0","error""#),
         ("/demo/a2a", json, r#""jsonrpc":"2.0","id":null,"error""#),
         ("/demo/a2a/tasks", json, r#""status":"INVALID_ARGUMENT""#),
+        ("/demo/a2a/v1/card", json, r#"{"code":-32600,"message""#),
         ("/demo/rest", json, r#""status":400"#),
         ("/lf.a2a.v1.A2AService/GetTask", "application/grpc", "grpc-status: 3"),
     ] {
@@ -132,6 +133,9 @@ async fn a_json_rpc_post_keeps_a_json_rpc_body_and_other_paths_get_a_problem(_: 
         ("/demo/mcp", ErrorForm::Mcp, "application/json"),
         ("/demo/a2a", ErrorForm::A2a, "application/json"),
         ("/demo/a2a/message:send", ErrorForm::A2aRest, "application/json"),
+        ("/demo/a2a/v1/message:send", ErrorForm::A2aRestV03, "application/json"),
+        ("/demo/a2a/v1?x=1", ErrorForm::A2aRestV03, "application/json"),
+        ("/demo/a2a/v1x", ErrorForm::A2aRest, "application/json"),
         ("/demo/mcp?x=1", ErrorForm::Mcp, "application/json"),
         ("/healthz", ErrorForm::Problem, "application/problem+json"),
         ("/demo/mcpx", ErrorForm::Problem, "application/problem+json"),
@@ -157,7 +161,8 @@ async fn a_json_rpc_post_keeps_a_json_rpc_body_and_other_paths_get_a_problem(_: 
 /// Without its trace, which is each request's own, and which Envoy alone does not name.
 fn untraced(answer: &Response) -> Result<Value> {
     let mut body = answer.json()?;
-    let places = ["/error/data/0/metadata", "/error/details/0/metadata", "/error/data", ""];
+    let places =
+        ["/error/data/0/metadata", "/error/details/0/metadata", "/data/0/metadata", "/error/data", ""];
     let place = places.into_iter().find(|place| body.pointer(place).is_some_and(Value::is_object));
     let data = place.and_then(|place| body.pointer_mut(place));
     data.and_then(Value::as_object_mut).context("an object")?.remove("traceId");
@@ -186,7 +191,7 @@ async fn bodies_in_the_bootstrap_are_those_of_the_edge(_: &Shared) -> Result<()>
         let body = String::from_utf8(refuse(reason, Era::Legacy, None, None).body)?;
         let line = format!("inline_string: '{body}'");
         assert!(bootstrap.contains(&line), "envoy/bootstrap.yaml lacks {line}");
-        for form in [ErrorForm::A2a, ErrorForm::A2aRest] {
+        for form in [ErrorForm::A2a, ErrorForm::A2aRest, ErrorForm::A2aRestV03] {
             let body = String::from_utf8(form.refuse(reason, Era::Legacy, None).body)?;
             let line = format!("inline_string: '{body}'");
             assert!(bootstrap.contains(&line), "envoy/bootstrap.yaml lacks {line}");

@@ -62,7 +62,7 @@ impl Response {
         let reason = body.pointer("/error/data/reason").and_then(|reason| reason.as_str());
         let problem =
             body.get("type").and_then(|kind| kind.as_str()).and_then(|kind| kind.rsplit(':').next());
-        let details = ["/error/data/0/reason", "/error/details/0/reason"];
+        let details = ["/error/data/0/reason", "/error/details/0/reason", "/data/0/reason"];
         let of_a2a = details.into_iter().find_map(|pointer| body.pointer(pointer)?.as_str());
         reason.or(problem).map(String::from).or_else(|| of_a2a.map(str::to_ascii_lowercase))
     }

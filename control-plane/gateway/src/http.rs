@@ -246,7 +246,11 @@ async fn evaluate(
             let decided = admit(snapshot, verdict, ReceivedBody::default())?;
             let reads_body = matches!(
                 decided.admitted.path_kind,
-                PathKind::Rest | PathKind::A2aRest | PathKind::A2aGrpc | PathKind::Public
+                PathKind::Rest
+                    | PathKind::A2aRest
+                    | PathKind::A2aRestV03
+                    | PathKind::A2aGrpc
+                    | PathKind::Public
             );
             let decided = match reads_body && !end_of_stream {
                 true => with_body(gateway, offered, decided, caller.as_deref(), body).await?,
@@ -420,10 +424,12 @@ async fn serve(
             Ok(request) => rest::serve(request).await,
             Err(reason) => rest::refuse(reason, trace),
         },
-        PathKind::A2a | PathKind::A2aRest | PathKind::A2aGrpc => match with_caller(gateway, request, parts) {
-            Ok(request) => a2a::serve(request).await,
-            Err(reason) => refuse(reason),
-        },
+        PathKind::A2a | PathKind::A2aRest | PathKind::A2aRestV03 | PathKind::A2aGrpc => {
+            match with_caller(gateway, request, parts) {
+                Ok(request) => a2a::serve(request).await,
+                Err(reason) => refuse(reason),
+            }
+        }
     }
 }
 

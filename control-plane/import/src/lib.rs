@@ -33,6 +33,8 @@ use asp_platform::shell;
 
 pub use args::ImportArgs;
 #[cfg(feature = "testing")]
+pub use asp_outbound as outbound_testkit;
+#[cfg(feature = "testing")]
 pub use openapi::testkit as openapi_testkit;
 use package::ListingRuntime;
 use report::ImportReport;

@@ -59,6 +59,7 @@ fn expected(expect: &Expect) -> Value {
         "reason": expect.reason,
         "jsonrpc": expect.jsonrpc,
         "rest": expect.rest,
+        "rest_v03": expect.rest_v03,
         "grpc": expect.grpc,
         "headers": expect.headers,
         "set": expect.set,

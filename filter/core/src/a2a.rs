@@ -65,13 +65,17 @@ impl RefusalContent {
 
     /// Builds the refusal for the JSON-RPC binding; `id` is that of the message, as JSON text.
     pub(crate) fn into_a2a_jsonrpc(self, id: Option<&str>) -> Reply {
-        let code = match self.reason.jsonrpc_code() {
+        let (code, details) = (self.a2a_code(), self.details());
+        self.into_a2a_error(id, code, &details)
+    }
+
+    /// Returns the JSON-RPC code, which is none that A2A gives to an error of its own.
+    fn a2a_code(&self) -> i32 {
+        match self.reason.jsonrpc_code() {
             // -32001 means that a task was not found.
             -32099..=-32001 => PLATFORM_ERROR,
             code => code,
-        };
-        let details = self.details();
-        self.into_a2a_error(id, code, &details)
+        }
     }
 
     /// Builds the refusal of a body whose media type is not that of JSON-RPC, which is an error of A2A.
@@ -91,7 +95,13 @@ impl RefusalContent {
         RefusalContent { status, ..self }.reply("application/json", body)
     }
 
-    /// Builds the refusal for the REST binding.
+    /// Builds the refusal for the REST binding of 0.3.
+    pub(crate) fn into_a2a_rest_v03(self) -> Reply {
+        let body = json!({ "code": self.a2a_code(), "message": self.message, "data": [self.details()] });
+        self.reply("application/json", body.to_string())
+    }
+
+    /// Builds the refusal for the REST binding of 1.0.
     pub(crate) fn into_a2a_rest(self) -> Reply {
         let (_, _, name) = status(self.reason);
         let body = json!({
@@ -251,6 +261,25 @@ mod tests {
             let status = reply.status;
             assert!(status >= 400, "{reason:?}");
             assert!(text(reply).starts_with(&format!(r#"{{"error":{{"code":{status},"#)), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn a_rest_refusal_of_0_3_is_the_error_of_json_rpc_with_a_status_of_http() {
+        let reply = refusal(ErrorForm::A2aRestV03, Reason::UnknownServer);
+        assert_eq!(reply.status, 404);
+        assert_eq!(
+            text(reply),
+            r#"{"code":-32000,"message":"no such server","data":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"UNKNOWN_SERVER","domain":"asp","metadata":{"code":"6012","recovery_hint":"CHECK_SERVER_NAME"}}]}"#
+        );
+        for reason in Reason::ALL {
+            let reply = refusal(ErrorForm::A2aRestV03, reason);
+            assert_eq!(reply.status, refusal(ErrorForm::A2aRest, reason).status, "{reason:?}");
+            let body: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+            let code = body["code"].as_i64().unwrap();
+            assert!((-32768..=-32000).contains(&code), "{reason:?}");
+            assert!(!(-32099..=-32001).contains(&code), "{reason:?}");
+            assert!(body.get("error").is_none(), "{reason:?}");
         }
     }
 

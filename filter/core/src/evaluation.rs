@@ -427,7 +427,7 @@ impl Evaluation<'_> {
                 Some(affinity::key(headers.session_id, headers.affinity_cookie, self.env.random))
             }
             PathKind::Rest => affinity::of_call(caller, headers.path),
-            PathKind::A2aRest => affinity::task_in_path(headers.path)
+            PathKind::A2aRest | PathKind::A2aRestV03 => affinity::task_in_path(headers.path)
                 .map(|task| affinity::of_task(caller, target.server, task)),
             // The task is in the body.
             PathKind::A2a | PathKind::A2aGrpc | PathKind::Public | PathKind::Health => None,

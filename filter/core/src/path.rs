@@ -14,8 +14,10 @@ pub enum PathKind {
     Mcp,
     /// JSON-RPC of A2A: `/<server>/a2a`, with or without a slash at its end.
     A2a,
-    /// REST of A2A: below `/<server>/a2a/`.
+    /// REST of A2A 1.0: below `/<server>/a2a/`.
     A2aRest,
+    /// REST of A2A 0.3: below `/<server>/a2a/v1`.
+    A2aRestV03,
     /// gRPC of A2A: `/lf.a2a.v1.A2AService/…` (1.0) and `/a2a.v1.A2AService/…` (0.3). Host names the server.
     A2aGrpc,
     Rest,
@@ -47,8 +49,13 @@ impl PathKind {
 
     /// Whether the path belongs to a binding of A2A.
     pub(crate) fn is_a2a(self) -> bool {
-        matches!(self, PathKind::A2a | PathKind::A2aRest | PathKind::A2aGrpc)
+        matches!(self, PathKind::A2a | PathKind::A2aRest | PathKind::A2aRestV03 | PathKind::A2aGrpc)
     }
+}
+
+/// Returns the version of A2A's REST binding by the first segment below it.
+fn a2a_rest(segment: &[u8]) -> PathKind {
+    if segment == b"v1" { PathKind::A2aRestV03 } else { PathKind::A2aRest }
 }
 
 /// Parses a `:path` value; the query is allowed and ignored.
@@ -80,7 +87,8 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
         let server = if first == names::ACCOUNT { "" } else { first };
         return is_page.then_some(RequestTarget { path_kind: PathKind::Public, server });
     };
-    let more = segments.next().is_some();
+    let third = segments.next();
+    let more = third.is_some();
     if first == ".well-known" {
         return Some(RequestTarget { path_kind: PathKind::Public, server: "" });
     }
@@ -93,7 +101,7 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     let path_kind = match (second, more) {
         ("mcp", false) => PathKind::Mcp,
         ("a2a", false) => PathKind::A2a,
-        ("a2a", true) => PathKind::A2aRest,
+        ("a2a", true) => a2a_rest(third.unwrap_or_default().as_bytes()),
         ("rest", true) => PathKind::Rest,
         (".well-known" | "oauth", true) => PathKind::Public,
         // A server of such a name keeps its own paths.
@@ -115,7 +123,16 @@ pub(crate) fn guess(path: &[u8]) -> Option<PathKind> {
     match segments.next().unwrap_or_default() {
         b"mcp" => Some(PathKind::Mcp),
         b"a2a" => Some(PathKind::A2a),
-        _ => segments.any(|segment| segment == b"a2a").then_some(PathKind::A2aRest),
+        last => {
+            let mut below = last;
+            for segment in segments {
+                if segment == b"a2a" {
+                    return Some(a2a_rest(below));
+                }
+                below = segment;
+            }
+            None
+        }
     }
 }
 
@@ -232,12 +249,17 @@ mod tests {
             "tasks/T1/pushNotificationConfigs/",
             "tasks/T1/pushNotificationConfigs/C1",
             "extendedAgentCard",
-            "v1/message:send",
-            "v1/tasks/T1:subscribe",
-            "v1/card",
+            "v1x/tasks",
+            "tasks/v1",
         ] {
             let path = format!("/demo/a2a/{path}");
             assert_eq!(path_kind(&path), Some((PathKind::A2aRest, "demo")), "{path}");
+        }
+        for path in
+            ["v1", "v1/", "v1/message:send", "v1/tasks/T1:subscribe", "v1/tasks/%54?x", "v1?x", "v1/a2a/x"]
+        {
+            let path = format!("/demo/a2a/{path}");
+            assert_eq!(path_kind(&path), Some((PathKind::A2aRestV03, "demo")), "{path}");
         }
         for path in ["/lf.a2a.v1.A2AService/SendMessage", "/a2a.v1.A2AService/TaskSubscription"] {
             assert_eq!(path_kind(path), Some((PathKind::A2aGrpc, "")), "{path}");
@@ -246,7 +268,7 @@ mod tests {
 
     #[test]
     fn an_id_of_a2a_may_be_escaped_and_nothing_else() {
-        for path in ["tasks/a%3Ab", "tasks/a%3ab:cancel", "v1/tasks/%54", "tasks/%2541", "tasks/%C3%A4%20"] {
+        for path in ["tasks/a%3Ab", "tasks/a%3ab:cancel", "tasks/%54", "tasks/%2541", "tasks/%C3%A4%20"] {
             let path = format!("/demo/a2a/{path}");
             assert_eq!(path_kind(&path), Some((PathKind::A2aRest, "demo")), "{path}");
         }
@@ -369,6 +391,12 @@ mod tests {
         assert_eq!(guess(b"/../a2a/tasks"), Some(PathKind::A2aRest));
         assert_eq!(guess(b"/Demo/a2a/"), Some(PathKind::A2a));
         assert_eq!(guess(b"/Demo/a2a//"), Some(PathKind::A2aRest));
+        for path in
+            ["/Demo/a2a/v1", "/Demo/a2a/v1/", "/demo/a2a/v1/tasks/a%2Fb", "//a2a/v1/card?x=/a2a/tasks"]
+        {
+            assert_eq!(guess(path.as_bytes()), Some(PathKind::A2aRestV03), "{path}");
+        }
+        assert_eq!(guess(b"/demo/a2a/v1x/tasks/v1"), Some(PathKind::A2aRest));
         assert_eq!(guess(b"/demo/rest/mcp-tools"), None);
         assert_eq!(guess(b""), None);
     }

@@ -125,8 +125,10 @@ pub enum ErrorForm {
     Mcp,
     /// JSON-RPC as A2A has it.
     A2a,
-    /// Error object of A2A's REST binding.
+    /// Error object of A2A's REST binding in 1.0.
     A2aRest,
+    /// Error object of JSON-RPC, without an envelope, for A2A's REST binding in 0.3, which defines none.
+    A2aRestV03,
     /// gRPC status without a body.
     Grpc,
     /// Problem document (RFC 9457).
@@ -155,6 +157,7 @@ impl ErrorForm {
             PathKind::Mcp => ErrorForm::Mcp,
             PathKind::A2a => ErrorForm::A2a,
             PathKind::A2aRest => ErrorForm::A2aRest,
+            PathKind::A2aRestV03 => ErrorForm::A2aRestV03,
             PathKind::A2aGrpc => ErrorForm::Grpc,
             PathKind::Rest | PathKind::Public | PathKind::Health => ErrorForm::Problem,
         }
@@ -174,7 +177,9 @@ impl ErrorForm {
     fn write_with_status(self, refusal: RefusalContent) -> Reply {
         self.write(match self {
             ErrorForm::Mcp | ErrorForm::Problem => refusal,
-            ErrorForm::A2a | ErrorForm::A2aRest | ErrorForm::Grpc => refusal.with_a2a_status(),
+            ErrorForm::A2a | ErrorForm::A2aRest | ErrorForm::A2aRestV03 | ErrorForm::Grpc => {
+                refusal.with_a2a_status()
+            }
         })
     }
 
@@ -190,6 +195,7 @@ impl ErrorForm {
             ErrorForm::Mcp => refusal.into_jsonrpc(None),
             ErrorForm::A2a => refusal.into_a2a_jsonrpc(None),
             ErrorForm::A2aRest => refusal.into_a2a_rest(),
+            ErrorForm::A2aRestV03 => refusal.into_a2a_rest_v03(),
             ErrorForm::Grpc => refusal.into_grpc(),
             ErrorForm::Problem => refusal.into_problem(),
         }
@@ -359,7 +365,8 @@ mod tests {
         }
         let a2a = body(ErrorForm::A2a);
         let rest = body(ErrorForm::A2aRest);
-        for found in [&a2a["error"]["data"][0], &rest["error"]["details"][0]] {
+        let rest_v03 = body(ErrorForm::A2aRestV03);
+        for found in [&a2a["error"]["data"][0], &rest["error"]["details"][0], &rest_v03["data"][0]] {
             assert_eq!(
                 (&found["reason"], &found["metadata"]["revokedSince"]),
                 (&json!("BLOCKED"), &json!(since))
@@ -384,7 +391,13 @@ mod tests {
     #[test]
     fn every_reason_gives_a_parsable_body_in_every_form_that_has_one() {
         for reason in Reason::ALL {
-            for form in [ErrorForm::Mcp, ErrorForm::A2a, ErrorForm::A2aRest, ErrorForm::Problem] {
+            for form in [
+                ErrorForm::Mcp,
+                ErrorForm::A2a,
+                ErrorForm::A2aRest,
+                ErrorForm::A2aRestV03,
+                ErrorForm::Problem,
+            ] {
                 let body = form.refuse(reason, Era::Modern, None).body;
                 assert!(serde_json::from_slice::<serde_json::Value>(&body).unwrap().is_object());
             }
@@ -401,7 +414,9 @@ mod tests {
             ("/demo/mcp", json, ErrorForm::Mcp),
             ("/demo/a2a", json, ErrorForm::A2a),
             ("/Demo/a2a", None, ErrorForm::A2a),
-            ("/demo/a2a/v1/card", None, ErrorForm::A2aRest),
+            ("/demo/a2a/v1/card", None, ErrorForm::A2aRestV03),
+            ("/Demo/a2a/v1/card", None, ErrorForm::A2aRestV03),
+            ("/demo/a2a/v1/card", grpc, ErrorForm::Grpc),
             ("/demo//a2a/tasks", None, ErrorForm::A2aRest),
             ("/demo/.well-known/agent-card.json", None, ErrorForm::Problem),
             ("/lf.a2a.v1.A2AService/GetTask", grpc, ErrorForm::Grpc),
@@ -422,6 +437,7 @@ mod tests {
             (ErrorForm::Mcp, 431),
             (ErrorForm::A2a, 431),
             (ErrorForm::A2aRest, 431),
+            (ErrorForm::A2aRestV03, 431),
             (ErrorForm::Problem, 431),
             (ErrorForm::Grpc, 200),
         ] {

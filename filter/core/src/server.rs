@@ -107,7 +107,7 @@ impl Server {
 pub(crate) fn protocol(path_kind: PathKind) -> Option<Protocol> {
     match path_kind {
         PathKind::Mcp => Some(Protocol::Mcp),
-        PathKind::A2a | PathKind::A2aRest | PathKind::A2aGrpc => Some(Protocol::A2a),
+        PathKind::A2a | PathKind::A2aRest | PathKind::A2aRestV03 | PathKind::A2aGrpc => Some(Protocol::A2a),
         PathKind::Rest => Some(Protocol::Rest),
         PathKind::Public | PathKind::Health => None,
     }

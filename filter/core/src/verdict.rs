@@ -76,9 +76,12 @@ impl BodyContent {
             PathKind::A2a => Binding::A2a,
             PathKind::Mcp if modern::may_batch(headers.protocol_version) => Binding::McpBatches,
             PathKind::Mcp => Binding::Mcp,
-            PathKind::A2aRest | PathKind::A2aGrpc | PathKind::Rest | PathKind::Public | PathKind::Health => {
-                return None;
-            }
+            PathKind::A2aRest
+            | PathKind::A2aRestV03
+            | PathKind::A2aGrpc
+            | PathKind::Rest
+            | PathKind::Public
+            | PathKind::Health => return None,
         };
         Some(BodyContent::JsonRpc(binding))
     }

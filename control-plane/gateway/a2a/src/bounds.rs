@@ -2,6 +2,8 @@
 
 /// Maximum length of an id (task, context, message, artifact, push configuration, tenant), in bytes.
 pub const MAX_ID: usize = 256;
+/// Maximum length of a resource name of 0.3, which has the ids of a task and of a push configuration, in bytes.
+pub const MAX_RESOURCE_NAME: usize = 2 * MAX_ID + 64;
 /// Maximum number of parts of one message or artifact.
 pub const MAX_PARTS: usize = 256;
 /// Maximum number of artifacts or messages of one task, of tasks or push configurations of one page.

@@ -44,10 +44,12 @@ pub fn decode_request(route: Route, query: &str, body: &[u8]) -> Result<Request,
     let (tenant, mut operation) =
         read_value(&fields, |object| (object.id("tenant"), read_operation(route.kind, object, dialect, ids)))
             .map_err(A2aFailure::invalid)?;
+    // In 0.3 the parameter is the id (`config_id`), whatever the configuration in the body says.
     if let Operation::CreatePush(config) = &mut operation
-        && config.id.is_none()
+        && (config.id.is_none() || route.generation == Generation::V03)
+        && let Some(id) = query_id(query, "configId")?
     {
-        config.id = query_id(query, "configId")?;
+        config.id = Some(id);
     }
     let tenant = match route.tenant.or(tenant) {
         None => query_id(query, "tenant")?,

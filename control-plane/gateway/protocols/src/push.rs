@@ -3,6 +3,7 @@
 //! Refuses: the content of a notification. Keeps true: a receiver has a public https address, or an origin that the operator
 //! lists for the task's primitive; both are checked when it is registered and again when something is sent.
 
+mod address;
 mod lanes;
 
 use std::sync::Arc;
@@ -12,12 +13,11 @@ use asp_outbound::{Destination, Outbound, OutboundError};
 use asp_pipeline::pushes::{PushReceiver, Pushes};
 use asp_platform::operator_list;
 
+use address::{check_target, check_text};
 pub(crate) use lanes::{LanePlace, Lanes};
 
 /// Maximum time of one request, from its connection to the end of its answer.
 pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// Ports of services that read lines of text, which a request could fill with commands: SMTP and Redis.
-const REFUSED_PORTS: [u16; 4] = [25, 465, 587, 6379];
 
 /// Origin of receivers that may be private or speak plain HTTP, and the primitives whose tasks may be sent there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,19 +78,6 @@ impl PushService {
         check_target(&destination)?;
         Ok(destination)
     }
-}
-
-/// Refuses what readers of URLs take for different hosts.
-fn check_text(url: &str) -> Result<(), OutboundError> {
-    let is_ambiguous = |char: char| matches!(char, '\\' | '#') || char.is_whitespace() || char.is_control();
-    if url.contains(is_ambiguous) { Err(OutboundError::Url) } else { Ok(()) }
-}
-
-fn check_target(destination: &Destination<'_>) -> Result<(), OutboundError> {
-    let url = &destination.url;
-    let is_web = matches!(url.scheme(), "http" | "https");
-    let is_refused = url.port().is_some_and(|port| REFUSED_PORTS.contains(&port));
-    if is_web && !is_refused { Ok(()) } else { Err(OutboundError::Denied) }
 }
 
 #[cfg(test)]

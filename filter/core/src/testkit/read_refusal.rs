@@ -15,6 +15,8 @@ pub struct ReadRefusal {
     pub jsonrpc: Option<i64>,
     /// Name of the status in the error of A2A's REST binding.
     pub rest: Option<String>,
+    /// Code of the error in that binding of 0.3.
+    pub rest_v03: Option<i64>,
     /// gRPC status.
     pub grpc: Option<i64>,
 }
@@ -27,13 +29,16 @@ impl ReadRefusal {
         }
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
-        let of_a2a = text("/error/data/0/reason").or_else(|| text("/error/details/0/reason"));
+        let places = ["/error/data/0/reason", "/error/details/0/reason", "/data/0/reason"];
+        let of_a2a = places.into_iter().find_map(text);
         let reason = text("/error/data/reason").or_else(|| text("/reason")).map(str::to_owned);
         let code = body.pointer("/error/code").and_then(Value::as_i64);
         ReadRefusal {
             reason: reason.or_else(|| of_a2a.map(str::to_ascii_lowercase)),
             jsonrpc: code.filter(|_| body.get("jsonrpc").is_some()),
             rest: text("/error/status").map(str::to_owned),
+            // A problem document has a code as well, and no data.
+            rest_v03: body.get("data").and_then(|_| body.get("code")).and_then(Value::as_i64),
             grpc: None,
         }
     }

@@ -76,10 +76,12 @@ pub struct Expect {
     pub reason: Option<String>,
     /// Reason that the client reads, where its protocol has another name for it.
     pub error_info: Option<String>,
-    /// `code` of the JSON-RPC error; if this, `rest` and `grpc` are absent, the body is a problem document, or empty.
+    /// `code` of the JSON-RPC error; if this, `rest`, `rest_v03` and `grpc` are absent, the body is a problem document, or empty.
     pub jsonrpc: Option<i64>,
     /// `status` in the error of A2A's REST binding.
     pub rest: Option<String>,
+    /// `code` in the error of A2A's REST binding of 0.3.
+    pub rest_v03: Option<i64>,
     /// gRPC status.
     pub grpc: Option<i64>,
     /// Response headers, whole values; `${public_url}` is filled in.
@@ -124,8 +126,8 @@ pub fn load_cases() -> Vec<Case> {
 impl Expect {
     /// Returns the refusal that a client must read.
     pub fn refusal(&self) -> ReadRefusal {
-        let Expect { reason, error_info, jsonrpc, rest, grpc, .. } = self.clone();
-        ReadRefusal { reason: error_info.or(reason), jsonrpc, rest, grpc }
+        let Expect { reason, error_info, jsonrpc, rest, rest_v03, grpc, .. } = self.clone();
+        ReadRefusal { reason: error_info.or(reason), jsonrpc, rest, rest_v03, grpc }
     }
 }
 

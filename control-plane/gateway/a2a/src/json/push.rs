@@ -7,7 +7,7 @@ use asp_platform::secret::Secret;
 use super::Dialect;
 use super::reader::Object;
 use super::writer::Writer;
-use crate::bounds::{MAX_ID, MAX_LISTED, MAX_NAME, MAX_TOKEN, MAX_URL};
+use crate::bounds::{MAX_ID, MAX_LISTED, MAX_NAME, MAX_RESOURCE_NAME, MAX_TOKEN, MAX_URL};
 use crate::error::MISPLACED_TENANT;
 use crate::model::{PushAuthentication, PushConfig};
 use crate::names;
@@ -21,8 +21,12 @@ pub(super) fn read_config(object: &Object<'_, '_>) -> PushConfig {
     let inner = nested.as_ref().unwrap_or(middle);
     config.iter().chain(&nested).for_each(check_tenant);
     let mut found = read_inner(inner);
-    let name = middle.id("name").or_else(|| object.id("parent")).unwrap_or_default();
+    let name = middle.line("name", MAX_RESOURCE_NAME).or_else(|| object.line("parent", MAX_RESOURCE_NAME));
+    let name = name.unwrap_or_default();
     let (task, id) = names::parse(&name).unwrap_or_default();
+    if [Some(task), id].into_iter().flatten().any(|id| id.len() > MAX_ID) {
+        middle.fault("name", format!("must have ids of at most {MAX_ID} bytes"));
+    }
     let task_id = object.id("taskId").or_else(|| middle.id("taskId"));
     found.task_id = task_id.unwrap_or_else(|| task.to_owned());
     found.id = found.id.or_else(|| object.id("configId")).or_else(|| id.map(str::to_owned));

@@ -123,9 +123,14 @@ impl<'a, 'p> Object<'a, 'p> {
 
     /// Returns an id.
     pub(crate) fn id(&self, name: &'static str) -> Option<String> {
-        let id = self.word(name, MAX_ID)?;
-        self.check_line(name, &id);
-        Some(id)
+        self.line(name, MAX_ID)
+    }
+
+    /// Returns a string that is not empty and must not have control characters.
+    pub(crate) fn line(&self, name: &'static str, most: usize) -> Option<String> {
+        let line = self.word(name, most)?;
+        self.check_line(name, &line);
+        Some(line)
     }
 
     /// Returns an id that must be there.

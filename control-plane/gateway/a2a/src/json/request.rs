@@ -110,7 +110,9 @@ fn read_send(object: &Object<'_, '_>, dialect: Dialect) -> SendRequest {
             message.fault("role", "is required");
         }
         if found.parts.is_empty() {
-            message.fault("parts", "must have at least one valid part");
+            let is_content = dialect == Dialect::Proto03 && !message.has("parts");
+            let name = if is_content { "content" } else { "parts" };
+            message.fault(name, "must have at least one valid part");
         }
         found.role = Role::User;
         found

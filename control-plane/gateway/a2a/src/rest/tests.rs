@@ -1,4 +1,5 @@
 use super::*;
+use crate::bounds::MAX_ID;
 use crate::jsonrpc::AnswerFault;
 use crate::model::{
     Message, Part, PartContent, PushConfig, Role, SendConfiguration, SendRequest, SendResult, TaskQuery,
@@ -75,6 +76,52 @@ fn rest_of_0_3_is_protojson_of_its_protocol_buffers() {
     let (status, body) = encode_error(Generation::V03, &A2aFailure::task_not_found("t"));
     assert_eq!(status, 404);
     assert!(body.starts_with(r#"{"code":-32001,"message":"#), "{body}");
+}
+
+#[test]
+fn a_resource_name_of_0_3_may_have_two_of_the_longest_ids() {
+    let id = "x".repeat(MAX_ID);
+    let create = |config: &str| {
+        let name = format!("tasks/{id}/pushNotificationConfigs/{config}");
+        let body = format!(r#"{{"name":"{name}","pushNotificationConfig":{{"url":"https://a"}}}}"#);
+        let target = format!("/v1/tasks/{id}/pushNotificationConfigs");
+        decode("POST", &target, &body).map(|request| request.operation)
+    };
+    let Ok(Operation::CreatePush(config)) = create(&id) else { panic!("it is refused") };
+    assert_eq!(config.id.as_deref(), Some(id.as_str()));
+    let answer = A2aAnswer::Push(config);
+    let body = encode_answer(Generation::V03, &answer);
+    let read = decode_answer(OperationKind::CreatePush, Generation::V03, 200, body.as_bytes());
+    assert_eq!(read, Ok(answer));
+    let failure = create(&format!("{id}x")).unwrap_err();
+    assert_eq!(violations(&failure), ["name: must have ids of at most 256 bytes"]);
+}
+
+#[test]
+fn the_id_of_a_new_push_configuration_is_the_parameter_in_0_3() {
+    for (target, body, expected) in [
+        (
+            "/v1/tasks/t/pushNotificationConfigs?configId=c",
+            r#"{"pushNotificationConfig":{"url":"https://a","id":"d"}}"#,
+            "c",
+        ),
+        (
+            "/v1/tasks/t/pushNotificationConfigs?configId=",
+            r#"{"pushNotificationConfig":{"url":"https://a","id":"d"}}"#,
+            "d",
+        ),
+        (
+            "/v1/tasks/t/pushNotificationConfigs",
+            r#"{"name":"tasks/t/pushNotificationConfigs/e","pushNotificationConfig":{"url":"https://a"}}"#,
+            "e",
+        ),
+        ("/tasks/t/pushNotificationConfigs?configId=c", r#"{"url":"https://a","id":"d"}"#, "d"),
+    ] {
+        let Operation::CreatePush(config) = decode("POST", target, body).unwrap().operation else {
+            panic!("{target}")
+        };
+        assert_eq!(config.id.as_deref(), Some(expected), "{target} {body}");
+    }
 }
 
 #[test]

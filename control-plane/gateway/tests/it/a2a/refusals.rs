@@ -157,6 +157,58 @@ async fn rest_has_its_own_form_of_each_refusal() {
 }
 
 #[tokio::test]
+async fn rest_of_0_3_has_the_error_object_of_json_rpc_for_each_refusal() {
+    let fixture = fixture();
+    let client = Client::of(&fixture, "demo");
+    let sent = r#"{"message":{"messageId":"m","role":"ROLE_USER","content":[{"text":"hi"}]}}"#;
+    let deep = format!(r#"{{"metadata":{{"a":{}{}}}}}"#, "[".repeat(200), "]".repeat(200));
+    let hook = r#"{"pushNotificationConfig":{"url":"https://hook.example"}}"#;
+    for (method, path, body, status, code) in [
+        (Method::GET, "", "", 404, -32601),
+        (Method::GET, "/tasks", "", 404, -32601),
+        (Method::GET, "/extendedAgentCard", "", 404, -32601),
+        (Method::DELETE, "/tasks/a", "", 405, -32601),
+        (Method::GET, "/message:send", "", 405, -32601),
+        (Method::POST, "/message:send", "{", 400, -32700),
+        (Method::POST, "/message:send", deep.as_str(), 400, -32700),
+        (Method::POST, "/message:stream", r#"{"metadata":{"a":1e400}}"#, 400, -32700),
+        (Method::POST, "/message:send", "[]", 400, -32602),
+        (Method::POST, "/message:send", "", 400, -32602),
+        (Method::POST, "/message:stream", r#"{"message":{"content":{}}}"#, 400, -32602),
+        (Method::POST, "/message:send?tenant=acme", sent, 400, -32602),
+        (Method::GET, "/tasks/a?historyLength=-1", "", 400, -32602),
+        (Method::GET, "/tasks/a?historyLength=%FF", "", 400, -32602),
+        (Method::GET, "/tasks/a", "", 404, -32001),
+        (Method::POST, "/tasks/a%3Ab:cancel", "", 404, -32001),
+        (Method::POST, "/tasks/a:subscribe", "{}", 404, -32001),
+        (Method::POST, "/tasks/a/pushNotificationConfigs?configId=a%0Ab", hook, 400, -32602),
+        (Method::POST, "/tasks/a/pushNotificationConfigs", hook, 400, -32003),
+        (Method::GET, "/tasks/a/pushNotificationConfigs", "", 400, -32003),
+        // Refusals of the edge.
+        (Method::GET, "/tasks/a%2Fb", "", 404, -32000),
+        (Method::GET, "//tasks", "", 404, -32000),
+    ] {
+        let answer = client.send(method.clone(), &format!("/v1{path}"), body).await;
+        let error = answer.json();
+        assert_eq!(
+            (answer.status.as_u16(), &error["code"]),
+            (status, &json!(code)),
+            "{method} {path}: {error}"
+        );
+        assert!(error["message"].is_string() && error.get("error").is_none(), "{method} {path}: {error}");
+    }
+    for (name, value, status, code) in [
+        ("content-type", "text/plain", 415, -32005),
+        ("a2a-version", "1.0", 400, -32009),
+        ("authorization", "Bearer x", 401, -32000),
+    ] {
+        let answer = client.with(name, value).send(Method::POST, "/v1/message:send", sent).await;
+        let error = answer.json();
+        assert_eq!((answer.status.as_u16(), &error["code"]), (status, &json!(code)), "{name}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn another_users_task_is_like_none() {
     let fixture = fixture();
     let client = Client::of(&fixture, "demo");

@@ -71,6 +71,39 @@ fn invalid_messages_are_refused_with_their_fields() {
 }
 
 #[test]
+fn a_fault_over_rest_of_0_3_names_the_field_of_its_protocol_buffers() {
+    let first = |content: &str| {
+        let text = format!(r#"{{"message":{{"messageId":"m","role":"ROLE_USER",{content}}}}}"#);
+        faults(OperationKind::Send, &text, Dialect::Proto03).first().cloned()
+    };
+    assert_eq!(first(r#""content":[{"text":"a"}]"#), None);
+    for (content, fault) in [
+        (r#""metadata":{}"#, "message.content: must have at least one valid part"),
+        (r#""content":[]"#, "message.content: must have at least one valid part"),
+        (r#""parts":[]"#, "message.parts: must have at least one valid part"),
+        (r#""content":{"text":"a"}"#, "message.content: must be a list"),
+        (r#""content":[7]"#, "message.content[0]: must be an object"),
+        (r#""content":[{}]"#, "message.content[0]: must have exactly one of text, file, data"),
+        (
+            r#""content":[{"text":"a","file":{}}]"#,
+            "message.content[0]: must have exactly one of text, file, data",
+        ),
+        (
+            r#""content":[{"file":{"fileWithUri":"u","fileWithBytes":"aGk="}}]"#,
+            "message.content[0].file: must have exactly one of fileWithUri, fileWithBytes",
+        ),
+        (
+            r#""content":[{"file":{"fileWithBytes":"?"}}]"#,
+            "message.content[0].file.fileWithBytes: must be base64",
+        ),
+        (r#""content":[{"data":{"data":[]}}]"#, "message.content[0].data.data: must be an object"),
+        (r#""content":[{"kind":"video"}]"#, "message.content[0].kind: must be text, file or data"),
+    ] {
+        assert_eq!(first(content).as_deref(), Some(fault), "{content}");
+    }
+}
+
+#[test]
 fn invalid_parameters_are_refused_with_their_fields() {
     let long = format!(r#"{{"id":"{}"}}"#, "x".repeat(257));
     for (kind, text, dialect, found) in [
