@@ -106,7 +106,7 @@ pub async fn replay(
         log.return_writer(gateway, first).await?;
         let mut append = Vec::with_capacity(some.len());
         for event in some {
-            match end_of(log, event).await? {
+            match end_of(log, event, begun_ms(event)).await? {
                 None => append.push((*event).clone()),
                 Some(end) if !is_unknown(&end.event.event) => replayed.dropped += 1,
                 Some(end) => {
@@ -319,9 +319,24 @@ fn ended_call(event: &str) -> Option<(&str, &str)> {
     Some((member(event, "gateway")?, member(event, "call")?))
 }
 
+/// Whether the log has the last event of the call that this event ends, and which began at `begun_ms`. An `unknown` that
+/// another gateway wrote is replaced.
+pub async fn has_end(log: &dyn AuditLog, event: &CallEvent, begun_ms: i64) -> Result<bool, AuditError> {
+    let Some(end) = end_of(log, event, begun_ms).await? else { return Ok(false) };
+    if is_unknown(&end.event.event) {
+        // If it has changed since, another process has replaced it.
+        log.replace(&end, event).await?;
+    }
+    Ok(true)
+}
+
 /// Returns the last event of the call that this event ends; `None` if it ends none, or the log has no such event. Reads the log
-/// from the start of the call on: callers choose their traces, and all calls of a month may have the same one.
-async fn end_of(log: &dyn AuditLog, event: &CallEvent) -> Result<Option<StoredEvent>, AuditError> {
+/// from the start of the call on, `begun_ms`: callers choose their traces, and all calls of a month may have the same one.
+async fn end_of(
+    log: &dyn AuditLog,
+    event: &CallEvent,
+    begun_ms: i64,
+) -> Result<Option<StoredEvent>, AuditError> {
     let is_end = MemberFilter::is("event", "call.finish");
     let call = member(&event.event, "call").filter(|_| is_end.passes(&event.event));
     let (Some(call), Some(trace)) = (call, member(&event.event, "trace")) else { return Ok(None) };
@@ -330,7 +345,7 @@ async fn end_of(log: &dyn AuditLog, event: &CallEvent) -> Result<Option<StoredEv
         let search = AuditSearch {
             org: Some(event.org.clone()),
             trace: Some(trace.to_owned()),
-            from_ms: Some(begun_ms(event).saturating_sub(CLOCKS)),
+            from_ms: Some(begun_ms.saturating_sub(CLOCKS)),
             members: vec![is_end.clone(), MemberFilter::is("call", call)],
             after,
             limit: 1,
@@ -402,6 +417,27 @@ mod tests {
         assert_eq!(lacking, [&event(3 * YEAR + 1), &event(1), &event(1)], "in their order");
         let replayed = replay(&log, "one", &left).await.unwrap();
         assert_eq!((replayed.appended, log.events().len()), (3, 6));
+    }
+
+    #[tokio::test]
+    async fn a_call_has_an_end_if_any_gateway_wrote_one_and_an_unknown_gives_way() {
+        let end = |gateway: &str, at_ms: i64, reason: &str| {
+            let outcome = if reason == "gateway_lost" { "unknown" } else { "completed" };
+            let event = format!(
+                "{{\"event\":\"call.finish\",\"outcome\":\"{outcome}\",\"reason\":\"{reason}\",\"call\":\"c1\",\"trace\":\"t\",\"gateway\":\"{gateway}\"}}"
+            );
+            CallEvent { at_ms, org: "acme".into(), event }
+        };
+        let log = MemoryAudit::default();
+        let late = end("two", 9_000_000, "ok");
+        assert!(!has_end(&log, &late, 1).await.unwrap());
+        log.append(&[end("one", 1, "ok")]).await.unwrap();
+        assert!(has_end(&log, &late, 1).await.unwrap(), "long before");
+        assert_eq!(log.events(), [end("one", 1, "ok")]);
+        let log = MemoryAudit::default();
+        log.append(&[end("one", 1, "gateway_lost")]).await.unwrap();
+        assert!(has_end(&log, &late, 1).await.unwrap());
+        assert_eq!(log.events(), [late]);
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! Calls of a gateway that is gone: each has one end in the audit, the one that its client gets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_call::digest;
+use asp_store::audit::{AuditLog, CallEvent};
+use asp_store::ledger::{Answer, Holder, Ledger, LedgerKey};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::takeover::{call_id, request, row, row_ends, saves_and_hangs, send, take_over};
+use super::{fixture, last_result, until};
+use crate::runtime::{Runtime, Script, Worker};
+use crate::support::Fixture;
+
+/// A runtime at which nothing may run.
+fn idle() -> Runtime {
+    Runtime::start(Script::of(|_, _: Worker| async move { panic!("it must not run") }))
+}
+
+/// The events of a call in the audit.
+fn events(fixture: &Fixture, call: [u8; 16]) -> Vec<CallEvent> {
+    let id = format!("\"call\":\"{}\"", uuid::Uuid::from_bytes(call));
+    fixture.audit.events().into_iter().filter(|event| event.event.contains(&id)).collect()
+}
+
+/// The reasons of the last events of a call in the audit.
+fn ends(fixture: &Fixture, call: [u8; 16]) -> Vec<Value> {
+    let all = events(fixture, call).into_iter();
+    let all = all.map(|event| serde_json::from_str::<Value>(&event.event).unwrap());
+    all.filter(|event| event["event"] == "call.finish").map(|event| event["reason"].clone()).collect()
+}
+
+/// Stores the answer of the only call of a gateway under its key, after which the gateway is lost.
+async fn answer(fixture: &Fixture) {
+    let parts = fixture.gateway.pipeline.internals();
+    let call = parts.registry.running().pop().unwrap();
+    let claim = call.ownership.claim().unwrap();
+    let owner = parts.active.owner().0;
+    let holder = Holder { call: call.id.into_bytes(), owner, org: digest::short(&call.caller.org) };
+    let text =
+        json!({"Output": {"kind": "tool", "content": [], "structured": {"ok": true}, "is_error": false}});
+    let stored = Answer::whole(Bytes::from(text.to_string()));
+    let completing = fixture.ledger.complete(LedgerKey(claim.key), holder, stored, Duration::from_secs(60));
+    assert!(completing.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_call_that_was_answered_before_its_gateway_was_lost_ends_as_it_was_answered() {
+    let dead = Runtime::start(saves_and_hangs());
+    let first = fixture(&dead);
+    let _waiting = send(request("order", Some("k")), &first);
+    row(&first, &dead, |row| row.seq == 1).await;
+    answer(&first).await;
+    let living = idle();
+    let second = first.beside(living.runtimes());
+    take_over(&second).await;
+    row_ends(&first, call_id(&dead)).await;
+    second.gateway.flush().await;
+    assert_eq!(ends(&first, call_id(&dead)), [json!("ok")]);
+    let retry = last_result(&request("order", Some("k")).send(&second).await);
+    assert_eq!(retry["structuredContent"], json!({"ok": true}), "{retry}");
+}
+
+#[tokio::test]
+async fn a_call_whose_lost_gateway_wrote_its_end_gets_no_other() {
+    let dead = Runtime::start(saves_and_hangs());
+    let first = fixture(&dead);
+    let _waiting = send(request("order", Some("k")), &first);
+    row(&first, &dead, |row| row.seq == 1).await;
+    let call = call_id(&dead);
+    until("the audit has its start", || !events(&first, call).is_empty()).await;
+    let start = events(&first, call).remove(0);
+    let text = start.event.replace("call.start", "call.finish").replacen('{', "{\"reason\":\"ok\",", 1);
+    first.audit.append(&[CallEvent { event: text, ..start }]).await.unwrap();
+    answer(&first).await;
+    let living = idle();
+    let second = first.beside(living.runtimes());
+    take_over(&second).await;
+    row_ends(&first, call).await;
+    second.gateway.flush().await;
+    assert_eq!(ends(&first, call), [json!("ok")]);
+}
+
+#[tokio::test]
+async fn a_call_whose_key_is_gone_ends_as_unknown() {
+    let dead = Runtime::start(saves_and_hangs());
+    let first = fixture(&dead);
+    let _waiting = send(request("order", Some("k")), &first);
+    row(&first, &dead, |row| row.seq == 1).await;
+    let living = idle();
+    let second = Fixture { ledger: Arc::default(), ..first.clone() }.beside(living.runtimes());
+    take_over(&second).await;
+    row_ends(&first, call_id(&dead)).await;
+    second.gateway.flush().await;
+    assert_eq!(ends(&first, call_id(&dead)), [json!("outcome_unknown")]);
+}
