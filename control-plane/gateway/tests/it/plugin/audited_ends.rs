@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::digest;
+use asp_proto::plugin::{Failed, server_message::Payload};
 use asp_store::audit::{AuditLog, CallEvent};
 use asp_store::ledger::{Answer, Holder, Ledger, LedgerKey};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::resume::save;
 use super::takeover::{call_id, request, row, row_ends, saves_and_hangs, send, take_over};
 use super::{fixture, last_result, until};
 use crate::runtime::{Runtime, Script, Worker};
@@ -95,4 +97,34 @@ async fn a_call_whose_key_is_gone_ends_as_unknown() {
     row_ends(&first, call_id(&dead)).await;
     second.gateway.flush().await;
     assert_eq!(ends(&first, call_id(&dead)), [json!("outcome_unknown")]);
+}
+
+#[tokio::test]
+async fn a_call_that_a_stopping_gateway_leaves_ends_once_where_it_is_continued() {
+    let ending = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        let id = invoke.request_id.clone();
+        assert_eq!(save(&mut worker, &id, 1, b"one").await, "");
+        // The request to yield.
+        worker.next().await;
+        let code = "CANCELLED".into();
+        let failed = Failed { request_id: id, code, yielded: true, ..Failed::default() };
+        worker.say(Payload::Failed(failed)).await;
+    }));
+    let first = fixture(&ending);
+    let waiting = send(request("order", Some("k")), &first);
+    row(&first, &ending, |row| row.seq == 1).await;
+    let call = call_id(&ending);
+    first.gateway.stop().await;
+    let left = last_result(&waiting.await.unwrap());
+    assert_eq!(left["_meta"]["asp/reason"], "upstream_unavailable", "{left}");
+    assert_eq!((events(&first, call).len(), ends(&first, call)), (1, Vec::new()), "it has begun");
+    let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let second = first.beside(living.runtimes());
+    take_over(&second).await;
+    until("the audit has its end", || !ends(&first, call).is_empty()).await;
+    assert_eq!(ends(&first, call), [json!("ok")]);
 }
