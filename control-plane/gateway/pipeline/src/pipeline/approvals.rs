@@ -184,6 +184,19 @@ impl Pipeline {
 
     /// Stores a decision by an approver who was authenticated and may decide; false if the request is not open any more.
     pub async fn decide_approval(
+        self: &Arc<Self>,
+        request: &ApprovalRequest,
+        decision: &ApprovalDecision,
+    ) -> Result<bool, ApprovalStoreError> {
+        let (pipeline, request, decision) = (Arc::clone(self), request.clone(), decision.clone());
+        // In a task of its own: if the approver leaves, the store may have the decision already.
+        let deciding = tokio::spawn(async move { pipeline.store_decision(&request, &decision).await });
+        let lost = |_| Err(ApprovalStoreError::Unavailable("the decision was interrupted".into()));
+        deciding.await.unwrap_or_else(lost)
+    }
+
+    /// Stores a decision, records it and wakes the calls that wait for it.
+    async fn store_decision(
         &self,
         request: &ApprovalRequest,
         decision: &ApprovalDecision,
