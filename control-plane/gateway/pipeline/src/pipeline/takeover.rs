@@ -265,7 +265,8 @@ impl Pipeline {
         call.events.raise_to(first_generation(abandoned.takeovers));
         call.ownership.known.set();
         // First: while the row has no end, a gateway that takes it next repeats both.
-        self.audit.record_last(audit::finished(call, &outcome), call.began_ms()).await;
+        let (resumed, finished) = (audit::resumed(call), audit::finished(call, &outcome));
+        self.audit.record_last(resumed, finished, call.began_ms()).await;
         // Any gateway that has taken it since reports the same.
         let _ = self.active.end(call, &outcome).await;
         self.failures.ended(call, &outcome);
