@@ -189,10 +189,10 @@ impl Pipeline {
         decision: &ApprovalDecision,
     ) -> Result<bool, ApprovalStoreError> {
         let (pipeline, request, decision) = (Arc::clone(self), request.clone(), decision.clone());
-        // In a task of its own: if the approver leaves, the store may have the decision already.
+        // In a task of its own: if the approver leaves, or the store is slow, the store may have the decision nevertheless.
         let deciding = tokio::spawn(async move { pipeline.store_decision(&request, &decision).await });
         let lost = |_| Err(ApprovalStoreError::Unavailable("the decision was interrupted".into()));
-        deciding.await.unwrap_or_else(lost)
+        within(async { deciding.await.unwrap_or_else(lost) }).await
     }
 
     /// Stores a decision, records it and wakes the calls that wait for it.
@@ -202,7 +202,7 @@ impl Pipeline {
         decision: &ApprovalDecision,
     ) -> Result<bool, ApprovalStoreError> {
         let Some(store) = &self.approvals.store else { return Ok(false) };
-        if !within(store.decide_approval(request.id, decision)).await? {
+        if !store.decide_approval(request.id, decision).await? {
             return Ok(false);
         }
         let state = if decision.approved { ApprovalState::Approved } else { ApprovalState::Denied };
