@@ -3,7 +3,7 @@
 //! snapshot.
 //!
 //! Keeps true: the order is fixed; every call that was started ends with one outcome and one finish event, even if its
-//! task is dropped.
+//! task is dropped; the finish event of a call that a stopping gateway leaves to another one is that one's.
 
 pub mod admission;
 mod approval_text;
@@ -292,8 +292,17 @@ impl Pipeline {
 
     /// Ends a call where nothing can wait for the audit queue.
     fn end(&self, call: &Call, outcome: Outcome) {
-        self.audit.record_now(audit::finished(call, &outcome));
+        if !self.leaves_end(call) {
+            self.audit.record_now(audit::finished(call, &outcome));
+        }
         self.close(call, outcome);
+    }
+
+    /// Whether the last event of a call is left to the gateway that continues it, because this one stops and the store has the
+    /// call. If none does, the call has none yet when this process is lost, and gets one as any call of a lost gateway.
+    fn leaves_end(&self, call: &Call) -> bool {
+        let ownership = &call.ownership;
+        self.calls.are_left() && ownership.continued.is_set() && ownership.has_had_row()
     }
 
     fn close(&self, call: &Call, outcome: Outcome) {
@@ -305,7 +314,7 @@ impl Pipeline {
         if let Some(tracer) = self.tracer.get() {
             tracer.ended(call, &outcome);
         }
-        if let Some(meter) = self.meter.get() {
+        if let Some(meter) = self.meter.get().filter(|_| !self.leaves_end(call)) {
             meter.call_ended(call, &outcome);
         }
         if let Some(listener) = self.end_listener.get() {

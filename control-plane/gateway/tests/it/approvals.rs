@@ -188,6 +188,22 @@ async fn a_grant_is_not_for_other_arguments_or_another_caller_and_any_gateway_us
     assert_eq!(used.state, ApprovalState::Used);
 }
 
+#[tokio::test]
+async fn a_decision_of_an_approver_who_leaves_is_stored_and_recorded() {
+    let world = World::start(snapshot()).await;
+    let waiting = call(&world.first, "pay");
+    let request = world.request().await;
+    let decision = ApprovalDecision { approved: true, by: "dev:bob@acme".into(), reason: String::new() };
+    let deciding = world.first.gateway.pipeline.decide_approval(&request.request, &decision);
+    assert!(tokio::time::timeout(Duration::ZERO, deciding).await.is_err(), "the store has not answered yet");
+    assert_eq!(result(waiting).await["isError"], false);
+    let is_recorded = async || {
+        let events = events(&world.first).await;
+        events.iter().any(|event| event["event"] == "approval.decision").then_some(())
+    };
+    until_some("the audit has the decision", is_recorded).await;
+}
+
 /// Two gateways have a call each that waits for the same grant.
 #[tokio::test]
 async fn of_two_gateways_one_uses_a_grant() {

@@ -17,6 +17,8 @@ mod abilities;
 mod artifacts;
 #[path = "plugin/attachments.rs"]
 mod attachments;
+#[path = "plugin/audited_ends.rs"]
+mod audited_ends;
 #[path = "plugin/availability.rs"]
 mod availability;
 #[path = "plugin/calls.rs"]

@@ -3,8 +3,8 @@
 //! Owns the comparison with the log, also for events that waited in a file ([`LateEvents`]). Refuses: files of runs that have
 //! only just ended, because the database may still be writing their last batch. Keeps true: a call has one last event. One
 //! that a journal brings replaces the `unknown` that another gateway wrote meanwhile, because it is what the client saw;
-//! beside any other end it is dropped. A file is removed after its events are in the log, and finds them there if it is read
-//! again.
+//! beside any other end it is dropped, and so is the late end of a call that another gateway has taken over. A file is removed
+//! after its events are in the log, and finds them there if it is read again.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ pub async fn replay(
         log.return_writer(gateway, first).await?;
         let mut append = Vec::with_capacity(some.len());
         for event in some {
-            match end_of(log, event).await? {
+            match end_of(log, event, begun_ms(event)).await? {
                 None => append.push((*event).clone()),
                 Some(end) if !is_unknown(&end.event.event) => replayed.dropped += 1,
                 Some(end) => {
@@ -189,7 +189,7 @@ fn take(known: &mut HashMap<CallEvent, usize>, event: &CallEvent) -> bool {
 }
 
 /// Puts the ends among late events in the place of the `unknown` that others wrote, and returns the events that are to be
-/// appended: those that the log has are left out.
+/// appended: those that the log has are left out, and so are ends of calls that another gateway has taken over.
 pub async fn settle(log: &dyn AuditLog, events: Vec<CallEvent>) -> Result<Vec<CallEvent>, AuditError> {
     LateEvents::default().settle(log, events).await
 }
@@ -198,13 +198,15 @@ pub async fn settle(log: &dyn AuditLog, events: Vec<CallEvent>) -> Result<Vec<Ca
 #[derive(Default)]
 pub(crate) struct LateEvents {
     has_begun: bool,
-    /// The `unknown` ends that others wrote of each gateway's calls.
+    /// The `unknown` ends that others wrote of each gateway's calls, and the calls that they took over.
     unknown: HashMap<String, UnknownEnds>,
 }
 
 struct UnknownEnds {
     /// Last event of each call, by the call's id.
     ends: HashMap<String, StoredEvent>,
+    /// Ids of calls that others have taken over.
+    continued: HashSet<String>,
     /// Lower bound of the times of their calls' starts.
     from_ms: i64,
     read: Instant,
@@ -229,22 +231,27 @@ impl LateEvents {
         let from_ms = begun_ms.unwrap_or(i64::MAX);
         let mut append = Vec::with_capacity(events.len());
         for event in events {
-            let unknown = match ended_call(&event.event) {
-                Some((gateway, call)) => self.unknown_of(log, gateway, from_ms).await?.ends.remove(call),
-                None => None,
+            let (unknown, is_continued) = match ended_call(&event.event) {
+                Some((gateway, call)) => {
+                    let others = self.unknown_of(log, gateway, from_ms).await?;
+                    (others.ends.remove(call), others.continued.contains(call))
+                }
+                None => (None, false),
             };
             let is_replaced = match unknown {
                 Some(unknown) => log.replace(&unknown, &event).await?,
                 None => false,
             };
-            if !is_replaced {
+            // The gateway that took the call over ends it.
+            if !is_replaced && !is_continued {
                 append.push(event);
             }
         }
         Ok(append)
     }
 
-    /// Returns the `unknown` ends of a gateway's calls; from then on nobody adds one before they are read again.
+    /// Returns the `unknown` ends of a gateway's calls, and which of them others took over; from then on nobody adds an end
+    /// before they are read again.
     async fn unknown_of(
         &mut self,
         log: &dyn AuditLog,
@@ -295,7 +302,42 @@ async fn unknown_ends(log: &dyn AuditLog, gateway: &str, from_ms: i64) -> Result
         }
         after = next;
         if after.is_none() {
-            return Ok(UnknownEnds { ends, from_ms, read });
+            let continued = continued_calls(log, gateway, from_ms).await?;
+            return Ok(UnknownEnds { ends, continued, from_ms, read });
+        }
+    }
+}
+
+/// Returns the ids of the calls whose last takeover since this time is by another gateway.
+async fn continued_calls(
+    log: &dyn AuditLog,
+    gateway: &str,
+    from_ms: i64,
+) -> Result<HashSet<String>, AuditError> {
+    let mut continued = HashSet::new();
+    let mut after: Option<EventPosition> = None;
+    loop {
+        let search = AuditSearch {
+            from_ms: Some(from_ms.saturating_sub(CLOCKS)),
+            members: vec![MemberFilter::is("event", "call.resume")],
+            order: SearchOrder::Oldest,
+            after,
+            limit: PAGE,
+            ..AuditSearch::default()
+        };
+        let AuditPage { events, next } = log.search(&search).await?;
+        for stored in events {
+            let event = &stored.event.event;
+            let Some(call) = member(event, "call") else { continue };
+            if member(event, "gateway") == Some(gateway) {
+                continued.remove(call);
+            } else {
+                continued.insert(call.to_owned());
+            }
+        }
+        after = next;
+        if after.is_none() {
+            return Ok(continued);
         }
     }
 }
@@ -319,9 +361,24 @@ fn ended_call(event: &str) -> Option<(&str, &str)> {
     Some((member(event, "gateway")?, member(event, "call")?))
 }
 
+/// Whether the log has the last event of the call that this event ends, and which began at `begun_ms`. An `unknown` that
+/// another gateway wrote is replaced.
+pub async fn has_end(log: &dyn AuditLog, event: &CallEvent, begun_ms: i64) -> Result<bool, AuditError> {
+    let Some(end) = end_of(log, event, begun_ms).await? else { return Ok(false) };
+    if is_unknown(&end.event.event) {
+        // If it has changed since, another process has replaced it.
+        log.replace(&end, event).await?;
+    }
+    Ok(true)
+}
+
 /// Returns the last event of the call that this event ends; `None` if it ends none, or the log has no such event. Reads the log
-/// from the start of the call on: callers choose their traces, and all calls of a month may have the same one.
-async fn end_of(log: &dyn AuditLog, event: &CallEvent) -> Result<Option<StoredEvent>, AuditError> {
+/// from the start of the call on, `begun_ms`: callers choose their traces, and all calls of a month may have the same one.
+async fn end_of(
+    log: &dyn AuditLog,
+    event: &CallEvent,
+    begun_ms: i64,
+) -> Result<Option<StoredEvent>, AuditError> {
     let is_end = MemberFilter::is("event", "call.finish");
     let call = member(&event.event, "call").filter(|_| is_end.passes(&event.event));
     let (Some(call), Some(trace)) = (call, member(&event.event, "trace")) else { return Ok(None) };
@@ -330,7 +387,7 @@ async fn end_of(log: &dyn AuditLog, event: &CallEvent) -> Result<Option<StoredEv
         let search = AuditSearch {
             org: Some(event.org.clone()),
             trace: Some(trace.to_owned()),
-            from_ms: Some(begun_ms(event).saturating_sub(CLOCKS)),
+            from_ms: Some(begun_ms.saturating_sub(CLOCKS)),
             members: vec![is_end.clone(), MemberFilter::is("call", call)],
             after,
             limit: 1,
@@ -402,6 +459,27 @@ mod tests {
         assert_eq!(lacking, [&event(3 * YEAR + 1), &event(1), &event(1)], "in their order");
         let replayed = replay(&log, "one", &left).await.unwrap();
         assert_eq!((replayed.appended, log.events().len()), (3, 6));
+    }
+
+    #[tokio::test]
+    async fn a_call_has_an_end_if_any_gateway_wrote_one_and_an_unknown_gives_way() {
+        let end = |gateway: &str, at_ms: i64, reason: &str| {
+            let outcome = if reason == "gateway_lost" { "unknown" } else { "completed" };
+            let event = format!(
+                "{{\"event\":\"call.finish\",\"outcome\":\"{outcome}\",\"reason\":\"{reason}\",\"call\":\"c1\",\"trace\":\"t\",\"gateway\":\"{gateway}\"}}"
+            );
+            CallEvent { at_ms, org: "acme".into(), event }
+        };
+        let log = MemoryAudit::default();
+        let late = end("two", 9_000_000, "ok");
+        assert!(!has_end(&log, &late, 1).await.unwrap());
+        log.append(&[end("one", 1, "ok")]).await.unwrap();
+        assert!(has_end(&log, &late, 1).await.unwrap(), "long before");
+        assert_eq!(log.events(), [end("one", 1, "ok")]);
+        let log = MemoryAudit::default();
+        log.append(&[end("one", 1, "gateway_lost")]).await.unwrap();
+        assert!(has_end(&log, &late, 1).await.unwrap());
+        assert_eq!(log.events(), [late]);
     }
 
     #[test]

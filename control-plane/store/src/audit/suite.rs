@@ -199,11 +199,28 @@ async fn replaces_unknown_ends_by_late_ones(log: &dyn AuditLog) {
     let second = settling.settle(log, vec![late("c", 8_600), late("d", 8_601)]).await.unwrap();
     assert_eq!(second, [late("d", 8_601)]);
     log.append(&second).await.unwrap();
+    drops_ends_of_calls_that_others_took_over(log).await;
     let finn = AuditSearch { members: vec![MemberFilter::is("user", "finn")], ..AuditSearch::default() };
     assert_eq!(times(log, finn.clone()).await, [8_601, 8_600, 8_001, 8_000]);
     let lost = AuditSearch { members: vec![MemberFilter::is("reason", "gateway_lost")], ..finn };
     assert!(times(log, lost).await.is_empty());
     log.release_writer("cut").await.unwrap();
+}
+
+/// The last event of a call is that of the gateway which had it last.
+async fn drops_ends_of_calls_that_others_took_over(log: &dyn AuditLog) {
+    let of = |kind: &str, call: &str, gateway: &str, at_ms: i64| CallEvent {
+        at_ms,
+        org: "acme".into(),
+        event: format!(r#"{{"event":"{kind}","call":"{call}","user":"gwen","gateway":"{gateway}"}}"#),
+    };
+    let taken = of("call.resume", "g1", "taker", 8_700);
+    let and_back = [of("call.resume", "g2", "taker", 8_700), of("call.resume", "g2", "cut", 8_701)];
+    log.append(&[taken, of("call.finish", "g1", "taker", 8_702)]).await.unwrap();
+    log.append(&and_back).await.unwrap();
+    let late = ["g1", "g2", "g3"].map(|call| of("call.finish", call, "cut", 8_703));
+    let settled = super::replay::settle(log, late.to_vec()).await.unwrap();
+    assert_eq!(settled, late[1..]);
 }
 
 /// Tries that nobody ends calls of a gateway by what it has read before the gateway's events are appended.

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use asp_edge::Reason;
 use asp_store::audit::journal::{Journal, JournalPlace};
-use asp_store::audit::replay::keep_replaying;
+use asp_store::audit::replay::{has_end, keep_replaying};
 use asp_store::audit::{AuditLog, CallEvent, CapturedBody};
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
@@ -191,6 +191,27 @@ impl Audit {
             Ok(Err(_)) | Err(_) => {
                 self.health.lose();
                 Err(RecordingError)
+            }
+        }
+    }
+
+    /// Queues the events of a call that was taken over and does not continue, unless the log has its last one. If the log does
+    /// not answer, nothing is queued: the call may have its end there, and otherwise it is one of a lost gateway. An end of
+    /// its former gateway that comes later is dropped, because of the takeover.
+    pub async fn record_last(&self, resumed: CallEvent, finished: CallEvent, begun_ms: u64) {
+        let stamped = stamp(&self.id, redact_event(finished.clone()));
+        let begun_ms = i64::try_from(begun_ms).unwrap_or_default();
+        match timeout(SLOW, has_end(self.log.as_ref(), &stamped, begun_ms)).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => {
+                // A lost event is counted.
+                let _ = self.record_end(resumed).await;
+                let _ = self.record_end(finished).await;
+            }
+            Ok(Err(_)) | Err(_) => {
+                tracing::debug!(
+                    "audit log did not answer whether a call of a lost gateway has its last event"
+                );
             }
         }
     }

@@ -184,12 +184,25 @@ impl Pipeline {
 
     /// Stores a decision by an approver who was authenticated and may decide; false if the request is not open any more.
     pub async fn decide_approval(
+        self: &Arc<Self>,
+        request: &ApprovalRequest,
+        decision: &ApprovalDecision,
+    ) -> Result<bool, ApprovalStoreError> {
+        let (pipeline, request, decision) = (Arc::clone(self), request.clone(), decision.clone());
+        // In a task of its own: if the approver leaves, or the store is slow, the store may have the decision nevertheless.
+        let deciding = tokio::spawn(async move { pipeline.store_decision(&request, &decision).await });
+        let lost = |_| Err(ApprovalStoreError::Unavailable("the decision was interrupted".into()));
+        within(async { deciding.await.unwrap_or_else(lost) }).await
+    }
+
+    /// Stores a decision, records it and wakes the calls that wait for it.
+    async fn store_decision(
         &self,
         request: &ApprovalRequest,
         decision: &ApprovalDecision,
     ) -> Result<bool, ApprovalStoreError> {
         let Some(store) = &self.approvals.store else { return Ok(false) };
-        if !within(store.decide_approval(request.id, decision)).await? {
+        if !store.decide_approval(request.id, decision).await? {
             return Ok(false);
         }
         let state = if decision.approved { ApprovalState::Approved } else { ApprovalState::Denied };
@@ -210,7 +223,10 @@ impl Pipeline {
     /// Marks requests and grants past their time as expired, and records each once for all gateways.
     pub async fn expire_approvals(&self) -> Result<(), ApprovalStoreError> {
         let Some(store) = &self.approvals.store else { return Ok(()) };
-        for Approval { request, .. } in within(store.expire_approvals(EXPIRE)).await? {
+        for _ in 0..EXPIRE {
+            // One at a time: each is recorded even if the store does not answer for the next one.
+            let expired = within(store.expire_approvals(1)).await?.pop();
+            let Some(Approval { request, .. }) = expired else { return Ok(()) };
             self.metrics.approvals.count(ApprovalState::Expired.as_str());
             let fact = ApprovalFact {
                 event: "approval.expiry",

@@ -169,6 +169,9 @@ impl CallTask {
     /// Sets the outcome of the call.
     pub(crate) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
         let outcome = self.settled(result).await;
+        if self.pipeline.leaves_end(&self.call) {
+            return self.pipeline.close(&self.call, outcome);
+        }
         let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
         if let Outcome::Done { output, .. } = &outcome {
             let text = || serde_json::to_string(output).unwrap_or_default();

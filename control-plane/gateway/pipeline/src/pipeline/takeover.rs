@@ -4,7 +4,8 @@
 //! exactly one gateway takes a call; a call that no longer holds its key, because it was answered or another execution
 //! has it, does not run again; one that no backend had started frees its key; one that is no longer allowed, because of
 //! its caller or its arguments, ends as unknown, and so does one that no gateway can run; one that needs an approval by
-//! now continues once it is approved; one that waited for arguments asks for them again, and nothing of it has started.
+//! now continues once it is approved; one that waited for arguments asks for them again, and nothing of it has started; one
+//! that does not continue has its end in the audit, unless its gateway wrote that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use asp_call::call::event::Event;
 use asp_call::call::event::log::first_generation;
 use asp_call::call::outcome::{Outcome, Output, Refusal, Withdrawal, after_handover};
+use asp_call::call::ownership::LedgerClaim;
 use asp_call::call::started::StartGuard;
 use asp_call::call::{Call, CallRequest, IdempotencyKey, Invocation};
 use asp_call::durable::active::{AbandonedCall, ActiveFault};
@@ -173,16 +175,7 @@ impl Pipeline {
                     let outcome = Outcome::Refused(Refusal::Upstream(NOT_BEGUN.into()));
                     return self.let_go(&call, &abandoned, outcome).await;
                 }
-                Ok(None) => {
-                    tracing::info!(call = %call.id, trace = %call.trace, "call of a lost gateway had ended already; its answer is in the ledger");
-                    let outcome = self.ledgers.outcome(claim).await.unwrap_or_else(|error| {
-                        // A client that returns later gets the answer of the ledger then.
-                        tracing::debug!(call = %call.id, trace = %call.trace, %error, "ledger has no outcome of a call yet");
-                        None
-                    });
-                    let outcome = outcome.unwrap_or_else(Outcome::unknown);
-                    return self.let_go(&call, &abandoned, outcome).await;
-                }
+                Ok(None) => return self.let_go_ended(&call, &abandoned, claim).await,
                 Err(error) => {
                     tracing::warn!(call = %call.id, trace = %call.trace, %error, "ledger did not answer for a call of a lost gateway; it will be asked again");
                     return self.put_off(&call);
@@ -249,6 +242,21 @@ impl Pipeline {
         self.registry.end(call);
     }
 
+    /// Ends a call that was taken and whose key it does not hold any more, with the outcome in the ledger.
+    async fn let_go_ended(&self, call: &Arc<Call>, abandoned: &AbandonedCall, claim: &LedgerClaim) {
+        match self.ledgers.outcome(claim).await {
+            Ok(outcome) => {
+                tracing::info!(call = %call.id, trace = %call.trace, "call of a lost gateway had ended already; its answer is in the ledger");
+                self.let_go(call, abandoned, outcome.unwrap_or_else(Outcome::unknown)).await;
+            }
+            // Its client must not get another end now than later from the ledger.
+            Err(error) => {
+                tracing::warn!(call = %call.id, trace = %call.trace, %error, "ledger did not answer for the outcome of a call of a lost gateway; it will be asked again");
+                self.put_off(call);
+            }
+        }
+    }
+
     /// Ends a call that was taken and does not continue; clients that have attached to it since get its outcome, and
     /// so do those that the lost gateway had informed of it. Its id stays taken in the same cases as at that gateway, which left the
     /// call in this state.
@@ -256,6 +264,9 @@ impl Pipeline {
         call.enter(abandoned.left_in());
         call.events.raise_to(first_generation(abandoned.takeovers));
         call.ownership.known.set();
+        // First: while the row has no end, a gateway that takes it next repeats both.
+        let (resumed, finished) = (audit::resumed(call), audit::finished(call, &outcome));
+        self.audit.record_last(resumed, finished, call.began_ms()).await;
         // Any gateway that has taken it since reports the same.
         let _ = self.active.end(call, &outcome).await;
         self.failures.ended(call, &outcome);

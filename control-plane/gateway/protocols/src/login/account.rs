@@ -4,8 +4,12 @@
 //! removed only by a form of this page: its origin is checked, its cookie is not sent by other sites, and it has a tag that
 //! only this page knows.
 
+use std::sync::Arc;
+
 use asp_call::clock::unix_seconds;
 use asp_edge::{Caller, names};
+use asp_identity::linked::{LinkedTokens, NoLink};
+use asp_pipeline::pipeline::Pipeline;
 use asp_pipeline::pipeline::links::LinkFact;
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::response::Response;
@@ -144,6 +148,38 @@ pub(super) fn sign_in(
     response
 }
 
+/// Removes a link of a user and records that, in a task of its own: if the browser leaves, the link may be removed nevertheless.
+async fn remove_link(
+    pipeline: Arc<Pipeline>,
+    links: Arc<LinkedTokens>,
+    caller: Caller,
+    provider: &str,
+) -> Result<bool, NoLink> {
+    let provider = provider.to_owned();
+    let removing = tokio::spawn(async move {
+        let Caller { org, issuer, user, .. } = &caller;
+        let done = links.remove((org, issuer, user), &provider).await;
+        let (outcome, reason) = if done.is_ok() { ("completed", "ok") } else { ("failed", "unavailable") };
+        let fact = LinkFact {
+            event: "link.remove",
+            org,
+            user,
+            issuer,
+            provider: &provider,
+            server: "",
+            primitive: "",
+            outcome,
+            reason,
+        };
+        // A form that was sent twice changes nothing.
+        if !matches!(done, Ok(false)) {
+            pipeline.record_link(&fact).await;
+        }
+        done
+    });
+    removing.await.unwrap_or_else(|_| Err(NoLink::Unavailable("the removal was interrupted".into())))
+}
+
 /// Removes a link of the user.
 pub(super) async fn remove(
     gateway: &Replica,
@@ -161,24 +197,9 @@ pub(super) async fn remove(
         return texts::refusal(texts::FOREIGN);
     }
     let Some(links) = links(gateway) else { return texts::refusal(texts::FAILED) };
-    let Caller { org, issuer, user, .. } = &session.caller;
-    let done = links.remove((org, issuer, user), provider).await;
-    let (outcome, reason) = if done.is_ok() { ("completed", "ok") } else { ("failed", "unavailable") };
-    let fact = LinkFact {
-        event: "link.remove",
-        org,
-        user,
-        issuer,
-        provider,
-        server: "",
-        primitive: "",
-        outcome,
-        reason,
-    };
-    // A form that was sent twice changes nothing.
-    if !matches!(done, Ok(false)) {
-        gateway.pipeline.record_link(&fact).await;
-    }
+    let org = session.caller.org.clone();
+    let removing = remove_link(Arc::clone(&gateway.pipeline), Arc::clone(links), session.caller, provider);
+    let done = removing.await;
     match done {
         Ok(removed) => {
             tracing::info!(provider, org, removed, "linked account removed by its user");

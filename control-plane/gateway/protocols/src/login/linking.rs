@@ -13,6 +13,7 @@ use std::time::Duration;
 use asp_call::clock::unix_seconds;
 use asp_edge::Caller;
 use asp_identity::linked::{KnownProvider, LinkReason, LinkTicket, LinkedTokens, NewLink, NoLink};
+use asp_pipeline::pipeline::Pipeline;
 use asp_pipeline::pipeline::links::LinkFact;
 use asp_platform::secret::Secret;
 use asp_snapshot::Snapshot;
@@ -93,8 +94,12 @@ pub(super) async fn returned(asked: &LoginRequest<'_>) -> Option<Response> {
                 org = ticket.org,
                 "linked account refused: another user signed in than the one who called"
             );
-            record(asked.gateway, &ticket, Some(&LinkRefusal::rejected("other_user", texts::OTHER_USER)))
-                .await;
+            record(
+                &asked.gateway.pipeline,
+                &ticket,
+                Some(&LinkRefusal::rejected("other_user", texts::OTHER_USER)),
+            )
+            .await;
             texts::page(StatusCode::FORBIDDEN, texts::OTHER_USER)
         }
         Some(ticket) => consent(asked, links, ticket, state.browser).await,
@@ -120,7 +125,8 @@ async fn consent(
     };
     let provider = &known.document;
     if !provider.serves_org(&ticket.org) {
-        record(asked.gateway, &ticket, Some(&LinkRefusal::rejected("denied", texts::NOT_ALLOWED))).await;
+        record(&asked.gateway.pipeline, &ticket, Some(&LinkRefusal::rejected("denied", texts::NOT_ALLOWED)))
+            .await;
         return texts::refusal(texts::NOT_ALLOWED);
     }
     let Ok(mut url) = Url::parse(&provider.authorization_endpoint) else {
@@ -218,7 +224,7 @@ impl LinkRefusal {
 }
 
 /// Records that the user of a ticket has linked the account, or why not.
-async fn record(gateway: &Replica, ticket: &LinkTicket, refused: Option<&LinkRefusal>) {
+async fn record(pipeline: &Pipeline, ticket: &LinkTicket, refused: Option<&LinkRefusal>) {
     let (outcome, reason) = refused.map_or(("completed", "ok"), |refused| (refused.outcome, refused.reason));
     let fact = LinkFact {
         event: "link.add",
@@ -231,7 +237,7 @@ async fn record(gateway: &Replica, ticket: &LinkTicket, refused: Option<&LinkRef
         outcome,
         reason,
     };
-    gateway.pipeline.record_link(&fact).await;
+    pipeline.record_link(&fact).await;
 }
 
 /// Handles the return from a provider.
@@ -258,8 +264,13 @@ async fn linked(gateway: &Replica, snapshot: &Snapshot, (parts, body, peer): Pub
         Ok(known) => known,
         Err(fault) => return texts::refusal(failed(&ticket, &fault)),
     };
-    let done = link(&asked, links, &known, (state, &given)).await;
-    record(gateway, &ticket, done.as_ref().err()).await;
+    let done = match checked(&asked, &known, (state, &given)) {
+        Ok(new) => link(Arc::clone(&gateway.pipeline), Arc::clone(links), new).await,
+        Err(refused) => {
+            record(&gateway.pipeline, &ticket, Some(&refused)).await;
+            Err(refused)
+        }
+    };
     match done {
         Ok(()) => {
             tracing::info!(provider = ticket.provider, org = ticket.org, "account linked");
@@ -269,13 +280,12 @@ async fn linked(gateway: &Replica, snapshot: &Snapshot, (parts, body, peer): Pub
     }
 }
 
-/// Links the account of a provider's response, whose state was used for the first time.
-async fn link(
+/// Returns the link to make from a provider's response, whose state was used for the first time.
+fn checked(
     asked: &LoginRequest<'_>,
-    links: &Arc<LinkedTokens>,
     known: &KnownProvider,
     (state, given): (Consent, &HashMap<String, String>),
-) -> Result<(), LinkRefusal> {
+) -> Result<NewLink, LinkRefusal> {
     let Consent { ticket, scopes, verifier, expires, .. } = state;
     // RFC 9207 section 2.4.
     let provider = &known.document;
@@ -288,8 +298,19 @@ async fn link(
         return Err(LinkRefusal::rejected("revoked", texts::NO_ACCESS));
     }
     let code = Secret::from(code.as_str());
-    let new = NewLink { ticket: ticket.clone(), scopes, code, verifier: verifier.into() };
-    links.link(new).await.map_err(|fault| LinkRefusal::of(&ticket, &fault))
+    Ok(NewLink { ticket, scopes, code, verifier: verifier.into() })
+}
+
+/// Links an account and records that, in a task of its own: if the browser leaves, the account is linked nevertheless.
+async fn link(pipeline: Arc<Pipeline>, links: Arc<LinkedTokens>, new: NewLink) -> Result<(), LinkRefusal> {
+    let linking = tokio::spawn(async move {
+        let ticket = new.ticket.clone();
+        let done = links.link(new).await.map_err(|fault| LinkRefusal::of(&ticket, &fault));
+        record(&pipeline, &ticket, done.as_ref().err()).await;
+        done
+    });
+    let lost = |_| Err(LinkRefusal { outcome: "failed", reason: "unavailable", text: texts::FAILED });
+    linking.await.unwrap_or_else(lost)
 }
 
 /// Answers requests to `/account` and below; `None` if the path is neither, or this gateway has no linked accounts.

@@ -73,3 +73,18 @@ async fn an_account_that_is_not_linked_leaves_a_row_with_the_reason() {
     assert_eq!(world.link_rows().await, rows);
     assert!(world.store.link(&alice()).await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn an_account_that_is_linked_after_its_browser_has_left_leaves_a_row() {
+    let world = World::start().await;
+    let (path, cookie) = world.response(&[("code", "c0de")]).await;
+    let gate = Arc::new(Semaphore::new(0));
+    *world.heard.gate.lock() = Some(gate.clone());
+    tokio::select! {
+        answer = world.get(&path, &cookie) => panic!("{}", answer.text),
+        () = world.heard.asked.notified() => {}
+    }
+    gate.add_permits(1);
+    let rows = [row("link.add", "completed", "ok")];
+    until_async("the audit has the link", async || world.link_rows().await == rows).await;
+}
