@@ -134,7 +134,8 @@ impl Connection {
 
     /// Sends a request and reads the response.
     pub async fn send(&mut self, request: &Request) -> Result<Response> {
-        let (address, local) = (self.address, self.local);
+        let address = self.address;
+        let local = self.local;
         let open = self.stream.take();
         let work = async {
             let mut stream = match open {

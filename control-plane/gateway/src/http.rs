@@ -16,27 +16,27 @@ use asp_edge::{
 use asp_pipeline::pipeline::entitlement::identify;
 use asp_protocols::refusal_mark::RefusalMark;
 use asp_protocols::replica::Replica;
-use asp_protocols::{
-    ProtocolRequest, ReachedServer, a2a, approvals, home, login, mcp, registry, rest, unserved, wellknown,
-};
+use asp_protocols::{ProtocolRequest, ReachedServer, a2a, mcp, rest, unserved};
 use asp_snapshot::Snapshot;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::response::Response;
 use http::{HeaderValue, StatusCode, Uri, header, request::Parts};
 use tokio::sync::RwLock;
 
 use crate::gateway::Gateway;
 use body::{BodyFault, ReceivedBody};
 use client_certificate::ClientCertificate;
+use probes::{misdirected, open_to_all};
 
 mod all_servers;
 mod body;
 mod client_certificate;
 mod header_memory;
+mod probes;
 mod proof;
+mod public;
 
 /// Maximum size of one request's header names and values, in bytes: the 60 KiB that Envoy admits, and the headers it
 /// adds.
@@ -67,33 +67,6 @@ async fn wait_for_gate(State(gate): State<Arc<RwLock<()>>>, request: Request, ne
 /// port.
 pub fn probe_router(gateway: Arc<Gateway>) -> axum::Router {
     open_to_all().fallback(misdirected).with_state(gateway)
-}
-
-fn open_to_all() -> axum::Router<Arc<Gateway>> {
-    axum::Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-}
-
-async fn misdirected() -> (StatusCode, &'static str) {
-    (
-        StatusCode::MISDIRECTED_REQUEST,
-        "this plaintext port serves only /healthz, /readyz and /metrics; requests must come from an Envoy by \
-         mutual TLS (ASP_GATEWAY_MTLS_PORT)\n",
-    )
-}
-
-async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
-    match gateway.unready() {
-        None => Response::new(Body::from("ready\n")),
-        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, Body::from(format!("{reason}\n"))).into_response(),
-    }
-}
-
-async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], gateway.metrics().encode()).into_response()
 }
 
 async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
@@ -414,7 +387,7 @@ async fn serve(
     match path_kind {
         PathKind::Health => Response::new(Body::from("ok\n")),
         PathKind::Public => {
-            public(&gateway, &request.snapshot, (&parts, &request.body.bytes, &peer), trace).await
+            public::serve(&gateway, &request.snapshot, (&parts, &request.body.bytes, &peer), trace).await
         }
         PathKind::Mcp => match with_caller(gateway, request, parts) {
             Ok(request) => mcp::serve(ProtocolRequest { reached, ..request }).await,
@@ -458,46 +431,6 @@ fn with_caller(
         body,
         memory,
     })
-}
-
-/// Answers requests that need no caller.
-async fn public(
-    gateway: &Replica,
-    snapshot: &Snapshot,
-    (parts, body, peer): (&Parts, &Bytes, &PeerKey),
-    trace: Trace,
-) -> Response {
-    if let Some(response) = login::serve(gateway, snapshot, (parts, body, peer)).await {
-        return response;
-    }
-    // Boxed, so that the state of every request does not include that of a login.
-    let of_approvals = Box::pin(approvals::serve(gateway, snapshot, (parts, body, peer))).await;
-    if let Some(response) = of_approvals {
-        return response;
-    }
-    // Boxed, so that the state of every request does not include this one's.
-    let account = Box::pin(login::linking::serve_account(gateway, snapshot, (parts, body, peer)));
-    if let Some(response) = account.await {
-        return response;
-    }
-    let path = parts.uri.path();
-    // The keys are not charged: they cost nothing, and a service without them accepts no call.
-    if path != wellknown::KEYS
-        && let Err(seconds) = gateway.issuers.logins.charge_document(peer)
-    {
-        gateway.metrics().refused(Reason::RateLimited.as_str());
-        let mut refusal = rest::refuse(Reason::RateLimited, trace);
-        refusal.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        return refusal;
-    }
-    if let Some(response) = registry::serve(gateway, snapshot, &parts.method, &parts.uri) {
-        return response;
-    }
-    if let Some(response) = home::serve(gateway, snapshot, parts) {
-        return response;
-    }
-    let found = wellknown::serve(gateway, snapshot, parts).await;
-    found.unwrap_or_else(|| rest::refuse(Reason::UnknownServer, trace))
 }
 
 /// Returns the headers in the order the edge's code expects, pseudo-headers first.

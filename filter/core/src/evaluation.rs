@@ -10,14 +10,12 @@ use std::sync::Arc;
 use crate::affinity;
 use crate::caller::Caller;
 use crate::coarse::{Buckets, LimitSubject, Stage};
-use crate::cors;
 use crate::envelope::{self, EnvelopeKind};
 use crate::headers::Headers;
 use crate::machine;
 use crate::path::{self, PathKind, RequestTarget};
 use crate::reason::{Era, Reason};
-use crate::region::{self, OrgHome};
-use crate::reply::{self, ErrorForm, ErrorFormat, Reply, challenge};
+use crate::reply::{ErrorForm, ErrorFormat, Reply, challenge};
 use crate::revocation::RevocationNotice;
 use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
@@ -29,11 +27,12 @@ use crate::verdict::{
 };
 use crate::{grpc, modern, rest, route};
 
+mod home_region;
+mod host_origin;
 mod unauthenticated;
 
-/// Maximum body size, in bytes, of a request to a root path or to a public document: nothing larger than a form is read
-/// there.
-const PUBLIC_MAX_BODY_BYTES: usize = 64 * 1024;
+use home_region::{forward_to_home, refuse_foreign_org};
+use host_origin::{PUBLIC_MAX_BODY_BYTES, check_caller_headers, root};
 
 /// State that outlives a request: verified tokens, and the buckets of limits, all bounded. Threads may share it.
 pub struct Edge {
@@ -297,26 +296,6 @@ impl Evaluation<'_> {
         Ok(())
     }
 
-    /// Returns the cluster of the home region if the caller's org is at home elsewhere. A gateway cannot forward the
-    /// request and refuses it, as does an edge that received it from another region by mistake.
-    fn home_cluster(
-        &self,
-        headers: &Headers<'_>,
-        errors: &ErrorFormat,
-        admitted: &RequestFacts,
-    ) -> Result<Option<&OrgHome>, Reply> {
-        let Some(home) = self.foreign_home(admitted.caller.as_deref()) else { return Ok(None) };
-        let may_pass_on = self.edge.role == EdgeRole::Filter && headers.home_region.is_none();
-        match home {
-            OrgHome::There { .. } if may_pass_on => Ok(Some(home)),
-            _ => Err(refuse_foreign_org(home, errors)),
-        }
-    }
-
-    fn foreign_home(&self, caller: Option<&Caller>) -> Option<&OrgHome> {
-        caller.and_then(|caller| self.snapshot.homes().foreign_home(&caller.org))
-    }
-
     /// Checks exposure and scopes: whether the caller may see this server.
     fn check_access(
         &self,
@@ -454,36 +433,6 @@ fn forward(admitted: RequestFacts, mut changes: HeaderChanges, cluster: Option<&
     }))
 }
 
-/// Forwards to another region, which evaluates the request as if it had arrived there first: it gets no results of this
-/// evaluation.
-fn forward_to_home(headers: &Headers<'_>, admitted: RequestFacts, home: &OrgHome) -> Verdict {
-    let set = match home {
-        OrgHome::There { region, cluster } => {
-            vec![(region::HEADER, cluster.to_string()), (region::HOME_HEADER, region.to_string())]
-        }
-        OrgHome::Here | OrgHome::Unknown { .. } => Vec::new(),
-    };
-    Verdict::Forward(Box::new(Forward {
-        remove: headers.internal.clone(),
-        clear_route: !set.is_empty(),
-        set,
-        admitted,
-    }))
-}
-
-/// Refuses a request whose org is at home elsewhere.
-fn refuse_foreign_org(home: &OrgHome, errors: &ErrorFormat) -> Reply {
-    match home {
-        OrgHome::There { region, .. } => {
-            errors.refuse_with(Reason::WrongRegion, region::HOME_HEADER, region.to_string())
-        }
-        OrgHome::Unknown { region } => {
-            errors.refuse_with(Reason::UnknownRegion, region::HOME_HEADER, region.to_string())
-        }
-        OrgHome::Here => errors.refuse(Reason::Internal),
-    }
-}
-
 /// Returns the error format for this request.
 fn error_format(target: Option<&RequestTarget<'_>>, headers: &Headers<'_>, trace: Trace) -> ErrorFormat {
     let path_kind = target.map(|target| target.path_kind);
@@ -493,69 +442,6 @@ fn error_format(target: Option<&RequestTarget<'_>>, headers: &Headers<'_>, trace
         _ => Era::Legacy,
     };
     ErrorFormat { form, era, origin: None, trace }
-}
-
-/// Checks for repeated headers, gRPC's method and media type, Host and Origin; answers a preflight. Refusals after this
-/// check are readable for the Origin.
-fn check_caller_headers(
-    target: &RequestTarget<'_>,
-    server: &Server,
-    headers: &Headers<'_>,
-    errors: &mut ErrorFormat,
-) -> Result<(), Reply> {
-    let is_grpc = || headers.method == b"POST" && reply::is_grpc(headers.content_type);
-    if headers.repeated || (target.path_kind == PathKind::A2aGrpc && !is_grpc()) {
-        return Err(errors.refuse(Reason::InvalidRequest));
-    }
-    if !server.hosts.allow(headers.host) {
-        return Err(errors.refuse(Reason::HostDenied));
-    }
-    // Every origin may read public documents.
-    let allowed = |origin: &[u8]| target.path_kind == PathKind::Public || server.origins.allow(origin);
-    if headers.origin.is_some_and(|origin| !allowed(origin)) {
-        return Err(errors.refuse(Reason::OriginDenied));
-    }
-    errors.origin = headers.origin.and_then(text);
-    preflight(headers, errors.origin.as_deref()).map_or(Ok(()), Err)
-}
-
-/// Evaluates root documents and health, which are public and belong to no server. `is_root_host`: whether a page may
-/// read documents under this host name.
-fn root(
-    target: &RequestTarget<'_>,
-    is_root_host: bool,
-    headers: &Headers<'_>,
-    mut errors: ErrorFormat,
-) -> Result<Step, Reply> {
-    if headers.repeated {
-        return Err(errors.refuse(Reason::InvalidRequest));
-    }
-    // Every browser sends a host.
-    if target.path_kind != PathKind::Health && headers.host.is_some() && !is_root_host {
-        return Err(errors.refuse(Reason::HostDenied));
-    }
-    errors.origin = headers.origin.and_then(text);
-    preflight(headers, errors.origin.as_deref()).map_or(Ok(()), Err)?;
-    if headers.declared_length().is_some_and(|length| length > PUBLIC_MAX_BODY_BYTES as u64) {
-        return Err(errors.refuse(Reason::BodyTooLarge));
-    }
-    Ok(Step::Decided(Verdict::Forward(Box::new(Forward {
-        remove: headers.internal.clone(),
-        set: Vec::new(),
-        clear_route: false,
-        admitted: RequestFacts::of(target, &errors, PUBLIC_MAX_BODY_BYTES),
-    }))))
-}
-
-/// Returns a value that may be echoed in a response header.
-fn text(value: &[u8]) -> Option<String> {
-    let printable = !value.is_empty() && value.iter().all(u8::is_ascii_graphic);
-    printable.then(|| String::from_utf8_lossy(value).into_owned())
-}
-
-fn preflight(headers: &Headers<'_>, origin: Option<&str>) -> Option<Reply> {
-    let asked = headers.method == b"OPTIONS" && headers.preflight_method.is_some();
-    origin.filter(|_| asked).map(|origin| cors::preflight(origin, headers.preflight_headers))
 }
 
 #[cfg(test)]

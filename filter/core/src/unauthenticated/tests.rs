@@ -52,8 +52,10 @@ fn in_any_order_each_client_and_kind_has_exactly_its_own_bucket() {
     let state = UnauthenticatedLimits::default();
     // Microseconds of credit of each bucket, and the time of the last request.
     let mut model: HashMap<(Network, UnauthenticatedKind), (u64, u64)> = HashMap::new();
-    let (full, cost) = (BURST * 20_000, 20_000);
-    let (mut random, mut now_ms) = (7_u64, START_MS);
+    let full = BURST * 20_000;
+    let cost = 20_000;
+    let mut random = 7_u64;
+    let mut now_ms = START_MS;
     let mut refused = 0;
     for _ in 0..200_000 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

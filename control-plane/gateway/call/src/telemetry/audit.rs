@@ -419,24 +419,31 @@ struct Delegation<'a> {
 }
 
 fn event(call: &Call, own: impl Serialize) -> CallEvent {
-    let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
     let primitive = &call.entry.primitive;
-    let written = serde_json::to_string(&EventRecord {
-        own,
-        call: format_args!("{}", call.id),
-        user: &call.caller.user,
-        issuer: &call.caller.issuer,
-        wcit: &call.caller.wcit,
-        server: &call.server.message.name,
-        primitive: format_args!("{}@{}", primitive.id, primitive.version),
-        protocol: asp_snapshot::protocol::protocol_name(call.protocol),
-        request: &call.protocol_request_id,
-        trace: format_args!("{}", call.trace),
-        bytes_in: call.bytes_in,
-        parent: call.parent.map(|parent| parent.call.to_string()),
-    });
-    // Texts and numbers always serialize to JSON.
-    CallEvent { at_ms, org: call.caller.org.clone(), event: written.unwrap_or_default() }
+    event_now(
+        &call.caller.org,
+        &EventRecord {
+            own,
+            call: format_args!("{}", call.id),
+            user: &call.caller.user,
+            issuer: &call.caller.issuer,
+            wcit: &call.caller.wcit,
+            server: &call.server.message.name,
+            primitive: format_args!("{}@{}", primitive.id, primitive.version),
+            protocol: asp_snapshot::protocol::protocol_name(call.protocol),
+            request: &call.protocol_request_id,
+            trace: format_args!("{}", call.trace),
+            bytes_in: call.bytes_in,
+            parent: call.parent.map(|parent| parent.call.to_string()),
+        },
+    )
+}
+
+/// Returns the event of a fact of this moment.
+fn event_now(org: &str, fact: &impl Serialize) -> CallEvent {
+    let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
+    // Texts, numbers and flags always serialize to JSON.
+    CallEvent { at_ms, org: org.to_owned(), event: serde_json::to_string(fact).unwrap_or_default() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use asp_store::audit::CallEvent;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::clock::unix_ms;
+use super::event_now;
 
 /// One fact about an approval.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ struct ApprovalEvent<'a> {
 
 /// Returns the event of a fact about a request.
 pub fn approval(request: &ApprovalRequest, fact: ApprovalFact<'_>) -> CallEvent {
-    let written = serde_json::to_string(&ApprovalEvent {
+    let event = ApprovalEvent {
         event: fact.event,
         approval: Uuid::from_bytes(request.id).to_string(),
         state: fact.state,
@@ -59,8 +59,6 @@ pub fn approval(request: &ApprovalRequest, fact: ApprovalFact<'_>) -> CallEvent 
         by: fact.by,
         reason: fact.reason,
         rule: &request.rule,
-    });
-    let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
-    // Texts always serialize to JSON.
-    CallEvent { at_ms, org: request.scope.org.clone(), event: written.unwrap_or_default() }
+    };
+    event_now(&request.scope.org, &event)
 }

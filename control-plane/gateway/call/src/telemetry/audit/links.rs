@@ -3,7 +3,7 @@
 use asp_store::audit::CallEvent;
 use serde::Serialize;
 
-use crate::clock::unix_ms;
+use super::event_now;
 
 /// One fact about a linked account.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -29,10 +29,7 @@ pub struct LinkFact<'a> {
 
 /// Returns the event of a fact about a linked account.
 pub fn link(fact: &LinkFact<'_>) -> CallEvent {
-    let written = serde_json::to_string(fact);
-    let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
-    // Texts always serialize to JSON.
-    CallEvent { at_ms, org: fact.org.to_owned(), event: written.unwrap_or_default() }
+    event_now(fact.org, fact)
 }
 
 #[cfg(test)]

@@ -14,8 +14,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::Audit;
-use crate::clock::unix_ms;
+use super::{Audit, event_now};
 
 /// Time without a renewal after which a gateway is lost: several renewals, so that a slow log loses nobody.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(15);
@@ -142,8 +141,7 @@ impl Audit {
         ] {
             event.insert(name.to_owned(), value);
         }
-        let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
-        CallEvent { at_ms, org: call.org.clone(), event: Value::Object(event).to_string() }
+        event_now(&call.org, &event)
     }
 }
 
