@@ -35,6 +35,9 @@ mod stdio;
 const START: Duration = Duration::from_secs(20);
 const REQUEST: &str = "local";
 const LOG_TAIL: usize = 20;
+/// Pause after which a log that has not grown is complete, and maximum number of these pauses.
+const OUTPUT_PAUSE: Duration = Duration::from_millis(100);
+const OUTPUT_READS: usize = 10;
 /// Timeout for code to return its schemas, including the time for its own imports.
 const DESCRIBE: Duration = Duration::from_secs(60);
 
@@ -181,6 +184,19 @@ impl Local {
     /// Returns what the plugins have written to standard output and error so far, and how their processes were lost.
     pub fn plugin_output(&self) -> Vec<String> {
         output::lines(&std::fs::read_to_string(&self.log).unwrap_or_default())
+    }
+
+    /// Works like [`Local::plugin_output`] after a failure: a worker's end is reported before its last lines are read.
+    pub async fn output_at_end(&self) -> Vec<String> {
+        let mut lines = self.plugin_output();
+        for _ in 0..OUTPUT_READS {
+            tokio::time::sleep(OUTPUT_PAUSE).await;
+            let before = std::mem::replace(&mut lines, self.plugin_output());
+            if before == lines {
+                break;
+            }
+        }
+        lines
     }
 
     /// Returns the last lines of the runtime's log.
