@@ -34,6 +34,7 @@ mod stdio;
 /// Timeout for the start, which takes well under a second.
 const START: Duration = Duration::from_secs(20);
 const REQUEST: &str = "local";
+const ENV_TMPDIR: &str = "TMPDIR";
 const LOG_TAIL: usize = 20;
 /// Pause after which a log that has not grown is complete, and maximum number of these pauses.
 const OUTPUT_PAUSE: Duration = Duration::from_millis(100);
@@ -125,6 +126,7 @@ impl Local {
         let binary =
             binary.context("asp-runtime was not found next to asp; install it or set ASP_RUNTIME_BIN")?;
         let directory = tempfile::Builder::new().prefix("asp").tempdir().context("create a directory")?;
+        let place = std::env::var_os(ENV_TMPDIR);
         let plugins = directory.path().join("plugins");
         std::fs::create_dir(&plugins).context("create a directory")?;
         let left_out = report_languages(units, &languages);
@@ -166,8 +168,15 @@ impl Local {
             child,
             _directory: directory,
         };
-        local.wait(&socket).await?;
-        Ok(local)
+        match (local.wait(&socket).await, place) {
+            (Ok(()), _) => Ok(local),
+            (Err(error), None) => Err(error),
+            // A long path, or one that the sandbox replaces.
+            (Err(error), Some(place)) => Err(error.context(format!(
+                "run the plugins in {}, which {ENV_TMPDIR} names; if that is the cause, name a short path such as /tmp",
+                place.display()
+            ))),
+        }
     }
 
     async fn wait(&mut self, socket: &Path) -> Result<()> {
