@@ -27,7 +27,7 @@ use crate::bridge::ServerEndpoint;
 use crate::serve::stop;
 use result::{CallResult, Piece};
 
-/// What the platform says of an argument that should be a text.
+/// Words of a refusal of an argument that should be a text.
 const NO_TEXT: &str = "is not of type \"string\"";
 
 /// Time that the server has to acknowledge a cancel.
