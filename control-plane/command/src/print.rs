@@ -52,11 +52,12 @@ pub fn in_full(error: &anyhow::Error) -> String {
 
 /// Returns the text with every control character that a terminal would obey (ECMA-48) escaped, except those in `kept`, so
 /// that a plugin's output or the text of a spec can neither forge output nor control the terminal. The escapes are those of
-/// JSON (RFC 8259 section 7), so that JSON stays JSON.
+/// JSON (RFC 8259 section 7), so that JSON stays JSON. Characters that change the direction of the following text are escaped too.
 pub fn printable(text: &str, kept: &[char]) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
-        match char.is_control() && !kept.contains(&char) {
+        let is_bidi_control = matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        match (char.is_control() || is_bidi_control) && !kept.contains(&char) {
             true => shown.push_str(&format!("\\u{:04x}", u32::from(char))),
             false => shown.push(char),
         }
@@ -83,5 +84,6 @@ mod tests {
         let text = "one\n\ttwo \u{1b}]52;c;aGk=\u{7} \u{9b}2J é";
         assert_eq!(printable(text, &LINES), "one\n\ttwo \\u001b]52;c;aGk=\\u0007 \\u009b2J é");
         assert_eq!(printable("a\nb", &[]), "a\\u000ab");
+        assert_eq!(printable("a\u{202e}b", &LINES), "a\\u202eb");
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn import_package(
     let variables =
         args.variables.iter().map(|name| ClientKey { name: name.clone(), value: value(name) }).collect();
     let server = Ok(ClientServer::Package { command, variables });
-    let entry = ClientEntry { name: args.server.clone(), server };
+    let entry = ClientEntry { name: args.server.clone(), server, unread: Vec::new() };
     import_entries(args, (vec![entry], line), (runtime, environment), report)
 }
 
@@ -80,13 +80,16 @@ fn import_entries(
     let mut taken = BTreeSet::new();
     let mut left_out = Vec::new();
     let mut imported = 0;
-    for ClientEntry { name, server } in entries {
+    for ClientEntry { name, server, unread } in entries {
         let here = server_name(&name, &mut taken);
         if !args.server.is_empty() && args.server != here {
             continue;
         }
         import.report.begin_server(&here, Some(&name));
         import.report.remark(&format!("{name:?} as {here}:"));
+        for (member, remedy) in unread {
+            import.notes.push(format!("left out of {here}: `{member}`: {remedy}"));
+        }
         let added = server
             .map_err(Some)
             .and_then(|server| import.add(&here, &server).map_err(|failure| reason(&failure)));
@@ -179,7 +182,11 @@ impl ClientImport<'_> {
         let mut header = None;
         if let Some(key) = key {
             let value = key.value.as_ref().map_err(|placeholder| {
-                anyhow!("its header {} needs the value of {placeholder}: write it into the file, or set it in the environment", key.name)
+                let name = &key.name;
+                // A client asks for an input; no variable has its name.
+                let or =
+                    if placeholder.starts_with("${input:") { "" } else { ", or set it in the environment" };
+                anyhow!("its header {name} needs the value of {placeholder}: write it into the file{or}")
             })?;
             let name: HeaderName = key.name.parse().context("read the name of a header")?;
             let mut sent = HeaderValue::from_str(value.expose())

@@ -80,9 +80,13 @@ pub(super) async fn list<'a>(
     languages.environment.extend(runtime.secrets);
     let mut local = Local::start(&[unit], languages).await?;
     let installed = local.installed.first().cloned().context("the package is not installed")?;
-    let lists = local.lists(&installed, &args.server).await;
-    let lists =
-        lists.with_context(|| format!("read the lists of {name}:\n{}", local.plugin_output().join("\n")))?;
+    let lists = match local.lists(&installed, &args.server).await {
+        Ok(lists) => lists,
+        Err(error) => {
+            let wrote = local.output_at_end().await.join("\n");
+            return Err(error.context(format!("read the lists of {name}:\n{wrote}")).into());
+        }
+    };
     Ok((lists, Package { name, sha256: packed.sha256, is_pinned: runtime.is_pinned }))
 }
 

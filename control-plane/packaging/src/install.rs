@@ -190,7 +190,7 @@ fn stage_code(
     write(&code)?;
     let manifest = manifest(unit, &code, sha256)?;
     let file = fresh.join(MANIFEST);
-    fs::write(&file, &manifest).with_context(at(&file))?;
+    write_manifest(&file, &manifest)?;
     let place = plugins.join(&unit.id).join(&unit.version);
     let installed = InstalledUnit {
         id: unit.id.clone(),
@@ -302,6 +302,13 @@ fn manifest(unit: &Unit, code: &Path, sha256: &str) -> Result<String> {
     Ok(made.to_string())
 }
 
+/// Writes `plugin.json`, readable for workers, which run as other users, regardless of the process's umask.
+fn write_manifest(file: &Path, manifest: &str) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::write(file, manifest).with_context(at(file))?;
+    fs::set_permissions(file, fs::Permissions::from_mode(0o644)).with_context(at(file))
+}
+
 /// Makes a folder readable for workers, which run as other users.
 fn readable(folder: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -311,4 +318,29 @@ fn readable(folder: &Path) -> Result<()> {
 fn digest_in(manifest: &str) -> String {
     let manifest: serde_json::Value = serde_json::from_str(manifest).unwrap_or_default();
     manifest.get("artifactSha256").and_then(|digest| digest.as_str()).unwrap_or("unknown").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the test again in a child process with a restrictive umask, which in this process would affect other tests.
+    #[test]
+    fn a_processs_mask_keeps_no_worker_from_its_manifest() {
+        use std::os::unix::fs::PermissionsExt;
+        const AGAIN: &str = "ASP_TEST_INSTALL_MASK";
+        let this = "install::tests::a_processs_mask_keeps_no_worker_from_its_manifest";
+        if std::env::var_os(AGAIN).is_none() {
+            let mut again = std::process::Command::new("sh");
+            again.args(["-c", "umask 077; exec \"$0\" --exact \"$1\""]).arg(std::env::current_exe().unwrap());
+            let done = again.arg(this).env(AGAIN, "1").output().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join(MANIFEST);
+        write_manifest(&file, "{}").unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o644);
+    }
 }

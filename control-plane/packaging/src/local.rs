@@ -34,7 +34,11 @@ mod stdio;
 /// Timeout for the start, which takes well under a second.
 const START: Duration = Duration::from_secs(20);
 const REQUEST: &str = "local";
+const ENV_TMPDIR: &str = "TMPDIR";
 const LOG_TAIL: usize = 20;
+/// Pause after which a log that has not grown is complete, and maximum number of these pauses.
+const OUTPUT_PAUSE: Duration = Duration::from_millis(100);
+const OUTPUT_READS: usize = 10;
 /// Timeout for code to return its schemas, including the time for its own imports.
 const DESCRIBE: Duration = Duration::from_secs(60);
 
@@ -122,6 +126,7 @@ impl Local {
         let binary =
             binary.context("asp-runtime was not found next to asp; install it or set ASP_RUNTIME_BIN")?;
         let directory = tempfile::Builder::new().prefix("asp").tempdir().context("create a directory")?;
+        let place = std::env::var_os(ENV_TMPDIR);
         let plugins = directory.path().join("plugins");
         std::fs::create_dir(&plugins).context("create a directory")?;
         let left_out = report_languages(units, &languages);
@@ -163,8 +168,15 @@ impl Local {
             child,
             _directory: directory,
         };
-        local.wait(&socket).await?;
-        Ok(local)
+        match (local.wait(&socket).await, place) {
+            (Ok(()), _) => Ok(local),
+            (Err(error), None) => Err(error),
+            // A long path, or one that the sandbox replaces.
+            (Err(error), Some(place)) => Err(error.context(format!(
+                "run the plugins in {}, which {ENV_TMPDIR} names; if that is the cause, name a short path such as /tmp",
+                place.display()
+            ))),
+        }
     }
 
     async fn wait(&mut self, socket: &Path) -> Result<()> {
@@ -181,6 +193,19 @@ impl Local {
     /// Returns what the plugins have written to standard output and error so far, and how their processes were lost.
     pub fn plugin_output(&self) -> Vec<String> {
         output::lines(&std::fs::read_to_string(&self.log).unwrap_or_default())
+    }
+
+    /// Works like [`Local::plugin_output`] after a failure: a worker's end is reported before its last lines are read.
+    pub async fn output_at_end(&self) -> Vec<String> {
+        let mut lines = self.plugin_output();
+        for _ in 0..OUTPUT_READS {
+            tokio::time::sleep(OUTPUT_PAUSE).await;
+            let before = std::mem::replace(&mut lines, self.plugin_output());
+            if before == lines {
+                break;
+            }
+        }
+        lines
     }
 
     /// Returns the last lines of the runtime's log.

@@ -275,8 +275,9 @@ fn code_files(
     if !wanted.kind.has_code() {
         return Ok(Vec::new());
     }
-    let language =
-        wanted.language.context("name the language of the code: --language python, node or java")?;
+    let language = wanted
+        .language
+        .context("name the language of the code: --language python, node, typescript, java or java-maven")?;
     let package = folder.join("plugins").join(joined.map_or(wanted.id, ExistingPackage::folder));
     let own = wanted.id.replace('-', "_");
     let module = if joined.is_some() { own.as_str() } else { "main" };

@@ -13,7 +13,7 @@ use crate::document::Document;
 use crate::fault::{Fault, FaultCode, shortened};
 use crate::findings::{self, Findings};
 use crate::link::{self, Declaration, Index};
-use crate::published::{server_validator, spec_validator};
+use crate::published::{server_format, spec_format};
 use crate::rules;
 use crate::schema_file::{self, LoadedSchemaFile};
 use crate::server_file::ServerFile;
@@ -128,13 +128,13 @@ fn decode<'a>(
         rules::check_texts(&file.document, &mut findings);
         let json = file.document.to_json();
         if file.source.is_server() {
-            let value: Option<ServerFile> = structure::decode(&json, server_validator(), &mut findings);
+            let value: Option<ServerFile> = structure::decode(&json, server_format(), &mut findings);
             if let Some(server) = &value {
                 rules::check_server(server, file.source.folder(), &mut findings);
             }
             servers.push(DecodedFile { source: file.source, value, findings });
         } else {
-            let value: Option<Spec> = structure::decode(&json, spec_validator(), &mut findings);
+            let value: Option<Spec> = structure::decode(&json, spec_format(), &mut findings);
             specs.push(DecodedFile { source: file.source, value, findings });
         }
     }

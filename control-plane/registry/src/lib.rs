@@ -28,6 +28,7 @@ mod server_file;
 mod source;
 mod spec;
 mod structure;
+mod suggestion;
 pub mod uri_template;
 pub mod version;
 
@@ -52,3 +53,4 @@ pub use published::{server_schema, spec_schema};
 pub use rules::{MAX_PRIMITIVES, is_refused_header, is_resource_name, visible_text};
 pub use schema_file::{schema_file, schema_file_name};
 pub use source::{MAX_FILES, ReadError, Source, read_dir};
+pub use suggestion::nearest;

@@ -25,17 +25,38 @@ pub fn server_schema() -> Value {
     generate::<ServerFile>("Server")
 }
 
-/// Returns the validator of primitive specs, compiled once; `None` only if the generated schema were invalid, which a
-/// test rules out.
-pub(crate) fn spec_validator() -> Option<&'static Validator> {
-    static VALIDATOR: OnceLock<Option<Validator>> = OnceLock::new();
-    VALIDATOR.get_or_init(|| jsonschema::options().offline().build(&spec_schema()).ok()).as_ref()
+/// The format of a file: its schema, and the validator compiled from it.
+pub(crate) struct FileFormat {
+    schema: Value,
+    pub(crate) validator: Validator,
 }
 
-/// Returns the validator of `server.yaml`; see [`spec_validator`].
-pub(crate) fn server_validator() -> Option<&'static Validator> {
-    static VALIDATOR: OnceLock<Option<Validator>> = OnceLock::new();
-    VALIDATOR.get_or_init(|| jsonschema::options().offline().build(&server_schema()).ok()).as_ref()
+impl FileFormat {
+    /// Returns `None` only if the generated schema were invalid, which a test rules out.
+    pub(crate) fn of(schema: Value) -> Option<FileFormat> {
+        let validator = jsonschema::options().offline().build(&schema).ok()?;
+        Some(FileFormat { schema, validator })
+    }
+
+    /// Returns the keys of the object whose `additionalProperties` is at this place of the schema.
+    pub(crate) fn keys(&self, place: &str) -> impl Iterator<Item = &str> {
+        let object = place.strip_suffix("/additionalProperties");
+        let object = object.and_then(|object| self.schema.pointer(object));
+        let keys = object.and_then(|object| object.get("properties")?.as_object());
+        keys.into_iter().flatten().map(|(key, _)| key.as_str())
+    }
+}
+
+/// Returns the format of primitive specs, compiled once.
+pub(crate) fn spec_format() -> Option<&'static FileFormat> {
+    static FORMAT: OnceLock<Option<FileFormat>> = OnceLock::new();
+    FORMAT.get_or_init(|| FileFormat::of(spec_schema())).as_ref()
+}
+
+/// Returns the format of `server.yaml`, compiled once.
+pub(crate) fn server_format() -> Option<&'static FileFormat> {
+    static FORMAT: OnceLock<Option<FileFormat>> = OnceLock::new();
+    FORMAT.get_or_init(|| FileFormat::of(server_schema())).as_ref()
 }
 
 /// Generates the JSON Schema 2020-12 of a file format.

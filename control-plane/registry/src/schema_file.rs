@@ -6,7 +6,6 @@
 
 use std::sync::OnceLock;
 
-use jsonschema::Validator;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -14,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::document::Document;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::published::generate;
+use crate::published::{FileFormat, generate};
 use crate::rules;
 use crate::source::Source;
 use crate::spec::Spec;
@@ -78,7 +77,7 @@ impl<'a> LoadedSchemaFile<'a> {
     pub(crate) fn read(source: &'a Source, document: &'a Document, bound: usize) -> LoadedSchemaFile<'a> {
         let mut findings = Findings::new(&source.path, document, bound);
         rules::check_texts(document, &mut findings);
-        let value: Option<SchemaFile> = structure::decode(&document.to_json(), validator(), &mut findings);
+        let value: Option<SchemaFile> = structure::decode(&document.to_json(), format(), &mut findings);
         LoadedSchemaFile { source, document, value, findings, is_taken: false }
     }
 
@@ -140,11 +139,11 @@ pub(crate) fn complete<'a>(
     }
 }
 
-/// Returns the validator of the file, compiled once. Nobody edits the file, so its schema is not published.
-fn validator() -> Option<&'static Validator> {
-    static VALIDATOR: OnceLock<Option<Validator>> = OnceLock::new();
+/// Returns the format of the file, compiled once. Nobody edits the file, so its schema is not published.
+fn format() -> Option<&'static FileFormat> {
+    static FORMAT: OnceLock<Option<FileFormat>> = OnceLock::new();
     let schema = || generate::<SchemaFile>("Schemas of a plugin's code");
-    VALIDATOR.get_or_init(|| jsonschema::options().offline().build(&schema()).ok()).as_ref()
+    FORMAT.get_or_init(|| FileFormat::of(schema())).as_ref()
 }
 
 fn differs(here: &str, place: &str, findings: &mut Findings<'_>) {

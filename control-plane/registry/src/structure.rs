@@ -3,7 +3,7 @@
 //! Owns the translation of schema violations into faults. Keeps true: every structural fault of a file is found in
 //! one pass, and a file without one can be decoded.
 
-use jsonschema::Validator;
+use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -11,6 +11,8 @@ use serde_json::Value;
 use crate::document::escape;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
+use crate::published::FileFormat;
+use crate::suggestion::nearest;
 
 /// Maximum number of schema violations read from one file, as many as its findings may have.
 const MAX_ERRORS: usize = 200;
@@ -18,17 +20,17 @@ const MAX_ERRORS: usize = 200;
 /// Adds the structural faults of `value` and, if there are none, returns it typed.
 pub(crate) fn decode<T: DeserializeOwned>(
     value: &Value,
-    validator: Option<&'static Validator>,
+    format: Option<&'static FileFormat>,
     findings: &mut Findings<'_>,
 ) -> Option<T> {
-    let Some(validator) = validator else {
+    let Some(format) = format else {
         findings.add(FaultCode::Syntax, "", "the format's own schema is broken", "report this");
         return None;
     };
     let mut clean = true;
-    for error in validator.iter_errors(value).take(MAX_ERRORS) {
+    for error in format.validator.iter_errors(value).take(MAX_ERRORS) {
         clean = false;
-        translate(error.kind(), error.instance_path().as_str(), &error.to_string(), findings);
+        translate(format, &error, findings);
     }
     if !clean {
         return None;
@@ -44,11 +46,15 @@ pub(crate) fn decode<T: DeserializeOwned>(
     }
 }
 
-fn translate(kind: &ValidationErrorKind, path: &str, text: &str, findings: &mut Findings<'_>) {
-    match kind {
+fn translate(format: &FileFormat, error: &ValidationError<'_>, findings: &mut Findings<'_>) {
+    let path = error.instance_path().as_str();
+    let text = &error.to_string();
+    match error.kind() {
         ValidationErrorKind::AdditionalProperties { unexpected } => {
             for key in unexpected {
-                let message = format!("the key `{key}` is not known here");
+                let near = nearest(key, format.keys(error.schema_path().as_str()));
+                let near = near.map(|near| format!(": did you mean `{near}`?")).unwrap_or_default();
+                let message = format!("the key `{key}` is not known here{near}");
                 let hint = "remove it or correct its spelling; primitives/schema lists the keys";
                 findings.add(FaultCode::UnknownKey, &format!("{path}/{}", escape(key)), message, hint);
             }

@@ -158,7 +158,7 @@ pub struct TcpEgress {
 /// Reason for refusing a description.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
-    #[error("{field} is not a plain absolute path: {path:?}")]
+    #[error("{field} is not a plain absolute path outside of the system's own directories: {path:?}")]
     Path { field: &'static str, path: PathBuf },
     #[error("{field} and {other} overlap: {path:?}")]
     Overlap { field: &'static str, other: &'static str, path: PathBuf },

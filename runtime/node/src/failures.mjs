@@ -37,6 +37,12 @@ export function failureText(error) {
   }
 }
 
+/** Returns what the caller is told of a value that is not JSON: in development with the first line of the reason. */
+export function invalidText(message, cause) {
+  if (process.env.ASP_DEVELOPMENT !== 'true' || cause === undefined) return message;
+  return `${message}: ${text(cause).split('\n', 1)[0]}`;
+}
+
 /** Returns what the log is told: the stacks of the error and of what caused it. */
 export function failureTrace(error) {
   try {

@@ -28,6 +28,13 @@ test('a process that may not be started is told so', async () => {
   assert.match(await message('process'), /blocked: a plugin in Node starts no processes/);
 });
 
+test('a result that is not JSON is told with the reason, in the log too', async () => {
+  const { failed } = await worker.run({ act: 'bigint' });
+  assert.equal(failed.message, 'the result is not JSON: TypeError: Do not know how to serialize a BigInt');
+  await worker.printed('Do not know how to serialize a BigInt', 'stderr');
+  assert.equal((await worker.run({ act: 'function' })).failed.message, 'the result is not JSON, but a function');
+});
+
 test('an error that cannot be read ends the call all the same', async () => {
   assert.ok(await message('odd'));
 });

@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 
+import pytest
 from harness import run, worker
 
 from asp_plugin import failures
@@ -147,3 +148,36 @@ def test_paths_below_the_package_are_the_authors_own(tmp_path, monkeypatch):
         os.listdir("/nonexistent")
     except OSError as error:
         assert failures.place(error) == "", "this file is not in the package"
+
+
+MISTAKES = """
+    import asyncio
+    from asp_plugin import plugin
+
+    @plugin.tool
+    {prefix}def main(args, ctx):
+        if args["act"] == "next":
+            return next(one for one in [] if one)
+        if args["act"] == "await":
+            return asyncio.sleep(0)
+        return {{"when": float("nan")}}
+"""
+
+
+@pytest.mark.parametrize("prefix", ["async ", ""], ids=["async", "thread"])
+def test_a_call_ends_by_what_its_handler_raises_or_returns_whatever_it_is(prefix):
+    async def test():
+        async with worker(MISTAKES.format(prefix=prefix), development=True) as started:
+            await started.ready()
+            async with started.session() as stream:
+                for act, code, said in (
+                    ("next", "INTERNAL", "main.py:8: RuntimeError: coroutine raised StopIteration"),
+                    ("await", "INVALID_OUTPUT", "write `await` before what makes it"),
+                    ("nan", "INVALID_OUTPUT", "the result is not JSON: Out of range float"),
+                ):
+                    await stream.invoke({"act": act}, request_id=act)
+                    _, end = await stream.end(act)
+                    assert end.code == code
+                    assert said in end.message
+
+    run(test())

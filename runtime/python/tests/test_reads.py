@@ -110,6 +110,72 @@ def test_a_resource_is_read_in_pieces_and_fails_with_a_status(prefix):
     run(test())
 
 
+MISTAKES = """
+    from asp_plugin import plugin
+
+    @plugin.resource
+    {prefix}def main(args, ctx):
+        match ctx.uri:
+            case "x://timeout":
+                raise TimeoutError("the archive does not answer")
+            case "x://none":
+                return None
+            case "x://dict":
+                return {{"text": "x"}}
+            case "x://numbers":
+                return [1]
+
+    @plugin.list
+    def everything(ctx):
+        return [{{"uri": "x://a", "name": "a", "mimeType": "text/plain"}}]
+"""
+FORMS = "a resource returns str, bytes, a Content, or a list or iterator of those, not"
+
+
+@pytest.mark.parametrize("prefix", SLOW, ids=["async", "thread"])
+def test_what_an_author_mistakes_is_named_and_no_timeout_of_the_plugin_is_the_deadline(prefix):
+    async def test():
+        async with worker(MISTAKES.format(prefix=prefix), kind="resource", development=True) as started:
+            await started.ready()
+            async with started.channel() as channel:
+                for uri, said in {
+                    "x://timeout": "main.py:8: TimeoutError: the archive does not answer",
+                    "x://none": f"TypeError: {FORMS} NoneType",
+                    "x://dict": f"TypeError: {FORMS} dict",
+                    "x://numbers": f"TypeError: {FORMS} int",
+                }.items():
+                    with pytest.raises(grpc.aio.AioRpcError) as failure:
+                        await read(channel, started, uri)
+                    assert (failure.value.code(), failure.value.details()) == (grpc.StatusCode.INTERNAL, said)
+                with pytest.raises(grpc.aio.AioRpcError) as failure:
+                    request = wire.ListResourcesRequest()
+                    await method(channel, started, "ResourcePlugin/List", request, wire.ListResourcesResponse)
+                assert "mime_type" in failure.value.details()
+                assert failure.value.details().endswith("unknown are mimeType")
+
+    run(test())
+
+
+def test_a_prompt_without_a_text_is_named():
+    async def test():
+        source = """
+            from asp_plugin import plugin
+
+            @plugin.prompt
+            def main(args, ctx):
+                pass
+        """
+        async with worker(source, kind="prompt", development=True) as started:
+            await started.ready()
+            async with started.channel() as channel:
+                request = wire.GetPromptRequest(name="probe")
+                with pytest.raises(grpc.aio.AioRpcError) as failure:
+                    await method(channel, started, "PromptPlugin/Get", request, wire.GetPromptResponse)
+                assert failure.value.details().endswith("or a Prompt, not NoneType")
+
+    run(test())
+
+
 def test_resources_are_listed_and_watched():
     source = RESOURCE.replace("{prefix}", "").replace("{slow}", "pass")
 

@@ -144,7 +144,7 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
         return Err(Failure::Refused);
     }
     if failed > 0 {
-        print_output(&local);
+        print_output(&local).await;
         return Err(Failure::Refused);
     }
     if !args.json {
@@ -189,8 +189,8 @@ fn collect_log(message: &Payload, log: &mut Vec<String>) {
     }
 }
 
-fn print_output(local: &Local) {
-    let lines = local.plugin_output();
+async fn print_output(local: &Local) {
+    let lines = local.output_at_end().await;
     if !lines.is_empty() {
         print::error(&format!("the plugin's output:\n{}", lines.join("\n")));
     }
@@ -272,7 +272,7 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
             } else {
                 print::error(&fault);
             }
-            print_output(&local);
+            print_output(&local).await;
             Err(Failure::Refused)
         }
     }

@@ -17,11 +17,19 @@ const LISTS: [&str; 3] = ["/mcpServers", "/servers", "/mcp/servers"];
 /// not send to its servers.
 const OF_PLATFORM: &str = "ASP_";
 
+/// Members of an entry that a server may need and that are not imported, and what to do.
+const UNREAD: [(&str, &str); 2] = [
+    ("envFile", "write the variables of that file into `env`"),
+    ("cwd", "its sandbox has a directory of its own"),
+];
+
 /// A server of the file.
 pub(super) struct ClientEntry {
     pub(super) name: String,
     /// The server, or the reason why it cannot be imported.
     pub(super) server: Result<ClientServer, String>,
+    /// Members that are left out, each with a remedy.
+    pub(super) unread: Vec<(&'static str, &'static str)>,
 }
 
 /// A server as the client reaches it.
@@ -32,12 +40,18 @@ pub(super) enum ClientServer {
 
 /// Reads the servers of a file. Comments and trailing commas are allowed, as VS Code allows them.
 pub(super) fn entries(text: &str, environment: &dyn Environment) -> Result<Vec<ClientEntry>, String> {
+    // Editors on Windows begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let file: Value = serde_json::from_str(&plain_json(text)).map_err(|error| error.to_string())?;
     let list = LISTS.iter().find_map(|pointer| file.pointer(pointer)?.as_object());
     let list = list.ok_or("it has neither `mcpServers` nor `servers`")?;
+    if list.is_empty() {
+        return Err("its list of servers is empty".to_owned());
+    }
     let entry = |(name, entry): (&String, &Value)| ClientEntry {
         name: name.clone(),
         server: server(entry, environment),
+        unread: UNREAD.into_iter().filter(|(member, _)| entry.get(member).is_some()).collect(),
     };
     Ok(list.iter().map(entry).collect())
 }
@@ -113,7 +127,8 @@ fn resolve(text: &str, environment: &dyn Environment) -> Result<String, String> 
     Ok(resolved)
 }
 
-/// Returns the text without comments and without commas before a closing bracket, which JSON does not have.
+/// Returns the text without comments and without commas before a closing bracket, which JSON does not have. White space stays, so
+/// that an error of the parser names the line of the file.
 fn plain_json(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -121,13 +136,15 @@ fn plain_json(text: &str) -> String {
         let comment = [("//", "\n"), ("/*", "*/")].into_iter().find(|(begin, _)| rest.starts_with(begin));
         if let Some((_, end)) = comment {
             let skipped = rest.find(end).map_or(rest.len(), |at| at + end.len());
-            rest = rest.get(skipped..).unwrap_or_default();
+            let (left_out, after) = rest.split_at(skipped);
+            plain.extend(left_out.chars().filter(|char| *char == '\n'));
+            rest = after;
             continue;
         }
         if matches!(first, '}' | ']')
             && let Some(kept) = plain.trim_end().strip_suffix(',').map(str::len)
         {
-            plain.truncate(kept);
+            plain.remove(kept);
         }
         let length = if first == '"' { string_length(rest) } else { first.len_utf8() };
         plain.push_str(rest.get(..length).unwrap_or_default());
@@ -229,7 +246,24 @@ mod tests {
             let fault = found["a"].as_ref().err().unwrap();
             assert!(fault.contains(reason), "{fault}");
         }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_says_why_and_in_which_of_its_lines() {
         let none = BTreeMap::<&str, &str>::new();
-        assert!(entries("{}", &none).is_err() && entries("{", &none).is_err());
+        let fault = |text: &str| entries(text, &none).err().unwrap_or_default();
+        assert_eq!(fault("{}"), "it has neither `mcpServers` nor `servers`");
+        assert_eq!(fault("{\"mcpServers\": {}}"), "its list of servers is empty");
+        let text = "// a\n/* b\nc */\n{\"servers\": {\n\"a\": [1,\n],\n\"b\" 1}}";
+        assert!(fault(text).contains("line 7 "), "{}", fault(text));
+        assert_eq!(fault("\u{feff}{\"servers\": {\"a\": {}}}"), "", "a byte order mark is no fault");
+    }
+
+    #[test]
+    fn a_member_that_the_server_may_need_is_reported_as_left_out() {
+        let none = BTreeMap::<&str, &str>::new();
+        let text = r#"{"servers": {"a": {"command": "npx", "args": ["kit"], "envFile": "${workspaceFolder}/.env"}}}"#;
+        let found = entries(text, &none).unwrap();
+        assert_eq!(found[0].unread.iter().map(|(member, _)| *member).collect::<Vec<_>>(), ["envFile"]);
     }
 }

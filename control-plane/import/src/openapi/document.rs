@@ -31,6 +31,10 @@ const SHARED: [&str; 6] = ["$ref", "summary", "description", "servers", "paramet
 pub(super) enum DocumentFault {
     #[error("this is UTF-16; convert it to UTF-8 first, for example by `iconv -f UTF-16 -t UTF-8`")]
     Encoding,
+    #[error(
+        "this is a page for people or XML; name the OpenAPI document itself, often at /openapi.json or /v3/api-docs"
+    )]
+    Markup,
     #[error("this is not JSON: {0}")]
     Json(String),
     #[error("this is neither JSON nor YAML: {0}")]
@@ -104,6 +108,7 @@ impl OpenApiDocument {
         }
         let (mut root, losses) = match text.trim_ascii_start().first() {
             // serde_json bounds the depth.
+            Some(b'<') => return Err(DocumentFault::Markup),
             Some(b'{' | b'[') => (json(text)?, std::str::from_utf8(text).map(losses).unwrap_or_default()),
             _ => {
                 let (root, repeated) = yaml(text)?;

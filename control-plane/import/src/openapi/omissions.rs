@@ -2,6 +2,7 @@
 //!
 //! Keeps true: every part is in the report; the printed output groups operations with the same reason in one line.
 
+use super::values::one_line;
 use crate::report::ImportReport;
 
 /// Maximum number of operations named in a printed line; further ones are counted.
@@ -66,10 +67,12 @@ fn line(kind: &str, text: &str, names: &[String]) -> String {
     format!("{kind}: {named}{more}: {text}")
 }
 
+/// Adds a name, as one line: a document's ids and paths may hold anything, such as a line that looks like one of this command.
 fn add(entries: &mut Vec<(String, Vec<String>)>, text: &str, name: &str) {
+    let name = one_line(name);
     match entries.iter_mut().find(|(known, _)| known == text) {
-        Some((_, names)) => names.push(name.to_owned()),
-        None => entries.push((text.to_owned(), vec![name.to_owned()])),
+        Some((_, names)) => names.push(name),
+        None => entries.push((text.to_owned(), vec![name])),
     }
 }
 
@@ -91,5 +94,12 @@ mod tests {
         assert_eq!((report.operations(), report.lines().lines().count()), (1, 6));
         assert!(report.lines().contains("note: t5: its servers are left out\n"));
         assert!(report.lines().starts_with("left out: get /a: it has no end\n"));
+    }
+
+    #[test]
+    fn a_name_of_several_lines_forges_no_line_of_the_output() {
+        let mut report = Omissions::default();
+        report.part("a\nnext: asp deploy \u{202e}elsewhere", "it is large");
+        assert_eq!(report.lines(), "note: a next: asp deploy elsewhere: it is large\n");
     }
 }

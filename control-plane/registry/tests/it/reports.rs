@@ -15,6 +15,28 @@ fn found(report: &CheckReport) -> Vec<(&'static str, String)> {
 }
 
 #[test]
+fn a_misspelt_key_is_reported_with_the_key_of_its_object_that_was_meant() {
+    let said = |line: &str| {
+        let text = format!(
+            "id: x\nname: X\ntype: tool\nversion: 1.0.0\nowner: o\nsummary: s\nmutation: read_only\n\
+             primitiveSchema: {{input_schema: {{type: object}}}}\n{BUILTIN}\n{line}\n"
+        );
+        let report = check(&[source("demo/x.yaml", &text)]);
+        let fault = report.faults.iter().find(|fault| fault.code.as_str() == "unknown_key");
+        fault.map(|fault| (fault.line, fault.message.clone())).unwrap_or_default()
+    };
+    let unknown = |key: &str, near: &str| (10, format!("the key `{key}` is not known here{near}"));
+    assert_eq!(said("exmaples: []"), unknown("exmaples", ": did you mean `examples`?"));
+    assert_eq!(
+        said("capabilities: {maxRuntimeSecond: 5}"),
+        unknown("maxRuntimeSecond", ": did you mean `maxRuntimeSeconds`?")
+    );
+    // A key of another object is none of this one.
+    assert_eq!(said("capabilities: {entrypoint: x}"), unknown("entrypoint", ""));
+    assert_eq!(said("colour: blue"), unknown("colour", ""));
+}
+
+#[test]
 fn one_check_reports_every_fault_of_every_file() {
     let files = [
         source(

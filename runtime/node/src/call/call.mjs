@@ -1,7 +1,7 @@
 //! One call, from its invoke to its one result. It ends when its handler has settled, never before: a call that
 //! was cancelled and still runs must not look finished. What the handler sends after the end is dropped.
 import { CallError, isCallError, isCancelled, isToolError } from '../errors.mjs';
-import { failureText, failureTrace } from '../failures.mjs';
+import { failureText, failureTrace, invalidText } from '../failures.mjs';
 import { operatorLine, within } from '../logs.mjs';
 import { readArguments } from '../schema.mjs';
 import { callTyped } from '../typed.mjs';
@@ -185,7 +185,10 @@ export class Call {
   #failure(thrown) {
     const error = this.#stopped ?? this.#softened ?? thrown;
     if (isCallError(error)) {
-      const failure = { code: error.code, message: truncate(error.message, MAX_LOG_BYTES) };
+      // What kept a value from being JSON is an exception of the engine's or of the plugin's own toJSON.
+      const cause = error.code === 'INVALID_OUTPUT' ? error.cause : undefined;
+      if (cause !== undefined) operatorLine(error.message, { requestId: this.requestId, error: truncate(failureTrace(cause), MAX_LOG_BYTES) });
+      const failure = { code: error.code, message: truncate(invalidText(error.message, cause), MAX_LOG_BYTES) };
       return error.details === undefined ? failure : { ...failure, details: details(error) };
     }
     // The stack is for the operator: the caller, who reads log lines too, must not see it.

@@ -61,7 +61,7 @@ export function stringify(value, what) {
   } catch (cause) {
     throw new CallError('INVALID_OUTPUT', `${what} is not JSON`, { cause });
   }
-  if (text === undefined) throw new CallError('INVALID_OUTPUT', `${what} is not JSON`);
+  if (text === undefined) throw new CallError('INVALID_OUTPUT', `${what} is not JSON, but a ${typeof value}`);
   // A second pass is slow, and most texts have no null.
   if (text.includes('null')) JSON.stringify(value, (_key, one) => finite(one, what));
   return text;

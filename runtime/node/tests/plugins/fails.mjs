@@ -8,6 +8,8 @@ const ACTS = {
     const cause = Object.assign(new Error('getaddrinfo EAI_AGAIN example.org'), { code: 'EAI_AGAIN' });
     throw new TypeError('fetch failed', { cause });
   },
+  bigint: () => ({ count: 10n }),
+  function: () => () => 1,
   process: () => execFileSync('/bin/true'),
   odd() {
     throw { get stack() { throw new Error('no stack'); }, get cause() { throw new Error('no cause'); } };

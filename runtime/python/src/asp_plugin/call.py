@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import sys
 import time
 
@@ -332,8 +333,10 @@ class Call:
             if result.meta is not None:
                 end.meta.value = json_text.to_bytes(result.meta)
         except (TypeError, ValueError) as error:
-            self._log_now("error", f"the result is not JSON: {error}")
-            return self._failed("INVALID_OUTPUT", "the result is not JSON")
+            awaitable = "; write `await` before what makes it" if inspect.isawaitable(result.output) else ""
+            why = f"the result is not JSON: {error}{awaitable}"
+            self._log_now("error", why)
+            return self._failed("INVALID_OUTPUT", why if failures.is_development() else "the result is not JSON")
         message = wire.ServerMessage(completed=end)
         size = message.ByteSize()
         if size > MAX_MESSAGE:
@@ -353,8 +356,9 @@ class Call:
         ending = self.wants_to_stop()
         if ending is None:
             # A CancelledError of the handler's own making.
-            self._log_now("error", "the handler was cancelled by its own code")
-            return self._failed("INTERNAL", failures.FOR_CALLERS)
+            why = "the handler was cancelled by its own code"
+            self._log_now("error", why)
+            return self._failed("INTERNAL", why if failures.is_development() else failures.FOR_CALLERS)
         code = "CANCELLED" if ending == "YIELDED" else ending
         message = self._failed(code, self._reason or ENDINGS[ending])
         message.failed.yielded = ending == "YIELDED"

@@ -60,9 +60,12 @@ def trace(error: BaseException) -> str:
 
 
 def place(error: BaseException) -> str:
-    """The file and line of the plugin's own code where it was raised; "" if there is none."""
-    frames = own_part(traceback.extract_tb(error.__traceback__))
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    """The file and line of the plugin's own code where it, or what caused it, was raised; "" if there is none."""
+    for cause in _causes(error):
+        frames = own_part(traceback.extract_tb(cause.__traceback__))
+        if frames:
+            return f"{frames[-1].filename}:{frames[-1].lineno}"
+    return ""
 
 
 def own_part(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:

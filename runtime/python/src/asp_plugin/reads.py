@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import sys
 import time
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import grpc
@@ -152,7 +153,7 @@ class Reads:
         read = ReadContext(request, primitive.manifest)
         if request.completing:
             try:
-                async with asyncio.timeout(read.seconds_left):
+                async with _until(read.seconds_left):
                     offered = await self._completed("resource", primitive, request)
                     await context.write(wire.ContentChunk(completion=offered))
             except Exception as error:
@@ -171,7 +172,7 @@ class Reads:
                 was_plain = is_plain
 
         try:
-            async with asyncio.timeout(read.seconds_left):
+            async with _until(read.seconds_left):
                 await _unless_it_asks(read, written())
         except Asks as asks:
             await context.write(wire.ContentChunk(asked=asks.asked))
@@ -183,7 +184,7 @@ class Reads:
         primitive = await self._found(request.name, context)
         read = ReadContext(request, primitive.manifest)
         try:
-            async with asyncio.timeout(read.seconds_left):
+            async with _until(read.seconds_left):
                 if request.completing:
                     offered = await self._completed("prompt", primitive, request)
                     return wire.GetPromptResponse(completion=offered)
@@ -197,15 +198,15 @@ class Reads:
     async def list_resources(self, request: wire.ListResourcesRequest, context: Any) -> Any:
         """ResourcePlugin.List: what the `list` hook says; nothing without one."""
         primitive = await self._found(request.primitive, context)
-        infos = await self._listed("resource", primitive, request, context)
-        return wire.ListResourcesResponse(resources=[wire.ResourceInfo(**info) for info in infos])
+        infos = await self._listed("resource", wire.ResourceInfo, primitive, request, context)
+        return wire.ListResourcesResponse(resources=infos)
 
     async def list_prompts(self, request: wire.ListPromptsRequest, context: Any) -> Any:
         """PromptPlugin.List, likewise, of every prompt: its request names none."""
-        infos: list[dict[str, str]] = []
+        infos: list[Any] = []
         for primitive in self._worker.primitives.values():
-            infos += await self._listed("prompt", primitive, request, context)
-        return wire.ListPromptsResponse(prompts=[wire.PromptInfo(**info) for info in infos])
+            infos += await self._listed("prompt", wire.PromptInfo, primitive, request, context)
+        return wire.ListPromptsResponse(prompts=infos)
 
     async def subscribe(self, request: wire.SubscribeRequest, context: Any) -> None:
         """ResourcePlugin.Subscribe: one message for each URI the `watch` hook yields."""
@@ -252,17 +253,30 @@ class Reads:
         )
 
     async def _listed(
-        self, kind: str, primitive: Primitive, request: Any, context: Any
-    ) -> list[dict[str, str]]:
+        self, kind: str, form: Any, primitive: Primitive, request: Any, context: Any
+    ) -> list[Any]:
         plugin = primitive.plugin
         hook = plugin.hooks.get("list")
         if hook is None or plugin.kind != kind:
             return []
         try:
-            return list(await self._worker.call(hook, ReadContext(request)))[:MAX_LISTED]
+            infos = list(await self._worker.call(hook, ReadContext(request)))[:MAX_LISTED]
+            return [_info(form, info) for info in infos]
         except Exception as error:
             await _abort(context, error)
             return []
+
+
+@asynccontextmanager
+async def _until(seconds: float | None) -> AsyncIterator[None]:
+    """Bounds what runs in it by the deadline. A TimeoutError of the plugin's own, of a socket for one, is another thing."""
+    try:
+        async with asyncio.timeout(seconds) as clock:
+            yield
+    except TimeoutError:
+        if not clock.expired():
+            raise
+        raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed") from None
 
 
 async def _unless_it_asks(read: ReadContext, handling: Coroutine[Any, Any, Any]) -> Any:
@@ -292,8 +306,6 @@ async def _abort(context: Any, error: Exception) -> None:
         status, message = grpc.StatusCode.NOT_FOUND, error.message
     elif isinstance(error, PluginError):
         status, message = grpc.StatusCode.UNKNOWN, f"{error.code}: {error.message}"
-    elif isinstance(error, TimeoutError):
-        status, message = grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed"
     else:
         print(failures.trace(error), file=sys.stderr)
     await context.abort(status, json_text.text(message))
@@ -305,10 +317,30 @@ async def _items(returned: Any) -> AsyncIterator[str | bytes | Content]:
         yield returned
     elif inspect.isasyncgen(returned) or hasattr(returned, "__aiter__"):
         async for item in returned:
-            yield item
+            yield _content(item)
+    elif isinstance(returned, (dict, bytearray, memoryview)) or not hasattr(returned, "__iter__"):
+        # A dict's keys would pass for contents.
+        _content(returned)
     else:
         for item in returned:
-            yield item
+            yield _content(item)
+
+
+def _content(item: Any) -> str | bytes | Content:
+    if isinstance(item, (str, bytes, Content)):
+        return item
+    raise TypeError(
+        f"a resource returns str, bytes, a Content, or a list or iterator of those, not {type(item).__name__}"
+    )
+
+
+def _info(form: Any, info: Any) -> Any:
+    """An entry of a list as its message."""
+    fields = list(form.DESCRIPTOR.fields_by_name)
+    unknown = sorted(set(info) - set(fields)) if isinstance(info, dict) else [type(info).__name__]
+    if unknown:
+        raise TypeError(f"an entry of the list is a dict of {', '.join(fields)}: unknown are {', '.join(map(str, unknown))}")
+    return form(**info)
 
 
 def _chunks(content: Content, asked: str, *, starts: bool) -> list[wire.ContentChunk]:
@@ -336,6 +368,10 @@ def _prompt(returned: Any) -> wire.GetPromptResponse:
     for message in prompt.messages:
         given = message if isinstance(message, Message) else Message(message)
         content = given.content
+        if not isinstance(content, (str, dict)):
+            raise TypeError(
+                f"a prompt returns str, a Message, a list of those, or a Prompt, not {type(content).__name__}"
+            )
         block = {"type": "text", "text": content} if isinstance(content, str) else content
         response.messages.add(role=given.role, content=wire.Json(value=json_text.to_bytes(block)))
     return response

@@ -57,13 +57,18 @@ class Threads:
                 cancelled = True
                 job.interrupt()
                 on_cancel()
-        if cancelled:
-            # Its exception, if any, is the cancel's or comes too late to matter; a plugin that ends the
-            # process still does.
-            if isinstance(future.exception(), SystemExit):
-                return future.result()
-            raise asyncio.CancelledError
-        return future.result()
+        returned, error = future.result()
+        try:
+            # After a cancel its exception, if any, is the cancel's or comes too late to matter; a plugin that ends
+            # the process still does.
+            if error is not None and (not cancelled or isinstance(error, SystemExit)):
+                raise error
+            if cancelled:
+                raise asyncio.CancelledError
+            return returned
+        finally:
+            # Its trace holds this frame.
+            del error
 
 
 class _Job:
@@ -76,7 +81,16 @@ class _Job:
         self._interrupted = False
         self._left = False
 
-    def run(self) -> Any:
+    def run(self) -> tuple[Any, BaseException | None]:
+        """What the function returned and what it raised. A future never ends by a StopIteration, and makes another
+        exception, without a trace, of a TimeoutError.
+        """
+        try:
+            return self._run(), None
+        except BaseException as error:
+            return None, error
+
+    def _run(self) -> Any:
         try:
             with self._lock:
                 if self._interrupted:

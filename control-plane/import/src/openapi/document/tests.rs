@@ -18,6 +18,13 @@ fn a_byte_order_mark_is_not_part_of_a_document() {
 }
 
 #[test]
+fn a_page_for_people_is_reported_as_one() {
+    for text in ["<!doctype html><html></html>", "\n<?xml version=\"1.0\"?><a/>"] {
+        assert_eq!(OpenApiDocument::parse(text.as_bytes()).err(), Some(DocumentFault::Markup), "{text}");
+    }
+}
+
+#[test]
 fn a_key_that_is_written_twice_has_its_last_value_and_is_reported() {
     let document = yaml("paths:\n  /a:\n    get: {operationId: first}\n    get: {operationId: last}\n");
     let operations = document.operations().unwrap();
