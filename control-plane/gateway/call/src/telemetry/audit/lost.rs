@@ -20,7 +20,9 @@ use super::{Audit, event_now};
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(15);
 /// Maximum number of calls of one gateway that one scan finishes; the next scan continues.
 const AT_A_TIME: usize = 500;
-/// Maximum number of calls of one gateway that one scan follows.
+/// Maximum number of gateways whose calls are found in one reading of the log.
+const GATEWAYS: usize = 16;
+/// Maximum number of calls of these gateways that one scan follows.
 const MAX_FOLLOWED: usize = 20_000;
 /// Maximum number of pages of one scan.
 const MAX_PAGES: usize = 200;
@@ -95,14 +97,12 @@ impl LostCalls {
 impl Audit {
     /// Returns the gateways that are lost, each with its calls without a last event.
     pub async fn lost_gateways(&self) -> Result<Vec<LostGateway>, AuditError> {
+        let mut writers = self.log.lost_writers(LOST_AFTER).await?;
+        // Its own record: it could not renew it, and still runs its calls.
+        writers.retain(|writer| writer.id != self.id);
         let mut gateways = Vec::new();
-        for writer in self.log.lost_writers(LOST_AFTER).await? {
-            // Its own record: it could not renew it, and still runs its calls.
-            if writer.id == self.id {
-                continue;
-            }
-            let (calls, is_complete) = calls_without_end(&self.log, &writer).await?;
-            gateways.push(LostGateway { writer, calls, is_complete });
+        for some in writers.chunks(GATEWAYS) {
+            gateways.extend(calls_without_end(&self.log, some).await?);
         }
         Ok(gateways)
     }
@@ -145,61 +145,71 @@ impl Audit {
     }
 }
 
-/// Returns the calls that a lost gateway began and nobody has ended or taken over, and whether these are all.
+/// Returns lost gateways, each with the calls that it began and nobody has ended or taken over. Reads the log twice for all of
+/// them.
 async fn calls_without_end(
     log: &Arc<dyn AuditLog>,
-    writer: &LostWriter,
-) -> Result<(Vec<LostCall>, bool), AuditError> {
-    let mut open: HashMap<Uuid, LostCall> = HashMap::new();
-    let own = vec![MemberFilter::is("gateway", &writer.id)];
-    let mut is_complete = each(log, writer, own, |stored| {
-        match read_phase(&stored.event.event) {
+    writers: &[LostWriter],
+) -> Result<Vec<LostGateway>, AuditError> {
+    let names: Vec<String> = writers.iter().map(|writer| format!("\"gateway\":\"{}\"", writer.id)).collect();
+    let place_of = |event: &str| names.iter().position(|name| event.contains(name));
+    // The call, and the place of its gateway.
+    let mut open: HashMap<Uuid, (usize, LostCall)> = HashMap::new();
+    let own = writers.iter().map(|writer| MemberFilter::is("gateway", &writer.id));
+    let own: Vec<MemberFilter> = own.reduce(MemberFilter::or).into_iter().collect();
+    let mut are_complete = each(log, writers, own, |stored| {
+        let event = &stored.event.event;
+        match (read_phase(event), place_of(event)) {
             // The events of a call are read in the order of its gateway's clock.
-            Some((Phase::Ended, id)) => drop(open.remove(&id)),
-            Some((Phase::Begun, id)) if open.len() < MAX_FOLLOWED => {
+            (Some((Phase::Ended, id)), _) => drop(open.remove(&id)),
+            (Some((Phase::Begun, id)), Some(place)) if open.len() < MAX_FOLLOWED => {
                 let CallEvent { at_ms, org, event } = stored.event.clone();
-                open.insert(id, LostCall { id, org, begun: event, begun_ms: at_ms });
+                open.insert(id, (place, LostCall { id, org, begun: event, begun_ms: at_ms }));
             }
-            Some((Phase::Begun, _)) | None => {}
+            (Some((Phase::Begun, _)) | None, _) => {}
         }
     })
     .await?;
-    is_complete &= open.len() < MAX_FOLLOWED;
-    if open.is_empty() {
-        return Ok((Vec::new(), is_complete));
-    }
-    let ends = vec![MemberFilter::is("event", "call.finish").or(MemberFilter::is("event", "call.resume"))];
-    let is_own = format!("\"gateway\":\"{}\"", writer.id);
-    is_complete &= each(log, writer, ends, |stored| {
-        let event = &stored.event.event;
-        if event.contains(&is_own) {
-            return;
-        }
-        // Another gateway ended it, or took it over since and ends it.
-        match read_phase(event) {
-            Some((Phase::Ended, id)) => drop(open.remove(&id)),
-            Some((Phase::Begun, id))
-                if open.get(&id).is_some_and(|call| call.begun_ms <= stored.event.at_ms) =>
-            {
+    are_complete &= open.len() < MAX_FOLLOWED;
+    if !open.is_empty() {
+        let ends =
+            vec![MemberFilter::is("event", "call.finish").or(MemberFilter::is("event", "call.resume"))];
+        are_complete &= each(log, writers, ends, |stored| {
+            let event = &stored.event.event;
+            let Some((phase, id)) = read_phase(event) else { return };
+            let is_over = open.get(&id).is_some_and(|(place, call)| {
+                // Another gateway ended it, or took it over since and ends it.
+                place_of(event) != Some(*place)
+                    && (phase == Phase::Ended || call.begun_ms <= stored.event.at_ms)
+            });
+            if is_over {
                 open.remove(&id);
             }
-            Some((Phase::Begun, _)) | None => {}
+        })
+        .await?;
+    }
+    let mut calls: Vec<Vec<LostCall>> = writers.iter().map(|_| Vec::new()).collect();
+    for (place, call) in open.into_values() {
+        if let Some(calls) = calls.get_mut(place) {
+            calls.push(call);
         }
-    })
-    .await?;
-    let mut calls: Vec<LostCall> = open.into_values().collect();
-    calls.sort_by_key(|call| call.id);
-    Ok((calls, is_complete))
+    }
+    let gateways = writers.iter().zip(calls).map(|(writer, mut calls)| {
+        calls.sort_by_key(|call| call.id);
+        LostGateway { writer: writer.clone(), calls, is_complete: are_complete }
+    });
+    Ok(gateways.collect())
 }
 
-/// Passes on the events since the oldest call of the gateway that pass the filters; returns whether it read all.
+/// Passes on the events since the oldest call of the gateways that pass the filters; returns whether it read all.
 async fn each(
     log: &Arc<dyn AuditLog>,
-    writer: &LostWriter,
+    writers: &[LostWriter],
     members: Vec<MemberFilter>,
     mut pass: impl FnMut(&StoredEvent) + Send,
 ) -> Result<bool, AuditError> {
-    let from_ms = Some(writer.oldest_ms.saturating_sub(CLOCKS));
+    let oldest_ms = writers.iter().map(|writer| writer.oldest_ms).min();
+    let from_ms = oldest_ms.map(|oldest| oldest.saturating_sub(CLOCKS));
     let mut after: Option<EventPosition> = None;
     for _ in 0..MAX_PAGES {
         let search = AuditSearch {

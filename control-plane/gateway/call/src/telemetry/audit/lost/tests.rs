@@ -85,6 +85,39 @@ async fn a_call_of_a_killed_gateway_ends_once_and_as_unknown() {
     assert_eq!(ends(&log).len(), 2);
 }
 
+#[tokio::test]
+async fn a_call_that_several_lost_gateways_had_ends_at_the_last_of_them() {
+    let log = Arc::new(MemoryAudit::default());
+    let lost = LostCalls::default();
+    let audit = Audit::new(log.clone(), Counter::default());
+    let gateways: Vec<String> =
+        (1..=u128::try_from(GATEWAYS).unwrap() + 2).map(|n| Uuid::from_u128(n).to_string()).collect();
+    let mut events = vec![event("call.start", 1, &gateways[0], 1_000_000)];
+    for (gateway, at_ms) in gateways.iter().zip(1_000_001..).skip(1) {
+        events.push(event("call.resume", 1, gateway, at_ms));
+    }
+    // One call of each, of which another lost gateway has ended every second one.
+    for (gateway, n) in gateways.iter().zip(10..) {
+        events.push(event("call.start", n, gateway, 1_000_100));
+        if n % 2 == 0 {
+            events.push(event("call.finish", n, &gateways[3], 1_000_200));
+        }
+    }
+    log.append(&events).await.unwrap();
+    for gateway in &gateways {
+        log.renew_writer(gateway, 1_000_000).await.unwrap();
+    }
+    log.lose_writers();
+    assert_eq!(scan(&audit, &lost, &[]).await, 0);
+    scan(&audit, &lost, &[]).await;
+    let found = ends(&log);
+    let of_first: Vec<&Value> = found.iter().filter(|end| end["call"] == call(1).to_string()).collect();
+    assert_eq!(of_first.len(), 1);
+    assert_eq!(of_first[0]["gateway"].as_str(), gateways.last().map(String::as_str));
+    assert_eq!(found.len(), 1 + gateways.len() / 2);
+    assert!(log.lost_writers(Duration::ZERO).await.unwrap().is_empty());
+}
+
 #[test]
 fn only_the_begin_and_the_end_of_a_call_are_phases() {
     let id = call(7);
