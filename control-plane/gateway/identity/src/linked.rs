@@ -12,6 +12,7 @@ mod provider;
 mod refresh;
 mod removal;
 mod request;
+mod sealing;
 mod ticket;
 mod unstored;
 
@@ -23,15 +24,12 @@ use asp_call::clock::{unix_ms, unix_seconds};
 use asp_call::seal::{Purpose, Sealer};
 use asp_call::telemetry::metrics::{LinkMetrics, LinkUse};
 use asp_outbound::Outbound;
-use asp_platform::secret::{Secret, SecretBytes};
+use asp_platform::secret::Secret;
 use asp_store::linked_accounts::{
-    HolderId, LINK_TABLE, LinkFilter, LinkId, LinkKey, LinkRow, LinkTokens, LinkedAccounts, bound_to_session,
-    link_row,
+    HolderId, LinkFilter, LinkId, LinkKey, LinkRow, LinkedAccounts, bound_to_session, link_row,
 };
-use asp_vault::{Place, Vault, VaultError};
-use bytes::Bytes;
+use asp_vault::Vault;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -39,6 +37,7 @@ pub use asp_store::linked_accounts::LinkRow as LinkedAccount;
 use endpoint::TokenAnswer;
 pub use provider::KnownProvider;
 pub use request::{LinkReason, LinkRequest, NoLink};
+use sealing::read_tokens;
 pub use ticket::{LinkTicket, context as link_context};
 
 /// Remaining life below which an access token is renewed: for clock skew and for requests in transit.
@@ -94,20 +93,6 @@ struct GivenLink {
     version: i64,
     /// Time at which the link expires; never later than the store's.
     ends: Instant,
-}
-
-/// Tokens as they are sealed.
-#[derive(Serialize)]
-struct TokensToSeal<'a> {
-    a: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    r: Option<&'a str>,
-}
-
-#[derive(Deserialize)]
-struct SealedTokens {
-    a: String,
-    r: Option<String>,
 }
 
 /// Opened tokens of a link.
@@ -355,51 +340,6 @@ impl LinkedTokens {
         self.store.use_state(state, keep).await.map_err(unavailable)
     }
 
-    /// Opens the tokens of a link; seals them again if their key is not the current one.
-    async fn open(&self, link: &LinkRow) -> Result<OpenedTokens, NoLink> {
-        let row = link_row(link.id);
-        let place = Place { tenant: &link.key.org, table: LINK_TABLE, row: &row };
-        let opened = self.vault.open(&place, &link.sealed).await.map_err(not_opened)?;
-        if opened.outdated
-            && let Ok(sealed) = self.vault.seal(&place, opened.plain.expose()).await
-            && let Err(error) = self.store.reseal(link.id, link.version, &Bytes::from(sealed)).await
-        {
-            tracing::warn!(%error, "linked account stays sealed under a former key until its next use");
-        }
-        read_tokens(&opened.plain)
-    }
-
-    /// Seals the tokens of an answer. `former` are the tokens in whose place they are; `scopes` those that were requested.
-    async fn sealed_tokens(
-        &self,
-        (id, org): (LinkId, &str),
-        answer: &TokenAnswer,
-        (former, scopes): (Option<(&OpenedTokens, &[u8])>, &str),
-        provider: &KnownProvider,
-    ) -> Result<LinkTokens, NoLink> {
-        let kept = former.and_then(|(tokens, _)| tokens.refresh.as_ref());
-        let refresh = answer.refresh.as_ref().or(kept);
-        let plain = TokensToSeal { a: answer.access.expose(), r: refresh.map(Secret::expose) };
-        let plain = serde_json::to_vec(&plain).map_err(|error| NoLink::Vault(error.to_string()))?;
-        let plain = SecretBytes::new(plain);
-        let row = link_row(id);
-        let place = Place { tenant: org, table: LINK_TABLE, row: &row };
-        let sealed = match former {
-            Some((_, former)) => self.vault.reseal(&place, former, plain.expose()).await,
-            None => self.vault.seal(&place, plain.expose()).await,
-        };
-        let sealed = sealed.map_err(|error| NoLink::Vault(error.to_string()))?;
-        let assumed = provider.document.assumed_life_seconds.filter(|_| refresh.is_some());
-        let assumed = assumed.map(|seconds| Duration::from_secs(seconds.into()));
-        Ok(LinkTokens {
-            version: rand::random::<i64>().saturating_abs().max(1),
-            scopes: scopes.to_owned(),
-            renewable: refresh.is_some(),
-            access_life: answer.life.or(assumed),
-            sealed: sealed.into(),
-        })
-    }
-
     /// Notes the use of a link, and which link the call got.
     async fn note(&self, request: &LinkRequest<'_>, link: &LinkRow, ends: Instant) {
         {
@@ -425,23 +365,6 @@ impl LinkedTokens {
     }
 }
 
-/// Returns the meaning of a link that does not open: if no later attempt can succeed, its user has to link it again.
-fn not_opened(error: VaultError) -> NoLink {
-    match error {
-        VaultError::UnknownKey { .. } | VaultError::NotOpened => {
-            tracing::debug!(%error, "tokens of a linked account do not open");
-            NoLink::Missing(LinkReason::Unreadable)
-        }
-        other => NoLink::Vault(other.to_string()),
-    }
-}
-
-fn read_tokens(plain: &SecretBytes) -> Result<OpenedTokens, NoLink> {
-    let tokens: SealedTokens = serde_json::from_slice(plain.expose())
-        .map_err(|_| NoLink::Vault("the tokens of a link do not have their form".into()))?;
-    Ok(OpenedTokens { access: tokens.a.into(), refresh: tokens.r.map(Secret::from) })
-}
-
 /// Whether an access token lives long enough for a request; one that cannot be renewed is used to its end.
 fn is_fresh(link: &LinkRow) -> bool {
     match link.access_life {
@@ -461,6 +384,8 @@ fn unavailable(error: impl std::fmt::Display) -> NoLink {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn link(life: Option<u64>, renewable: bool) -> LinkRow {
@@ -497,22 +422,6 @@ mod tests {
             (Some(0), false, false),
         ] {
             assert_eq!(is_fresh(&link(life, renewable)), fresh, "{life:?} {renewable}");
-        }
-    }
-
-    #[test]
-    fn a_link_is_asked_for_again_only_if_it_never_opens() {
-        let key_id = "local:k1".to_owned();
-        for lost in [VaultError::UnknownKey { key_id }, VaultError::NotOpened] {
-            assert_eq!(not_opened(lost), NoLink::Missing(LinkReason::Unreadable));
-        }
-        let cause = || "away".to_owned();
-        for passing in [
-            VaultError::Unavailable { service: "aws", cause: cause() },
-            VaultError::Refused { service: "aws", cause: cause() },
-            VaultError::KeyFile(cause()),
-        ] {
-            assert!(matches!(not_opened(passing), NoLink::Vault(_)));
         }
     }
 

@@ -37,7 +37,7 @@ use super::{name_checks, offers};
 use crate::policy;
 use crate::policy::when;
 use depends::Subject;
-use question::{Explanation, Question};
+pub(super) use question::{Explanation, Question};
 use revoked::{CallerRevocations, TokenHolder};
 use rules::{danger, exposure_rule, name_in_protocol, outcome};
 
