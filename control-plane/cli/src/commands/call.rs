@@ -13,7 +13,9 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
+use asp_command::print;
 use asp_json::Json;
+use asp_platform::shell;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use serde_json::{Map, Value};
@@ -23,7 +25,10 @@ use super::mcp::{ENV_TOKEN, endpoint};
 use crate::args::call::CallArgs;
 use crate::bridge::ServerEndpoint;
 use crate::serve::stop;
-use result::CallResult;
+use result::{CallResult, Piece};
+
+/// Words of a refusal of an argument that should be a text.
+const NO_TEXT: &str = "is not of type \"string\"";
 
 /// Time that the server has to acknowledge a cancel.
 const CANCEL: Duration = Duration::from_secs(5);
@@ -57,7 +62,26 @@ pub fn run(args: &CallArgs) -> Result<(), Failure> {
         call(&target, input(args), args.a2a).await
     });
     runtime.shutdown_timeout(REST);
-    called?.print(args.json)
+    let result = called?;
+    let hint = text_hint(&result, &args.named);
+    let printed = result.print(args.json);
+    if let Some(hint) = hint {
+        print::note(&hint);
+    }
+    printed
+}
+
+/// Returns how to send the first `--arg` that was sent as JSON as a text, if the tool wanted a text.
+fn text_hint(result: &CallResult, named: &[(String, Value)]) -> Option<String> {
+    let wants_text = |piece: &Piece| matches!(piece, Piece::Text(text) if text.contains(NO_TEXT));
+    if !result.is_error || !result.pieces.iter().any(wants_text) {
+        return None;
+    }
+    let (name, value) = named.iter().find(|(_, value)| !value.is_string())?;
+    let text = shell::word(&format!("{name}=\"{value}\""));
+    Some(format!(
+        "a value that is JSON, such as a number, is sent as that; quotes make a text of it: --arg {text}"
+    ))
 }
 
 async fn call(target: &CallTarget, input: CallInput, over_a2a: bool) -> Result<CallResult, Failure> {
@@ -107,5 +131,27 @@ impl CallTarget {
             headers.insert(AUTHORIZATION, bearer);
         }
         Ok(CallTarget { http, url: endpoint.url, headers, name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_number_where_a_text_belongs_is_shown_as_one() {
+        let result = |text: &str, is_error| CallResult {
+            whole: json!({}).into(),
+            pieces: vec![Piece::Text(text.to_owned())],
+            is_error,
+        };
+        let refused = result("argument /zip: value is not of type \"string\"", true);
+        let named = [("town".to_owned(), json!("Bonn")), ("zip".to_owned(), json!(53111))];
+        assert!(text_hint(&refused, &named).unwrap().ends_with("--arg 'zip=\"53111\"'"));
+        assert_eq!(text_hint(&refused, &named[..1]), None);
+        assert_eq!(text_hint(&result("argument /zip: value is too small", true), &named), None);
+        assert_eq!(text_hint(&result("value is not of type \"string\"", false), &named), None);
     }
 }

@@ -93,6 +93,11 @@ fn explain(target: &CallTarget, fault: ClientFault) -> anyhow::Error {
         ClientFault::Refused { status: StatusCode::UNAUTHORIZED, .. } => {
             text.push_str("; set ASP_TOKEN to a token of a caller");
         }
+        ClientFault::NotDelivered => {
+            text.push_str(
+                "; --url or ASP_EDGE_URL name another address, such as the one that `asp dev` prints",
+            );
+        }
         ClientFault::Error { visits, .. } => {
             for page in visits {
                 text = format!("{text}\n{}: {}", page.message, page.url);
