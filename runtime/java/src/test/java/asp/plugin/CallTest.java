@@ -187,6 +187,7 @@ class CallTest {
         assertEquals("the plugin failed; its log says why", internal.getMessage());
         assertTrue(worker.errors().contains("IllegalStateException: the password is hunter2"));
         assertEquals("INTERNAL", failed(worker.call("overflow", Map.of("act", "overflow"))).getCode());
+        assertEquals("INTERNAL", failed(worker.call("unreadable", Map.of("act", "unreadable"))).getCode());
     }
 
     @Test

@@ -283,6 +283,17 @@ final class Call {
     }
 
     private synchronized Failure failure(Throwable thrown) {
+        try {
+            return read(thrown);
+        } catch (Throwable unreadable) {
+            // Its own methods throw, such as getMessage: the call ends all the same.
+            String name = thrown.getClass().getName();
+            System.err.println("call " + request.requestId() + " failed by " + name + ", which cannot be read");
+            return new Failure("INTERNAL", Unexpected.FOR_CALLERS);
+        }
+    }
+
+    private Failure read(Throwable thrown) {
         if (thrown instanceof Failure failure) {
             return failure;
         }
