@@ -37,7 +37,8 @@ use super::{name_checks, offers};
 use crate::policy;
 use crate::policy::when;
 use depends::Subject;
-pub(super) use question::{Explanation, Question};
+pub(super) use question::Explanation;
+pub use question::Question;
 use revoked::{CallerRevocations, TokenHolder};
 use rules::{danger, exposure_rule, name_in_protocol, outcome};
 
