@@ -468,7 +468,7 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
   const unknown = groups + byArguments + notServed === 0 ? [] : [element("p",
     `Not determined: ${groups} by the groups of their callers, ${byArguments} by their arguments, `
     + `${notServed} because no server has the primitive any more.`, "note")];
-  const older = answer.more ? [element("p", "The log has older calls, too; these were not read.", "note")] : [];
+  const older = answer.more ? [element("p", "Older calls in the log were not read.", "note")] : [];
   const isOne = type !== "group" && target !== "" && !target.endsWith("*");
   const isSeen = !isOne || await hasCalls(target, answer.since);
   const warning = isSeen ? [] : [element("p", unseen(target, "in this period"), "fault")];
@@ -487,7 +487,7 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
     : [element("p", `The newest ${answer.changed.length} of ${changes} changed calls:`, "note")];
   const rows = answer.changed.map((call) => ({
     cells: [time(call.at), call.user, call.server, call.primitive, call.protocol,
-      `${decision(call.from)} -> ${decision(call.to)}`, call.reason, call.call],
+      `${decision(call.from)} -> ${decision(call.to)}`, reasonOf(call), call.call],
     className: call.to === "refused" ? "refused" : "",
   }));
   show("rule-answer", element("p", words), ...older, ...unknownName(primitive, found), ...warning, ...already, ...unknown,
