@@ -182,13 +182,15 @@ async fn asks_who_called(browser: &Chromium) -> Result<()> {
     browser.run(today).await?;
     browser.fill("#calls [name=primitive]", "echo").await?;
     browser.click("#calls button").await?;
-    let calls = shows(browser, "calls-answer", "2 calls by 1 callers").await?;
-    ensure!(calls.contains("carol") && calls.contains("0 without a result"), "{calls}");
-    browser.run("document.querySelector('#calls [name=primitive]').value = 'clock'").await?;
+    let calls = shows(browser, "calls-answer", "2 calls by 1 caller on").await?;
+    ensure!(calls.contains("carol") && calls.contains("0 refused, 0 failed"), "{calls}");
+    browser.run("document.querySelector('#calls [name=primitive]').value = ''").await?;
     browser.click("#calls [name=refused]").await?;
     browser.click("#calls button").await?;
-    let refused = shows(browser, "calls-answer", "1 calls by 1 callers").await?;
-    ensure!(refused.contains("bob") && refused.contains("denied, by user:bob"), "{refused}");
+    let refused = shows(browser, "calls-answer", "1 of 3 calls").await?;
+    ensure!(refused.contains("by 1 caller: 1 refused, 0 failed"), "{refused}");
+    ensure!(refused.contains("refused by a rule (denied), by user:bob clock *"), "{refused}");
+    ensure!(!refused.contains("carol"), "the summary has no caller without a refused call: {refused}");
     browser.click("#unused").await?;
     let unused = shows(browser, "usage-answer", "had no admitted call since").await?;
     ensure!(unused.contains("clock"), "the refused call of bob is no use: {unused}");
@@ -198,23 +200,33 @@ async fn asks_who_called(browser: &Chromium) -> Result<()> {
 /// Blocks bob, proves that he is out, by the page and by his own calls, and lets him in again.
 async fn blocks(stack: &Stack, browser: &Chromium, bob: &str) -> Result<()> {
     let list = modern(bob, "tools/list", json!({}), &[]);
+    browser.fill("#block [name=user]", "bobx").await?;
+    browser.click("#block button").await?;
+    shows(browser, "block-answer", "No call by bobx is counted in the last 30 days").await?;
+    let none = read(stack, "/api/blocks?org=paged").await.context("blocks")?;
+    ensure!(none == json!([]), "nobody is blocked before the name is confirmed: {none}");
+    browser.run("document.querySelector('#block [name=user]').value = ''").await?;
     browser.fill("#block [name=user]", "bob").await?;
     browser.fill("#block [name=reason]", "left the company").await?;
     browser.click("#block button").await?;
     let blocked = shows(browser, "block-answer", "left the company").await?;
     ensure!(blocked.contains("bob"), "{blocked}");
-    for (name, value) in [("user", "bob"), ("primitive", "echo"), ("server", "demo")] {
+    for (name, value) in [("user", "bob"), ("primitive", "clock"), ("server", "demo")] {
         browser.fill(&format!("#explain [name={name}]"), value).await?;
     }
     browser.click("#explain button").await?;
-    shows(browser, "explain-answer", "bob: blocked").await?;
+    shows(browser, "explain-answer", "Refused: bob is blocked.").await?;
     for place in [stack.edge(), stack.gateway()] {
         becomes(place, list.clone(), 403, Some("blocked")).await?;
     }
     browser.click("#block-answer button").await?;
     shows(browser, "block-answer", "Nobody is blocked.").await?;
     browser.click("#explain button").await?;
-    shows(browser, "explain-answer", "bob: allowed").await?;
+    shows(browser, "explain-answer", "Refused by the rule: bob may not call clock.").await?;
+    shows(browser, "explain-answer", "denied, by user:bob clock *").await?;
+    browser.run("document.querySelector('#explain [name=primitive]').value = 'echo'").await?;
+    browser.click("#explain button").await?;
+    shows(browser, "explain-answer", "Allowed: no rule speaks of it").await?;
     for place in [stack.edge(), stack.gateway()] {
         becomes(place, list.clone(), 200, None).await?;
     }
@@ -239,12 +251,21 @@ async fn previews(browser: &Chromium) -> Result<()> {
     let limit = shows(browser, "limit-answer", "would have refused 1 of 2 calls").await?;
     ensure!(limit.contains("carol"), "{limit}");
     browser.click("#limit-answer button").await?;
-    shows(browser, "limit-answer", "the org has 1 limits").await?;
+    shows(browser, "limit-answer", "the org has 1 limit.").await?;
     browser.click("#limits").await?;
     shows(browser, "limit-answer", "1 call an hour for each user on echo").await?;
     browser.click("#limit-answer td button").await?;
     shows(browser, "limit-answer", "Removed.").await?;
     undoes(browser, "limit-answer", "stores again").await?;
+    browser.fill("#rule [name=primitive]", "clock").await?;
+    browser.fill("#rule [name=target]", "bob").await?;
+    browser.click("#rule button").await?;
+    shows(browser, "rule-answer", "bob is already refused.").await?;
+    browser.fill("#rule [name=target]", "x").await?;
+    browser.click("#rule button").await?;
+    shows(browser, "rule-answer", "No call by bobx in this period.").await?;
+    shows(browser, "rule-answer", "Store this rule anyway").await?;
+    browser.run("document.getElementById('rule').reset()").await?;
     browser.fill("#rule [name=primitive]", "echo").await?;
     browser.click("#rule button").await?;
     let rule = shows(browser, "rule-answer", "2 would be refused").await?;
@@ -255,7 +276,7 @@ async fn previews(browser: &Chromium) -> Result<()> {
     browser.fill("#explain [name=primitive]", "echo").await?;
     browser.fill("#explain [name=server]", "demo").await?;
     browser.click("#explain button").await?;
-    shows(browser, "explain-answer", "carol: denied").await?;
+    shows(browser, "explain-answer", "Refused by the rule: no user may call echo.").await?;
     undoes(browser, "rule-answer", "removes").await?;
     let foreign = browser.run("return [...document.querySelectorAll('script')].length").await?;
     ensure!(foreign == json!(1), "{foreign}");

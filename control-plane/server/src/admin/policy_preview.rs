@@ -78,6 +78,8 @@ pub struct PolicyPreview {
     since: i64,
     /// Number of replayed calls, at most 10,000
     calls: usize,
+    /// Whether the log may have older calls of the asked time, which were not replayed
+    more: bool,
     newly_refused: usize,
     newly_admitted: usize,
     /// Calls that would need a person's approval
@@ -249,6 +251,7 @@ fn summed(recorded: &CallHistory, verdicts: Vec<Verdict>) -> PolicyPreview {
     let mut preview = PolicyPreview {
         since: recorded.since,
         calls: recorded.attempted.len(),
+        more: recorded.more,
         newly_refused: 0,
         newly_admitted: 0,
         newly_asked: 0,
@@ -321,6 +324,8 @@ fn changed_call(call: &AttemptedCall, from: Access, to: Access) -> ChangedCall {
 /// Calls of the audit log.
 struct CallHistory {
     since: i64,
+    /// Whether there may be older ones.
+    more: bool,
     /// Newest first.
     attempted: Vec<AttemptedCall>,
     /// Those that limits counted, in the order of their time.
@@ -330,7 +335,8 @@ struct CallHistory {
 impl CallHistory {
     /// Reads the newest calls of the org that ended since `start`.
     async fn read(state: &AdminState, org: &str, start: i64) -> Result<CallHistory> {
-        let mut recorded = CallHistory { since: start, attempted: Vec::new(), counted: Vec::new() };
+        let mut recorded =
+            CallHistory { since: start, more: false, attempted: Vec::new(), counted: Vec::new() };
         let mut before = None;
         let mut is_whole = false;
         for _ in 0..MAX_PAGES {
@@ -357,6 +363,7 @@ impl CallHistory {
             let oldest = recorded.attempted.last().map(|call| call.at_ms);
             recorded.since = if start == i64::MIN { oldest.unwrap_or_default() } else { start };
         }
+        recorded.more = !is_whole;
         recorded.counted.sort_by_key(|call| call.at_ms);
         Ok(recorded)
     }

@@ -7,6 +7,28 @@ const MAX_PAGES = 50;
 const PAGE = 1000;
 const MAX_ROWS = 500;
 
+// What the reasons of the audit log mean.
+const REASONS = {
+  denied: "refused by a rule",
+  invalid_params: "the arguments are not valid",
+  invalid_request: "the request is not valid",
+  rate_limited: "over a limit",
+  insufficient_scope: "a scope or an approval is missing",
+  missing_capability: "the client lacks a capability",
+  unknown_primitive: "no such primitive",
+  unknown_server: "no such server",
+  token_revoked: "the caller's token was revoked",
+  token_expired: "the caller's token expired",
+  content_refused: "the content was refused",
+  upstream_unavailable: "the service did not answer as it should",
+  deadline: "out of time, or cancelled",
+  outcome_unknown: "the end is not known",
+  gateway_lost: "the gateway was lost",
+  internal: "a fault of the platform",
+};
+const OUTCOMES = { rejected: "refused", unknown: "end not known" };
+const OTHER_SESSION = "Another org or token is in use now: ask again.";
+
 let session = null;
 
 const byId = (id) => document.getElementById(id);
@@ -22,7 +44,7 @@ async function ask(method, path, body, headers = {}) {
   const response = await fetch(path, options);
   const text = await response.text();
   // What was asked for one org must not be shown or continued for another one.
-  if (asker !== session) throw new Error("Another org or token is in use now: ask again.");
+  if (asker !== session) throw new Error(OTHER_SESSION);
   let answer = null;
   try {
     answer = text === "" ? null : JSON.parse(text);
@@ -93,6 +115,7 @@ function onSubmit(id, action) {
   });
 }
 
+const many = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 const query = (members) => new URLSearchParams(Object.entries(members).filter(([, value]) => value !== "")).toString();
 const time = (ms) => new Date(ms).toISOString();
 const orgPath = (before, after) => `${before}${encodeURIComponent(session.org)}${after}`;
@@ -126,43 +149,65 @@ async function endedCalls(from, to, filters) {
   return { ended, complete: path === null };
 }
 
-// Returns one row for each caller: its calls, and how many of them had no result for which reason; the most calls first.
+// Returns words with the code behind them.
+const coded = (words, code) => (words === undefined ? code : `${words} (${code})`);
+// A tool that reports an error has ended without a fault of its call.
+const reasonOf = ({ reason, error }) => (reason === "ok" && error ? "the tool reported an error" : coded(REASONS[reason], reason));
+const isRefused = ({ outcome }) => outcome === "rejected";
+const isFailed = (event) => !isRefused(event) && (event.error === true || event.outcome !== "completed");
+const isBad = (event) => isRefused(event) || isFailed(event);
+const unseen = (user, when) => `No call by ${user} ${when}. If that is a surprise, check the name.`;
+
+// Whether the log has the end of a call by a user or machine since then, as far as one search reads.
+async function hasCalls(user, from) {
+  const filters = query({ org: session.org, event: "call.finish", user, from, limit: 1 });
+  return (await ask("GET", `/api/audit/calls?${filters}`)).answer.length > 0;
+}
+
+// Returns each caller: its calls, and how many of them were refused or failed for which reason; the most calls first.
 function byCaller(ended) {
   const callers = new Map();
   for (const { event } of ended) {
     const key = JSON.stringify([event.user, event.issuer]);
-    const caller = callers.get(key) ?? { user: event.user, issuer: event.issuer, calls: 0, without: 0, reasons: new Map() };
+    const caller = callers.get(key)
+      ?? { user: event.user, issuer: event.issuer, calls: 0, refused: 0, failed: 0, reasons: new Map() };
     callers.set(key, caller);
     caller.calls += 1;
-    if (!event.error) continue;
-    caller.without += 1;
-    caller.reasons.set(event.reason, (caller.reasons.get(event.reason) ?? 0) + 1);
+    if (!isBad(event)) continue;
+    caller[isRefused(event) ? "refused" : "failed"] += 1;
+    const reason = reasonOf(event);
+    caller.reasons.set(reason, (caller.reasons.get(reason) ?? 0) + 1);
   }
-  const words = (reasons) => [...reasons].map(([reason, count]) => `${count} ${reason}`).join(", ");
-  return [...callers.values()].sort((one, other) => other.calls - one.calls).map((caller) => ({
-    cells: [caller.user, caller.issuer, caller.calls, caller.without, words(caller.reasons)],
-  }));
+  return [...callers.values()].sort((one, other) => other.calls - one.calls);
 }
 
 async function showCalls({ primitive, user, day, refused }) {
   const from = Date.parse(`${day}T00:00:00Z`);
   const found = await resolved(primitive);
   const { ended, complete } = await endedCalls(from, from + DAY_MS, { primitive: found.id, user });
-  const wanted = ended.filter(({ event }) => refused === undefined || event.error);
-  const without = ended.filter(({ event }) => event.error).length;
-  const callers = byCaller(ended);
-  const words = `${ended.length} calls by ${callers.length} callers on ${day} (UTC), ${without} without a result`;
+  const isAll = refused === undefined;
+  const wanted = ended.filter(({ event }) => isAll || isBad(event));
+  const callers = byCaller(ended).filter((caller) => isAll || caller.refused + caller.failed > 0);
+  const number = (isOne) => ended.filter(({ event }) => isOne(event)).length;
+  const ends = `${number(isRefused)} refused, ${number(isFailed)} failed`;
+  const words = isAll ? `${many(ended.length, "call")} by ${many(callers.length, "caller")} on ${day} (UTC): ${ends}`
+    : `${wanted.length} of ${many(ended.length, "call")} on ${day} (UTC), by ${many(callers.length, "caller")}: ${ends}`;
+  const reasons = (caller) => [...caller.reasons].map(([reason, count]) => `${count} ${reason}`).join(", ");
+  const summary = callers.slice(0, MAX_ROWS).map((caller) => ({
+    cells: [caller.user, caller.issuer, caller.calls, caller.refused, caller.failed, reasons(caller)],
+  }));
   const rows = wanted.slice(0, MAX_ROWS).map(({ at, event }) => ({
-    cells: [time(at), event.user, event.issuer, event.server, event.primitive, event.protocol, event.outcome,
-      event.rule === undefined ? event.reason : `${event.reason}, by ${event.rule}`],
-    className: event.error ? "refused" : "",
+    cells: [time(at), event.user, event.issuer, event.server, event.primitive, event.protocol,
+      coded(OUTCOMES[event.outcome], event.outcome),
+      event.rule === undefined ? reasonOf(event) : `${reasonOf(event)}, by ${event.rule}`],
+    className: isBad(event) ? "refused" : "",
   }));
   const notes = unknownName(primitive, found);
   if (!complete) notes.push(element("p", "The log has more events than one search reads.", "note"));
   if (callers.length > MAX_ROWS) notes.push(element("p", `The ${MAX_ROWS} callers with the most calls are shown.`, "note"));
   const newest = wanted.length > MAX_ROWS ? [element("p", `The newest ${MAX_ROWS} of ${wanted.length} calls:`, "note")] : [];
   show("calls-answer", element("p", words), ...notes,
-    table(["User", "Issuer", "Calls", "Without a result", "Reasons"], callers.slice(0, MAX_ROWS)), ...newest,
+    table(["User", "Issuer", "Calls", "Refused", "Failed", "Reasons"], summary), ...newest,
     table(["Time", "User", "Issuer", "Server", "Primitive", "Protocol", "Outcome", "Reason"], rows));
 }
 
@@ -206,24 +251,87 @@ async function showBlocks() {
     table(["User", "Reason", "Since", "Admin", ""], rows));
 }
 
-async function block({ user, reason }) {
-  await ask("POST", "/api/blocks", { type: "user", org: session.org, id: user, reason });
-  await showBlocks();
+// The answer for the user whose name was entered last.
+let lookup = {};
+
+// Whether a call by a user is counted in the last 30 days; asked once the name is entered, so that a block need not wait for it.
+// True if that cannot be read: it must not hold up a block.
+function isCounted(user) {
+  if (lookup.asker === session && lookup.user === user) return lookup.answer;
   const from = time(Date.now() - 29 * DAY_MS).slice(0, 10);
-  const { answer } = await ask("GET", `/api/usage?${query({ org: session.org, by: "user", from })}`);
-  if (answer.groups.some(({ name }) => name === user)) return;
-  byId("block-answer").append(element("p",
-    `No call by ${user} is counted in the last 30 days. If that is a surprise, check the name.`, "note"));
+  const read = async () => {
+    const { answer } = await ask("GET", `/api/usage?${query({ org: session.org, by: "user", user, from, limit: 1 })}`);
+    // The sums are a little later than the log.
+    return answer.total.calls > 0 || hasCalls(user, Date.now() - 3600 * 1000);
+  };
+  lookup = { asker: session, user, answer: read().catch(() => true) };
+  return lookup.answer;
 }
 
-// Returns the rule that decided, in words; empty if the outcome says all.
-function ruleOf({ stage, rule, binding, ...details }) {
-  if (binding !== undefined) {
-    const { target, primitive } = binding;
-    return `, by ${target.type}:${target.idOrPattern} ${primitive.name} ${primitive.protocol ?? "*"}`;
+async function block({ user, reason }) {
+  const asker = session;
+  const isKnown = await isCounted(user);
+  if (asker !== session) throw new Error(OTHER_SESSION);
+  lookup = {};
+  const now = async () => {
+    await ask("POST", "/api/blocks", { type: "user", org: session.org, id: user, reason });
+    await showBlocks();
+  };
+  if (isKnown) return now();
+  show("block-answer", element("p", unseen(user, "is counted in the last 30 days"), "fault"), button("Block anyway", now));
+}
+
+// Returns a rule as the audit log writes it.
+function ruleId({ target, primitive, name = "" }) {
+  const issuer = (target.issuer ?? "") === "" ? "" : `${target.issuer}/`;
+  const id = `${target.type}:${issuer}${target.idOrPattern} ${primitive.name} ${primitive.protocol ?? "*"}`;
+  return name === "" ? id : `${id} ${name}`;
+}
+
+// Returns what a rule says of its callers: that they `may call`, or `may not call`.
+function ruleInWords({ target: { type, idOrPattern, issuer = "" }, primitive }, verb) {
+  const of = issuer === "" || issuer === "*" ? "" : ` of ${issuer}`;
+  const over = (primitive.protocol ?? "*") === "*" ? "" : ` over ${primitive.protocol}`;
+  const what = primitive.name === "*" ? "anything"
+    : primitive.name.endsWith("*") ? `anything that begins with ${primitive.name.slice(0, -1)}` : primitive.name;
+  const isNobody = idOrPattern === "*" && verb === "may not call";
+  const who = isNobody ? `no ${type}`
+    : idOrPattern === "*" ? `every ${type}`
+      : type === "user" ? idOrPattern : `the ${type} ${idOrPattern}`;
+  return `${who}${of} ${isNobody ? "may call" : verb} ${what}${over}`;
+}
+
+// Returns the answer to the question whether a user may call a primitive at a server, in words.
+function decisionInWords({ user, primitive, server }, { outcome, decidedBy, rules = [] }) {
+  const { binding, rule, missing = [] } = decidedBy;
+  const conditional = rules.length === 0 ? ""
+    : " Rules with conditions, or that are only observed, speak of it too; the arguments of a call may decide.";
+  switch (outcome) {
+    case "allowed":
+      if (binding !== undefined) return `Allowed by the rule: ${ruleInWords(binding, "may call")}.${conditional}`;
+      return rules.length === 0 ? "Allowed: no rule speaks of it, and it is offered to everybody in the org."
+        : `Allowed: it is offered to everybody in the org.${conditional}`;
+    case "needs_approval":
+      if (binding !== undefined) return `Allowed once a person approves the call, by the rule: ${ruleInWords(binding, "may call")}.`;
+      return "Allowed once a person approves the call: it is destructive or of high risk, and no rule allows it.";
+    case "denied":
+      return binding === undefined ? "Refused by the policy." : `Refused by the rule: ${ruleInWords(binding, "may not call")}.`;
+    case "blocked": return `Refused: ${user} is blocked.`;
+    case "token_revoked": return `Refused: the tokens of ${user} are revoked.`;
+    case "insufficient_scope": return `Refused, unless the token has the scope ${missing.join(", ")}.`;
+    case "not_offered": return `Refused: ${primitive} at ${server} is not offered to ${session.org}.`;
+    case "not_exposed": return `Refused: ${server} is switched off for ${session.org} over MCP.`;
+    case "unknown_server": return `There is no server ${server}.`;
+    case "unknown_primitive": return `The server ${server} has no ${primitive} that MCP clients can call.`;
+    default: return `Refused: ${rule ?? outcome.replaceAll("_", " ")}.`;
   }
-  if (rule !== undefined) return ` (${rule})`;
-  return Object.keys(details).length === 0 ? "" : ` (${stage} ${JSON.stringify(details)})`;
+}
+
+// Returns the outcome and the rule that decided, exactly as the API has them.
+function exactly({ outcome, decidedBy: { stage, rule, binding, ...details } }) {
+  if (binding !== undefined) return `${outcome}, by ${ruleId(binding)}`;
+  if (rule !== undefined) return `${outcome}, by ${stage}: ${rule}`;
+  return Object.keys(details).length === 0 ? outcome : `${outcome}, by ${stage}: ${JSON.stringify(details)}`;
 }
 
 async function explain({ user, primitive, server }) {
@@ -232,8 +340,7 @@ async function explain({ user, primitive, server }) {
   const revoked = (answer.revocations ?? []).map((found) => ({
     cells: [found.type.startsWith("block_") ? "block" : "revocation", found.reason ?? "", adminOf(found.by)],
   }));
-  show("explain-answer",
-    element("p", `${user}: ${answer.outcome.replaceAll("_", " ")}${ruleOf(answer.decidedBy)}`),
+  show("explain-answer", element("p", decisionInWords(question, answer)), element("small", exactly(answer), "note"),
     ...(revoked.length === 0 ? [] : [table(["Block or revocation", "Reason", "Admin"], revoked)]));
 }
 
@@ -284,6 +391,10 @@ async function changeLimits(change) {
   return (await ask("PUT", path, change(stored.answer), condition)).answer;
 }
 
+// Returns what a burst is, if one of the limits has one.
+const burst = (words) => (words.some((text) => text.includes(", up to ")) ? [element("p",
+  '"Up to ... at once": after a pause, so many calls may come in one moment; then only as many as the rate allows.', "note")] : []);
+
 async function showLimits() {
   const { answer } = await ask("GET", orgPath("/api/ratelimits/orgs/", "/usage"));
   const remove = (unwanted) => button("Remove", async () => {
@@ -299,8 +410,9 @@ async function showLimits() {
   const rows = answer.limits.map(({ limit, words, ofAllOrgs, calls, wouldRefuse }) => ({
     cells: ofAllOrgs ? [`${words} (of all orgs)`, calls, wouldRefuse, ""] : [words, calls, wouldRefuse, remove(limit)],
   }));
-  show("limit-answer", element("p", `${rows.length} limits; calls since ${time(answer.since)}, and how many of them each would `
-    + "have refused alone"), table(["Limit", "Calls", "Refused", ""], rows));
+  show("limit-answer", element("p", `${many(rows.length, "limit")}; calls since ${time(answer.since)}, and how many of them each `
+    + "would have refused alone"), ...burst(answer.limits.map(({ words }) => words)),
+  table(["Limit", "Calls", "Refused", ""], rows));
 }
 
 async function tryLimit({ count, unit, primitive }) {
@@ -313,12 +425,28 @@ async function tryLimit({ count, unit, primitive }) {
   const store = button("Store this limit", async () => {
     const { answer: after, undo } = await withUndo("limit", "limit-answer",
       () => changeLimits((limits) => [...limits, tried.limit]));
-    show("limit-answer", element("p", `Stored; the org has ${after.length} limits.`), ...undo);
+    show("limit-answer", element("p", `Stored; the org has ${many(after.length, "limit")}.`), ...undo);
   });
   const rows = tried.refused.map((caller) => ({ cells: [caller.user, caller.issuer, caller.wouldRefuse, caller.calls] }));
   show("limit-answer", element("p", words), ...unknownName(primitive, found),
-    element("p", "Calls that the policy refuses are not counted.", "note"),
+    element("p", "Calls that the policy refuses are not counted.", "note"), ...burst([tried.words]),
     table(["User", "Issuer", "Refused", "Calls"], rows), store);
+}
+
+// Returns a sentence if a user or machine may not call a primitive now, over any protocol that has it.
+async function refusedAlready({ type, idOrPattern: target, issuer = "" }, primitive) {
+  const servers = (await offered()).filter(({ name }) => name === primitive.split("@")[0]);
+  const caller = { org: session.org, [type]: target, ...(issuer === "" || type === "machine" ? {} : { issuer }) };
+  const questions = servers.flatMap(({ name, server, exposure }) => Object.keys(exposure)
+    .filter((protocol) => exposure[protocol] !== null)
+    .map((protocol) => ({ ...caller, server, primitive: name, protocol })));
+  // More would take too long.
+  if (questions.length === 0 || questions.length > 10) return [];
+  const answers = await Promise.all(questions.map((question) => ask("POST", "/api/policy/explain", question)));
+  const isOne = (outcomes) => ({ answer }) => outcomes.includes(answer.outcome);
+  const refused = answers.find(isOne(["denied", "blocked"]));
+  if (refused === undefined || answers.some(isOne(["allowed", "needs_approval", "insufficient_scope"]))) return [];
+  return [element("p", `${target} is already refused. ${decisionInWords({ user: target }, refused.answer)}`, "note")];
 }
 
 async function tryRule({ allowed, primitive, type, target, issuer }) {
@@ -330,7 +458,8 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
   };
   const { answer } = await ask("POST", "/api/policy/preview", { org: session.org, bindings: [binding] });
   const changes = answer.newlyRefused + answer.newlyAdmitted + answer.newlyAsked;
-  const words = `By policy alone, of the newest ${answer.calls} calls (since ${time(answer.since)}), `
+  const period = `${many(answer.calls, "call")} (since ${time(answer.since)})`;
+  const words = `By policy alone, of the ${answer.more ? "newest " : ""}${period}, `
     + `${answer.newlyRefused} would be refused, ${answer.newlyAdmitted} would be allowed, `
     + `and ${answer.newlyAsked} would need a person's approval.`;
   // Something else may have refused a call that the policy allowed, such as its arguments.
@@ -339,7 +468,13 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
   const unknown = groups + byArguments + notServed === 0 ? [] : [element("p",
     `Not determined: ${groups} by the groups of their callers, ${byArguments} by their arguments, `
     + `${notServed} because no server has the primitive any more.`, "note")];
-  const store = button("Store this rule", async () => {
+  const older = answer.more ? [element("p", "Older calls in the log were not read.", "note")] : [];
+  const isOne = type !== "group" && target !== "" && !target.endsWith("*");
+  const isSeen = !isOne || await hasCalls(target, answer.since);
+  const warning = isSeen ? [] : [element("p", unseen(target, "in this period"), "fault")];
+  const already = isOne && binding.allowed === false && found.isKnown && !primitive.endsWith("*")
+    ? await refusedAlready(binding.target, found.id) : [];
+  const store = button(isSeen ? "Store this rule" : "Store this rule anyway", async () => {
     const { undo } = await withUndo("binding", "rule-answer",
       () => ask("PUT", orgPath("/api/policy/orgs/", "/bindings"), binding));
     show("rule-answer", element("p", "Stored."), ...undo, element("p",
@@ -352,10 +487,10 @@ async function tryRule({ allowed, primitive, type, target, issuer }) {
     : [element("p", `The newest ${answer.changed.length} of ${changes} changed calls:`, "note")];
   const rows = answer.changed.map((call) => ({
     cells: [time(call.at), call.user, call.server, call.primitive, call.protocol,
-      `${decision(call.from)} -> ${decision(call.to)}`, call.reason, call.call],
+      `${decision(call.from)} -> ${decision(call.to)}`, reasonOf(call), call.call],
     className: call.to === "refused" ? "refused" : "",
   }));
-  show("rule-answer", element("p", words), ...unknownName(primitive, found), ...unknown,
+  show("rule-answer", element("p", words), ...older, ...unknownName(primitive, found), ...warning, ...already, ...unknown,
     table(["User", "Issuer", "Refused", "Allowed", "Approval"], callers), ...newest,
     table(["Time", "User", "Server", "Primitive", "Protocol", "Change by policy", "Recorded as", "Call"], rows), store);
 }
@@ -398,6 +533,9 @@ onSubmit("login", async () => {
 onSubmit("calls", showCalls);
 onSubmit("usage", showUsage);
 onSubmit("block", block);
+document.querySelector("#block [name=user]").addEventListener("change", ({ target }) => {
+  if (target.value !== "") isCounted(target.value);
+});
 onSubmit("explain", explain);
 onSubmit("limit", tryLimit);
 onSubmit("rule", tryRule);

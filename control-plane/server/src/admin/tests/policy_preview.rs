@@ -134,6 +134,7 @@ async fn ten_thousand_calls_change_exactly_as_a_plain_model_says() {
         (&seen["calls"], &seen["newlyRefused"], &seen["newlyAdmitted"], &seen["newlyAsked"]),
         (&json!(CALLS), &json!(refused), &json!(admitted), &json!(0)),
     );
+    assert_eq!(seen["more"], json!(false), "all calls are replayed");
     assert_eq!(seen["undetermined"], json!({ "groups": 0, "arguments": 0, "notServed": 0 }));
     let named = seen["changed"].as_array().unwrap();
     assert_eq!(named.len(), 100);
@@ -149,6 +150,9 @@ async fn ten_thousand_calls_change_exactly_as_a_plain_model_says() {
     assert_eq!(found, expected);
     let after = api.get("org:acme", BINDINGS).await.body;
     assert_eq!(after.as_array().unwrap().len(), stored.len(), "nothing is stored");
+    api.calls.append(&[event(CALLS, &calls[0])]).await.unwrap();
+    let seen = preview(&api, "org:acme:read", json!({})).await.body;
+    assert_eq!((&seen["calls"], &seen["more"]), (&json!(CALLS), &json!(true)), "the oldest call is not read");
 }
 
 fn some_calls() -> Vec<Call> {
