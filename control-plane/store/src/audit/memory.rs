@@ -21,7 +21,7 @@ pub struct MemoryAudit {
 /// The server whose bodies a [`MemoryAudit`] keeps.
 const CAPTURED: &str = "captured";
 /// Maximum number of events in a [`MemoryAudit`].
-const MAX_KEPT: usize = 10_000;
+const MAX_KEPT: usize = 20_000;
 
 impl MemoryAudit {
     /// Returns the kept events, oldest first.
