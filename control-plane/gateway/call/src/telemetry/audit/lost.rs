@@ -5,6 +5,7 @@
 //! events are appended by one gateway only ([`AuditLog::finish_writer`]); a call with a last event gets no other one.
 
 use std::collections::{HashMap, HashSet};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,7 +103,15 @@ impl Audit {
         writers.retain(|writer| writer.id != self.id);
         let mut gateways = Vec::new();
         for some in writers.chunks(GATEWAYS) {
-            gateways.extend(calls_without_end(&self.log, some).await?);
+            let found = calls_without_end(&self.log, some).await?;
+            if some.len() == 1 || found.iter().all(|gateway| gateway.is_complete) {
+                gateways.extend(found);
+                continue;
+            }
+            // One with long calls must not keep the others from their end.
+            for writer in some {
+                gateways.extend(calls_without_end(&self.log, slice::from_ref(writer)).await?);
+            }
         }
         Ok(gateways)
     }
