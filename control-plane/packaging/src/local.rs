@@ -36,9 +36,9 @@ const START: Duration = Duration::from_secs(20);
 const REQUEST: &str = "local";
 const ENV_TMPDIR: &str = "TMPDIR";
 const LOG_TAIL: usize = 20;
-/// Pause after which a log that has not grown is complete, and maximum number of these pauses.
+/// Pause after which a log that has not grown is complete, and maximum number of these pauses, for which an empty one is read.
 const OUTPUT_PAUSE: Duration = Duration::from_millis(100);
-const OUTPUT_READS: usize = 10;
+const OUTPUT_READS: usize = 20;
 /// Timeout for code to return its schemas, including the time for its own imports.
 const DESCRIBE: Duration = Duration::from_secs(60);
 
@@ -201,7 +201,7 @@ impl Local {
         for _ in 0..OUTPUT_READS {
             tokio::time::sleep(OUTPUT_PAUSE).await;
             let before = std::mem::replace(&mut lines, self.plugin_output());
-            if before == lines {
+            if before == lines && !lines.is_empty() {
                 break;
             }
         }

@@ -115,7 +115,7 @@ async fn describe(local: &mut Local, id: &str, language: &str) -> Result<Value> 
         }
         Ok(PluginOutcome::Failed { code, message }) => bail!("{code}: {message}"),
         Err(error) => {
-            let wrote = local.plugin_output().join("\n");
+            let wrote = local.output_at_end().await.join("\n");
             if wrote.is_empty() {
                 return Err(error);
             }
