@@ -392,6 +392,8 @@ async fn what_a_ledger_does_not_say_when_a_call_is_taken_over_it_says_later() {
     second.gateway.pipeline.internals().active.renew().await.unwrap();
     let snapshot = Arc::new(asp_snapshot::Snapshot::build(snapshot()).unwrap());
     second.gateway.pipeline.take_over(&snapshot).await.unwrap();
+    // The ledger is asked again.
+    second.gateway.pipeline.take_over(&snapshot).await.unwrap();
     second.gateway.flush().await;
     let told = last_result(&retry.send(&second).await);
     assert_eq!(told["structuredContent"], json!({"ok": true}), "{told}");
