@@ -13,6 +13,11 @@ use crate::trial::{Shared, trials};
 
 const KEYS: &str = "/api/machines/orgs/acme/keys";
 
+/// Requests a second without a valid credential; a bucket holds those of ten seconds.
+const UNAUTHENTICATED: &str = "5";
+/// Calls in a row: more than a bucket holds.
+const MANY: usize = 100;
+
 const SERVER: &str = "apiVersion: asp/v1\nname: robots\ntitle: Robots\ndescription: For machines.\nversion: 1.0.0\n\
     protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [jwt, psk], issuers: [dev]}\n\
     primitives: [{ref: robots/robots.say}]\n";
@@ -45,7 +50,8 @@ fn said(answer: &Response) -> bool {
 }
 
 async fn a_key_is_made_changed_bounded_revoked_and_deleted(_: &Shared) -> Result<()> {
-    let stack = Stack::start(Options::repository()?).await?;
+    let environment = vec![("ASP_UNAUTHENTICATED_RATE", UNAUTHENTICATED.to_owned())];
+    let stack = Stack::start(Options { environment, ..Options::repository()? }).await?;
     let files =
         json!([{"path": "robots/server.yaml", "text": SERVER}, {"path": "robots/say.yaml", "text": TOOL}]);
     admin(&stack, "PUT", "/api/registry/servers/robots", &json!({"files": files}).to_string()).await?;
@@ -63,6 +69,11 @@ async fn a_key_is_made_changed_bounded_revoked_and_deleted(_: &Shared) -> Result
         assert!(http1::send(address, &elsewhere).await?.text().contains("robots.say"));
         let forged = http1::send(address, &say(&format!("{first}0"))).await?;
         assert_eq!((forged.status, forged.reason().as_deref()), (401, Some("token_invalid")));
+    }
+    for number in 0..MANY {
+        // The edge cannot verify a key; one that the gateway accepts does not count as a request without a credential.
+        let answer = http1::send(stack.edge(), &say(&first)).await?;
+        assert!(said(&answer), "call {number}: {} {}", answer.status, answer.text());
     }
     let user = stack.alice().await?;
     assert!(said(&http1::send(stack.edge(), &say(&user)).await?), "users come with their tokens as before");
