@@ -16,7 +16,7 @@ const KEYS: &str = "/api/machines/orgs/acme/keys";
 /// Requests a second without a valid credential; a bucket holds those of ten seconds.
 const UNAUTHENTICATED: &str = "5";
 /// Calls in a row: more than a bucket holds.
-const MANY: usize = 100;
+const MANY: usize = 200;
 
 const SERVER: &str = "apiVersion: asp/v1\nname: robots\ntitle: Robots\ndescription: For machines.\nversion: 1.0.0\n\
     protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [jwt, psk], issuers: [dev]}\n\
