@@ -1,7 +1,7 @@
 //! A copy of the built filter whose VM a test can make crash, as a fault in it would.
 //!
-//! The filter exports no callback for response headers. The copy has one, which traps on headers that end the response
-//! (the answer to HEAD), and is the same otherwise.
+//! Its callback for response headers traps on headers that end the response (the answer to HEAD), and else calls the
+//! filter's own.
 
 use anyhow::{Context, Result, ensure};
 
@@ -15,8 +15,6 @@ const CODE: u8 = 10;
 /// `(context, headers, end of stream) → action`, three numbers to one.
 const TYPE: &[u8] = &[0x60, 3, 0x7f, 0x7f, 0x7f, 1, 0x7f];
 const EXPORT: &[u8] = b"proxy_on_response_headers";
-/// No locals; `local.get 2 if unreachable end i32.const 0 end`; 0 is to go on.
-const BODY: &[u8] = &[0, 0x20, 2, 0x04, 0x40, 0x00, 0x0b, 0x41, 0, 0x0b];
 
 /// The module with the callback.
 pub fn on_bodiless_responses(module: &[u8]) -> Result<Vec<u8>> {
@@ -24,11 +22,9 @@ pub fn on_bodiless_responses(module: &[u8]) -> Result<Vec<u8>> {
     let kind = append(section(&mut sections, TYPES)?, TYPE)?;
     let imported = imported(section(&mut sections, IMPORTS)?)?;
     let function = append(section(&mut sections, FUNCTIONS)?, &number(kind))? + imported;
-    let mut export = [number(EXPORT.len()), EXPORT.to_vec()].concat();
-    export.push(0);
-    export.extend(number(function));
-    append(section(&mut sections, EXPORTS)?, &export)?;
-    append(section(&mut sections, CODE)?, &[number(BODY.len()), BODY.to_vec()].concat())?;
+    let replaced = replace_export(section(&mut sections, EXPORTS)?, function)?;
+    let body = body(replaced);
+    append(section(&mut sections, CODE)?, &[number(body.len()), body].concat())?;
     let mut result = module.get(..8).context("a header")?.to_vec();
     for (kind, content) in sections {
         result.push(kind);
@@ -36,6 +32,33 @@ pub fn on_bodiless_responses(module: &[u8]) -> Result<Vec<u8>> {
         result.extend(content);
     }
     Ok(result)
+}
+
+/// No locals; `local.get 2 if unreachable end local.get 0 local.get 1 local.get 2 call callback end`.
+fn body(callback: usize) -> Vec<u8> {
+    let trap = [0, 0x20, 2, 0x04, 0x40, 0x00, 0x0b];
+    let call = [0x20, 0, 0x20, 1, 0x20, 2, 0x10];
+    [&trap, &call, number(callback).as_slice(), &[0x0b]].concat()
+}
+
+/// Exports another function as the callback; the index of the one before.
+fn replace_export(section: &mut Vec<u8>, function: usize) -> Result<usize> {
+    let mut rest = section.as_slice();
+    let count = take_number(&mut rest)?;
+    for _ in 0..count {
+        let length = take_number(&mut rest)?;
+        let name = take(&mut rest, length)?;
+        let kind = take(&mut rest, 1)?;
+        let begin = section.len() - rest.len();
+        let index = take_number(&mut rest)?;
+        if name == EXPORT {
+            ensure!(kind == [0], "the callback is no function");
+            let end = section.len() - rest.len();
+            section.splice(begin..end, number(function));
+            return Ok(index);
+        }
+    }
+    anyhow::bail!("the filter exports no callback for response headers")
 }
 
 fn sections(module: &[u8]) -> Result<Vec<(u8, Vec<u8>)>> {
