@@ -26,6 +26,7 @@ trials! { local_replies:
     long_headers_get_one_answer_with_and_without_envoy,
     a_json_rpc_post_keeps_a_json_rpc_body_and_other_paths_get_a_problem,
     what_is_no_http_is_named_alike_with_and_without_envoy,
+    what_envoy_refuses_itself_has_the_form_of_the_path,
     envoy_buffers_the_largest_body_that_a_server_may_allow,
 }
 
@@ -86,11 +87,22 @@ async fn what_is_no_http_is_named_alike_with_and_without_envoy(shared: &Shared) 
         ensure!(answer.contains("the request is not valid HTTP"), "{head}: {answer}");
         ensure!(!answer.contains("the body is not"), "{head}: {answer}");
     }
-    // A WebSocket (RFC 6455) of a client that looks for one.
+    Ok(())
+}
+
+/// The refusal of a WebSocket (RFC 6455) is Envoy's own, and has the form that the path has at the edge, also with a slash at its end.
+async fn what_envoy_refuses_itself_has_the_form_of_the_path(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let token = stack.alice().await?;
     let json = "application/json";
     for (path, kind, member) in [
-        ("/demo/mcp", json, r#""jsonrpc":"2.0","error""#),
-        ("/demo/a2a", json, r#""jsonrpc":"2.0","id":null,"error""#),
+        ("/demo/mcp", json, r#"{"jsonrpc":"2.0","error""#),
+        ("/demo/mcp/", json, r#"{"jsonrpc":"2.0","error""#),
+        ("/demo/mcp/?x=1", json, r#"{"jsonrpc":"2.0","error""#),
+        ("/demo/mcp//", json, r#""status":400"#),
+        ("/demo/a2a", json, r#"{"jsonrpc":"2.0","id":null,"error""#),
+        ("/demo/a2a/", json, r#"{"jsonrpc":"2.0","id":null,"error""#),
+        ("/demo/a2a/?x=1", json, r#"{"jsonrpc":"2.0","id":null,"error""#),
         ("/demo/a2a/tasks", json, r#""status":"INVALID_ARGUMENT""#),
         ("/demo/a2a/v1/card", json, r#"{"code":-32600,"message""#),
         ("/demo/rest", json, r#""status":400"#),
