@@ -29,10 +29,25 @@ fn integer(number: &Number) -> Option<i64> {
 
 /// Whether the text of a number is an integer of 64 bits, or one without a fraction that a double represents exactly.
 pub fn is_integer(number: &str) -> bool {
-    let is_whole = |value: f64| value.fract() == 0.0 && value.abs() <= EXACT;
     number.parse::<i64>().is_ok()
         || number.parse::<u64>().is_ok()
-        || number.parse::<f64>().is_ok_and(is_whole)
+        || (is_whole(number) && number.parse::<f64>().is_ok_and(|value| value.abs() <= EXACT))
+}
+
+/// Whether a number has no fraction, by its digits: a double rounds `1e-400` to zero, and `0.99999999999999999999` to one.
+fn is_whole(number: &str) -> bool {
+    let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if digits.bytes().all(|digit| matches!(digit, b'-' | b'0' | b'.')) {
+        return true;
+    }
+    // Number of places by which the exponent must move the point; negative if zeros at the end allow the other way.
+    let length = |text: &str| i64::try_from(text.len()).unwrap_or(i64::MAX);
+    let places = match fraction.trim_end_matches('0') {
+        "" => length(whole.trim_end_matches('0')) - length(whole),
+        fraction => length(fraction),
+    };
+    exponent.parse::<i64>().is_ok_and(|exponent| exponent >= places)
 }
 
 #[cfg(test)]
@@ -50,12 +65,26 @@ mod tests {
             ("1.0", true),
             ("-0.0", true),
             ("1e3", true),
+            ("1.50E+1", true),
+            ("-12.30e2", true),
+            ("1200e-2", true),
+            ("0e-400", true),
+            ("9007199254740991.0", true),
             ("1.5", false),
             ("1e-3", false),
+            ("1200e-3", false),
+            ("1.25e1", false),
+            ("1e-400", false),
+            ("0.99999999999999999999", false),
+            ("9007199254740990.6", false),
+            ("9007199254740992.0", false),
+            ("1e99999999999999999999", false),
+            ("1e-99999999999999999999", false),
             ("18446744073709551616", false),
             ("1e300", false),
             ("", false),
             ("true", false),
+            ("{}", false),
         ] {
             assert_eq!(is_integer(text), expected, "{text}");
         }

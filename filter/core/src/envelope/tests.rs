@@ -141,7 +141,9 @@ fn ids_survive_as_written_or_are_refused() {
         assert_eq!(envelope.id.as_deref(), Some(id));
     }
     let long = format!("\"{}\"", "x".repeat(MAX_ID_BYTES));
-    for id in ["null", "1.5", "1e300", "true", "{}", "[]", "[1]", "18446744073709551616", long.as_str()] {
+    for id in
+        ["null", "1.5", "1e-400", "1e300", "true", "{}", "[]", "[1]", "18446744073709551616", long.as_str()]
+    {
         assert_eq!(
             refused(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#)),
             Reason::InvalidRequest,
