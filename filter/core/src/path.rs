@@ -114,26 +114,27 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
 }
 
 /// Returns the protocol that a path aims at which may break every rule, so that a mistyped server name is answered in
-/// the caller's own protocol (I-11); `None` if it aims at none that has errors of its own.
+/// the caller's own protocol (I-11); `None` if it aims at none that has errors of its own. As in a valid path, the first
+/// segment that names a part of the platform decides, whatever follows it.
 pub(crate) fn guess(path: &[u8]) -> Option<PathKind> {
     let path = without_query(path);
-    let is_protocol = |path: &&[u8]| path.ends_with(b"/a2a") || path.ends_with(b"/mcp");
-    let path = path.strip_suffix(b"/").filter(is_protocol).unwrap_or(path);
-    let mut segments = path.rsplit(|byte| *byte == b'/');
-    match segments.next().unwrap_or_default() {
-        b"mcp" => Some(PathKind::Mcp),
-        b"a2a" => Some(PathKind::A2a),
-        last => {
-            let mut below = last;
-            for segment in segments {
-                if segment == b"a2a" {
-                    return Some(a2a_rest(below));
-                }
-                below = segment;
-            }
-            None
-        }
+    let segments = path.strip_prefix(b"/").unwrap_or(path).split(|byte| *byte == b'/');
+    // A server may have the name of a part.
+    let is_server = segments.clone().nth(1).is_some_and(is_part);
+    let mut segments = segments.skip(usize::from(is_server));
+    let part = segments.find(|segment| is_part(segment))?;
+    let below = (segments.next(), segments.next());
+    match (part, below) {
+        (b"mcp", (None, _) | (Some(b""), None)) => Some(PathKind::Mcp),
+        (b"a2a", (None, _) | (Some(b""), None)) => Some(PathKind::A2a),
+        (b"a2a", (Some(segment), _)) => Some(a2a_rest(segment)),
+        _ => None,
     }
+}
+
+/// Whether a segment names a part of the platform, which it does after that of the server.
+fn is_part(segment: &[u8]) -> bool {
+    matches!(segment, b"mcp" | b"a2a" | b"rest" | b"oauth" | b".well-known")
 }
 
 /// Whether the path, which has no slash at its ends, is one of A2A or that of MCP.
@@ -397,6 +398,29 @@ mod tests {
             assert_eq!(guess(path.as_bytes()), Some(PathKind::A2aRestV03), "{path}");
         }
         assert_eq!(guess(b"/demo/a2a/v1x/tasks/v1"), Some(PathKind::A2aRest));
+        // What follows the part may have any name.
+        for path in ["/Demo/a2a/tasks/mcp", "/Demo/a2a/tasks/a2a", "/Demo/a2a/a2a/v1", "/demo/a2a/%2F/mcp/"] {
+            assert_eq!(guess(path.as_bytes()), Some(PathKind::A2aRest), "{path}");
+        }
+        assert_eq!(guess(b"/Demo/a2a/v1/tasks/a2a/x"), Some(PathKind::A2aRestV03));
+        for path in [
+            "/Demo/rest/tools/a2a/calls",
+            "/Demo/rest/tools/mcp",
+            "/Demo/oauth/mcp",
+            "/.well-known/oauth-protected-resource/demo/mcp/",
+            "/Demo/mcp/a2a",
+        ] {
+            assert_eq!(guess(path.as_bytes()), None, "{path}");
+        }
+        for (path, path_kind) in [
+            ("/a2a/mcp?", PathKind::Mcp),
+            ("/rest/a2a/v1/x", PathKind::A2aRestV03),
+            ("/mcp/", PathKind::Mcp),
+            ("/a2a/tasks", PathKind::A2aRest),
+            ("/gateway/Demo/mcp", PathKind::Mcp),
+        ] {
+            assert_eq!(guess(path.as_bytes()), Some(path_kind), "{path}");
+        }
         assert_eq!(guess(b"/demo/rest/mcp-tools"), None);
         assert_eq!(guess(b""), None);
     }
