@@ -42,7 +42,7 @@ const GOOD: CacheBound = CacheBound { entries: 4096, bytes: 4 << 20 };
 const BAD: CacheBound = CacheBound { entries: 512, bytes: usize::MAX };
 
 /// Credential in an `Authorization` header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RequestCredential<'a> {
     Nothing,
     /// A credential after `Bearer`.

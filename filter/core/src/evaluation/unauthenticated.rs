@@ -8,6 +8,7 @@ use crate::headers::Headers;
 use crate::reason::Reason;
 use crate::reply::{ErrorFormat, Reply};
 use crate::server::Server;
+use crate::token::{self, RequestCredential};
 use crate::unauthenticated::{Meter, UnauthenticatedKind};
 use crate::verdict::{EdgeRole, RequestFacts};
 
@@ -31,8 +32,11 @@ impl Evaluation<'_> {
             // The gateway looks at the certificate only without another credential. Each is told apart from a header with
             // the text of the other.
             let certificate = headers.certificate.filter(|_| headers.authorization.is_none());
+            // A token is one credential, however its scheme and the spaces before it are written.
+            let credential = token::credential(headers.authorization);
+            let other = headers.authorization.filter(|_| credential == RequestCredential::Other);
             let kind = UnauthenticatedKind::Unverified;
-            let begun = self.meter().begin((headers.authorization, certificate));
+            let begun = self.meter().begin((credential, other, certificate));
             admitted.attempt = begun.map_err(|seconds| limited(errors, kind, seconds))?;
         }
         Ok(())

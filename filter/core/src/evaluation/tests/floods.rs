@@ -132,3 +132,22 @@ fn a_gateway_leaves_what_it_verifies_itself_to_its_own_limit() {
     assert_eq!(refused, Some(Reason::RateLimited), "the text of a certificate in another header counts");
     forwarded(judge_from(FLOODER, &edge, &snapshot, &certificate));
 }
+
+#[test]
+fn a_token_is_one_accepted_credential_however_its_scheme_is_written() {
+    let (bench, snapshot) = limited();
+    let edge = Edge::new(EdgeRole::Filter);
+    let of = |authorization: &str| bench.post("/opaque/mcp", &[("authorization", authorization)]);
+    let forward = forwarded(judge_from(FLOODER, &edge, &snapshot, &of("Bearer good")));
+    edge.settle(&forward.admitted.attempt.unwrap(), b"200", None);
+    for same in ["Bearer good", "bearer good", "BEARER good", "Bearer   good"] {
+        for _ in 0..2 * BURST {
+            forwarded(judge_from(FLOODER, &edge, &snapshot, &of(same)));
+        }
+    }
+    for _ in 0..BURST {
+        forwarded(judge_from(FLOODER, &edge, &snapshot, &of("Bearer Good")));
+    }
+    let refused = reason(judge_from(FLOODER, &edge, &snapshot, &of("Bearer Good")));
+    assert_eq!(refused, Some(Reason::RateLimited), "a token's letters have their case");
+}
