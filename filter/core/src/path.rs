@@ -30,6 +30,9 @@ pub enum PathKind {
 
 /// First segment of the pages on which persons approve calls.
 const APPROVALS: &str = "approvals";
+/// Paths at which a gateway reports about itself to its operator, before it evaluates a request. No server of such a name
+/// has a page.
+const OPERATOR_PATHS: [&str; 2] = ["metrics", "readyz"];
 /// gRPC services of A2A 1.0 and 0.3.
 const GRPC_SERVICES: [&str; 2] = ["lf.a2a.v1.A2AService", "a2a.v1.A2AService"];
 
@@ -83,7 +86,8 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     let first = segments.next()?;
     let Some(second) = segments.next() else {
         // Paths that aim at a protocol are answered in it.
-        let is_page = names::is_label(first) && guess(path.as_bytes()).is_none();
+        let is_page =
+            names::is_label(first) && guess(path.as_bytes()).is_none() && !OPERATOR_PATHS.contains(&first);
         let server = if first == names::ACCOUNT { "" } else { first };
         return is_page.then_some(RequestTarget { path_kind: PathKind::Public, server });
     };
@@ -215,6 +219,7 @@ mod tests {
         assert_eq!(path_kind("/"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/?x"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/demo"), Some((PathKind::Public, "demo")));
+        assert_eq!(path_kind("/metrics/mcp"), Some((PathKind::Mcp, "metrics")));
         assert_eq!(path_kind("/account"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/account/callback?code=x"), Some((PathKind::Public, "")));
         assert_eq!(path_kind("/account/mcp"), Some((PathKind::Mcp, "account")), "a server of that name");
@@ -364,6 +369,9 @@ mod tests {
             "/.well-known/../demo/mcp",
             "/healthz/",
             "/healthz/x",
+            "/metrics",
+            "/metrics?x",
+            "/readyz",
             "/mcp",
             "/mcp/",
             "/demo/a2a//",
