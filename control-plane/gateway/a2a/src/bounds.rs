@@ -2,6 +2,8 @@
 
 /// Maximum length of an id (task, context, message, artifact, push configuration, tenant), in bytes.
 pub const MAX_ID: usize = 256;
+/// Maximum length of the id of a JSON-RPC message, in bytes of JSON text, as at the edge.
+pub const MAX_RPC_ID: usize = 1024;
 /// Maximum length of a resource name of 0.3, which has the ids of a task and of a push configuration, in bytes.
 pub const MAX_RESOURCE_NAME: usize = 2 * MAX_ID + 64;
 /// Maximum number of parts of one message or artifact.

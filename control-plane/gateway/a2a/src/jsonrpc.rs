@@ -5,7 +5,7 @@
 
 use asp_json::{Json, Syntax, named, string};
 
-use crate::bounds::MAX_ID;
+use crate::bounds::MAX_RPC_ID;
 use crate::error::{A2aError, A2aFailure, FieldViolation};
 use crate::json::answer::{read_answer, read_stream_event, write_answer, write_stream_event};
 use crate::json::request::{PathIds, read_operation, write_operation};
@@ -100,7 +100,7 @@ pub fn read_envelope(body: &[u8]) -> Result<RpcRequest<'_>, EnvelopeFault<'_>> {
 }
 
 fn is_id(id: &str) -> bool {
-    id.len() <= MAX_ID && (id.starts_with('"') || asp_json::is_integer(id))
+    id.len() <= MAX_RPC_ID && (id.starts_with('"') || asp_json::is_integer(id))
 }
 
 /// Reads the parameters of a request.

@@ -105,6 +105,14 @@ fn faults_come_in_their_order() {
         assert_eq!(failure.error, A2aError::InvalidParams, "{params}");
         assert_eq!(failure.violations.len(), 1, "{params}");
     }
+    // The edge lets as long an id pass.
+    let long = |length: usize| format!("\"{}\"", "x".repeat(length - 2));
+    for (length, is_repeated) in [(MAX_RPC_ID, true), (MAX_RPC_ID + 1, false)] {
+        let id = long(length);
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"GetTask","params":{{"id":"a"}}}}"#);
+        let read = read_envelope(body.as_bytes());
+        assert_eq!(read.ok().and_then(|request| request.id), is_repeated.then_some(id.as_str()), "{length}");
+    }
     let without_id =
         read_envelope(br#"{"jsonrpc":"2.0","method":"GetTask","params":{"id":"a"},"id":null}"#).unwrap();
     assert_eq!(without_id.id, None);
