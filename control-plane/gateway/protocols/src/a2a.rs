@@ -42,7 +42,10 @@ pub async fn serve(mut request: ProtocolRequest) -> Response {
     let refused = request.hold().err().map(|fault| RefusedRequest::of_memory_fault(&fault));
     match (request.admitted.path_kind, refused) {
         (PathKind::A2a, None) => jsonrpc::serve(&request).await,
-        (PathKind::A2a, Some(refused)) => jsonrpc::refuse(&request, None, refused),
+        (PathKind::A2a, Some(refused)) => {
+            let envelope = request.admitted.envelope.as_ref();
+            jsonrpc::refuse(&request, envelope.and_then(|envelope| envelope.id.as_deref()), refused)
+        }
         (_, None) => rest::serve(&request, below(&request)).await,
         (_, Some(refused)) => rest::refuse(&request, below(&request), refused),
     }

@@ -80,6 +80,15 @@ async fn arguments_in_a_text_take_memory_like_others() {
 }
 
 #[tokio::test]
+async fn a_request_that_takes_too_much_memory_is_refused_with_its_id() {
+    let fixture = Fixture::remembering(snapshot(), 4 << 20);
+    let many = json!({"id": "no task", "metadata": {"x": vec![json!([0]); 20_000]}});
+    let answer = Client::of(&fixture, "demo").call("GetTask", many).await;
+    assert_eq!((code(&answer), &answer.json()["id"]), (-32600, &json!(7)), "{}", answer.text);
+    assert!(answer.text.contains("too many values"), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn the_version_header_may_not_contradict_the_method() {
     let fixture = fixture();
     let client = Client::of(&fixture, "demo");
