@@ -4,7 +4,7 @@
 mod keys;
 mod lent;
 mod linked;
-mod realm;
+pub(crate) mod realm;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -181,8 +181,8 @@ async fn exchanging(keycloak: &Keycloak, service: &Guarded, dir: &Path) -> Resul
     Stack::start(options).await
 }
 
-async fn a_callers_token_is_exchanged_at_its_issuer(_: &Shared) -> Result<()> {
-    let keycloak = Keycloak::start(&realm::acme()).await?;
+async fn a_callers_token_is_exchanged_at_its_issuer(shared: &Shared) -> Result<()> {
+    let keycloak = shared.keycloak().await?;
     let dir = tempfile::tempdir()?;
     let service = Guarded::start("python", &dir).await?;
     service.trusts(&json!({

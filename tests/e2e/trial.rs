@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use asp_e2e::keycloak::Keycloak;
 use asp_e2e::stack::{Options, Stack};
 use libtest_mimic::{Failed, Trial};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
-use crate::{a2a_agents, attacks, policy};
+use crate::{a2a_agents, attacks, on_behalf, policy};
 
 /// Error lines that the shared tests cause on purpose.
 const EXPECTED: &[&str] = &[];
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     plugin_stack: Arc<OnceCell<Result<Stack, String>>>,
     attacked: Arc<OnceCell<Result<attacks::World, String>>>,
     agents: Arc<OnceCell<Result<a2a_agents::World, String>>>,
+    keycloak: Arc<OnceCell<Result<Arc<Keycloak>, String>>>,
 }
 
 impl Shared {
@@ -51,6 +53,7 @@ impl Shared {
             plugin_stack: Arc::default(),
             attacked: Arc::default(),
             agents: Arc::default(),
+            keycloak: Arc::default(),
         }
     }
 
@@ -100,6 +103,14 @@ impl Shared {
         let world =
             self.agents.get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) }).await;
         world.as_ref().map_err(|error| anyhow!("the stacks with remote agents did not start: {error}"))
+    }
+
+    /// A running Keycloak with the realm of [`on_behalf::realm`], to which tests add clients and realms of their own.
+    pub(crate) async fn keycloak(&self) -> Result<Arc<Keycloak>> {
+        let start = || async { Keycloak::start(&on_behalf::realm::acme()).await.map(Arc::new) };
+        let keycloak =
+            self.keycloak.get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) }).await;
+        keycloak.clone().map_err(|error| anyhow!("the shared Keycloak did not start: {error}"))
     }
 
     /// A test named by a sentence.

@@ -40,8 +40,8 @@ fn is_done(answer: &Value) -> bool {
     answer["result"]["structuredContent"]["preferred_username"] == "alice-at-hub"
 }
 
-pub(super) async fn accounts_are_linked_renewed_once_and_removed_everywhere(_: &Shared) -> Result<()> {
-    let world = Box::pin(World::start()).await?;
+pub(super) async fn accounts_are_linked_renewed_once_and_removed_everywhere(shared: &Shared) -> Result<()> {
+    let world = Box::pin(World::start(shared)).await?;
     a_legacy_client_links_and_a_page_removes(&world).await.context("MCP 2025-11-25")?;
     a_modern_client_links_and_a_block_ends(&world).await.context("MCP 2026-07-28")?;
     an_agents_client_links(&world).await.context("A2A")?;

@@ -16,8 +16,9 @@ fn scope(name: &str, mappers: &[Value]) -> Value {
             "protocolMappers": mappers })
 }
 
-/// `direct` gets tokens of a user that `gateway` may exchange, for `crm` and nothing else.
-pub(super) fn acme() -> Value {
+/// `direct` gets tokens of a user that `gateway` may exchange, for `crm` and nothing else. They last as long as a test on a busy
+/// machine may need them.
+pub(crate) fn acme() -> Value {
     let audience = |client: &str| json!({ "included.client.audience": client });
     let user = json!({ "claim.name": "preferred_username", "jsonType.label": "String", "user.attribute": "username" });
     let of_users = [
@@ -34,7 +35,7 @@ pub(super) fn acme() -> Value {
         "emailVerified": true, "credentials": [{ "type": "password", "value": "wonderland" }],
     });
     json!({
-        "realm": "acme", "enabled": true, "sslRequired": "none", "accessTokenLifespan": 300,
+        "realm": "acme", "enabled": true, "sslRequired": "none", "accessTokenLifespan": 3_600,
         "clientScopes": [scope("asp", &of_users), scope("crm", &of_crm)],
         "clients": [
             { "clientId": "gateway", "secret": GATEWAY_SECRET, "serviceAccountsEnabled": true,

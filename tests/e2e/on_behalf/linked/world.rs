@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,9 +18,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use super::super::{Guarded, LANGUAGES, call_at, realm};
+use super::super::{Guarded, LANGUAGES, call_at};
 use super::provider::{self, HUB, HUB_CLIENT, HUB_SECRET, PASSWORD};
 use crate::a2a_clients::python_program;
+use crate::trial::Shared;
 
 /// Hang guard of one client program.
 const RUN: Duration = Duration::from_secs(120);
@@ -27,7 +29,7 @@ const RUN: Duration = Duration::from_secs(120);
 pub(super) struct World {
     pub(super) postgres: Postgres,
     pub(super) redis: Redis,
-    pub(super) keycloak: Keycloak,
+    pub(super) keycloak: Arc<Keycloak>,
     pub(super) browser: Chromium,
     pub(super) services: Vec<Guarded>,
     pub(super) cluster: Cluster,
@@ -43,12 +45,9 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) async fn start() -> Result<World> {
-        let mut acme = realm::acme();
-        // The caller's token is used until the end, on a busy machine too.
-        acme["accessTokenLifespan"] = json!(3_600);
+    pub(super) async fn start(shared: &Shared) -> Result<World> {
         let (postgres, redis, keycloak, browser) =
-            tokio::try_join!(Postgres::start(), Redis::start(), Keycloak::start(&acme), Chromium::start())?;
+            tokio::try_join!(Postgres::start(), Redis::start(), shared.keycloak(), Chromium::start())?;
         let directory = tempfile::tempdir()?;
         let services = start_services(&keycloak, &directory).await?;
         let spans = directory.path().join("spans");
